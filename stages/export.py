@@ -32,7 +32,7 @@ from ltp_pipeline.results.records import Exported, ExportedFile
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
-from ltp_pipeline.system import child_process
+from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.system.files import copy, data_beside
 from ltp_pipeline.system.hashing import sha256_of
 from ltp_pipeline.system.scratch import scratch_folder
@@ -186,9 +186,10 @@ def _check_alone(path: Path, dense: OnnxModel, feeds: Weights) -> None:
             copy(part, folder / part.name)
         try:
             found = [
-                child_process.run(folder / name, dict(feeds)) for name in (path.name, "dense.onnx")
+                onnxruntime_child.run_model(folder / name, dict(feeds))
+                for name in (path.name, "dense.onnx")
             ]
-        except child_process.FAILURES as error:
+        except onnxruntime_child.FAILURES as error:
             what = f"{path.name} does not run in a process of its own: {first_line(error)}"
             raise ExportFailed(what, AGAIN) from None
     pairs = [

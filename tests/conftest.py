@@ -57,7 +57,7 @@ def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
 
-    monkeypatch.setattr(simplify, "simplified", failing)
+    monkeypatch.setattr(simplify, "simplify_model", failing)
 
 
 @pytest.fixture(scope="session")

@@ -269,7 +269,7 @@ def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
 
 def _simplified(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
-    simple = simplify.simplified(model)
+    simple = simplify.simplify_model(model)
     if any(
         n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes()
         for n in kernels

@@ -1,5 +1,6 @@
 """Where the library of sparse kernels is, and how it is built: one command of any C++17 compiler (GCC or Clang)."""
 
+import ctypes
 import hashlib
 import os
 import shlex
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, call_once
 
 SOURCE = Path(__file__).parent / "source"
 FILE = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(
     sys.platform, "libltp_kernels.so"
 )
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden")
+_FUNCTION = "ltp_pipeline.exporters.sparse_ops.library:read_library_info"
 PATH_VARIABLE = (
     "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
 )
@@ -85,43 +88,54 @@ def build(target: Path | None = None, compiler: str | None = None) -> Path:
 
 
 def query_instruction_sets(library: Path) -> Paths:
-    """Which path the library takes on this processor, after each has proven itself.
+    """Return which instruction sets the library can use on this processor.
 
-    Another process asks it: a file that was cut off, or instructions that are not there, end a process without a word.
+    A child process asks the library, because a damaged file or a missing instruction ends the
+    process that loads it.
+
+    Args:
+        library: File of the library.
+
+    Raises:
+        InputError: If the library cannot be loaded, was built from other sources, or cannot use
+            the instruction set that the environment requests.
     """
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _ASK, str(library)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        ended = f"{library} ends the process that loads it (signal {-done.returncode})"
-        said = next(reversed(done.stderr.split("Error: ")[1:]), ended).strip()
+    try:
+        sources, chosen, instruction_sets = call_once(_FUNCTION, str(library))
+    except (CallFailed, ChildCrashed) as error:
+        is_crash = isinstance(error, ChildCrashed)
+        reason = f"the process that loads {library} {error}" if is_crash else str(error)
         raise InputError(
-            f"the sparse kernels cannot be loaded: {said}",
-            "build them anew: 'ltp-pipeline kernels --build'",
-        )
-    sources, chosen, *lines = done.stdout.splitlines()
+            f"the sparse kernels cannot be loaded: {reason}",
+            "build them again: 'ltp-pipeline kernels --build'",
+        ) from None
     if sources != hash_of_sources():
         raise InputError(
             "the sparse kernels were built from other sources than these",
-            "build them anew: 'ltp-pipeline kernels --build'",
+            "build them again: 'ltp-pipeline kernels --build'",
         )
+    lines = instruction_sets.splitlines()
     if not chosen:
-        wanted = os.environ.get(PATH_VARIABLE)
-        known = ", ".join(line for line in lines if ": " not in line)
+        requested = os.environ.get(PATH_VARIABLE)
+        usable = ", ".join(line for line in lines if ": " not in line)
         raise InputError(
-            f"{PATH_VARIABLE} is {wanted!r}, which cannot be used here",
-            f"leave it out, or take {known}",
+            f"{PATH_VARIABLE} is {requested!r}, which cannot be used here",
+            f"leave it out, or take {usable}",
         )
     return Paths(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
 
 
-_ASK = """
-import ctypes, sys
-library = ctypes.CDLL(sys.argv[1])
-for function in (library.ltp_kernels_sources, library.ltp_kernels_path, library.ltp_kernels_paths):
-    function.restype = ctypes.c_char_p
-    print(function().decode().strip())
-"""
+def read_library_info(library: str) -> list[str]:
+    """Return what a library says of itself; runs in a child process.
+
+    Returns:
+        The hash of its sources; the instruction set in use, empty if the requested one cannot be
+        used; the lines of all instruction sets, with ": " and a reason if one cannot be used.
+    """
+    handle = ctypes.CDLL(library)
+    answers = []
+    for name in ("ltp_kernels_sources", "ltp_kernels_path", "ltp_kernels_paths"):
+        function = handle[name]
+        function.restype = ctypes.c_char_p
+        answers.append(function().decode().strip())
+    return answers

@@ -1,195 +1,176 @@
-"""onnxruntime in a process of its own: on a damaged graph its native code may stop the whole process, or never end.
+"""Call functions in a child Python process with limits on memory and time.
 
-The process is started when first needed, answers one request after the other, and ends with its parent. Run as a module
-it is that process: requests and answers are lines of JSON, arrays travel in .npz files.
+Native code that reads a damaged file may crash, never return, or ask for all memory. In a child
+process it can only end the child. The parent names a function as "module:function"; the child
+imports the module, calls the function and sends the result back. Requests and results are lines
+of JSON. Larger data, such as arrays, travel in files that both sides can read, never as pickles.
+A child can serve several calls, so that a library is loaded once; it ends with its parent.
+
+`setup.py` loads this module before anything is installed, so it needs only the standard library.
 """
 
+from __future__ import annotations
+
+import importlib
 import json
 import os
 import subprocess
 import sys
 import threading
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+import time
+from typing import Any
 
 from ltp_pipeline.errors import first_line
-from ltp_pipeline.system import memory, threads
-from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system import memory
+from ltp_pipeline.system.scratch import is_full
 
 MODULE = "ltp_pipeline.system.child_process"
-SECONDS = 300
-LEVELS = {"NONE": "ORT_DISABLE_ALL", "BASIC": "ORT_ENABLE_BASIC", "ALL": "ORT_ENABLE_ALL"}
-
-Level = Literal["NONE", "BASIC", "ALL"]
+MAX_SECONDS = 300
+_EXIT_SECONDS = 5  # time for a child that has closed its output to end by itself
 
 
-class WorkerDied(Exception):
-    """onnxruntime crashed or did not finish."""
+class ChildCrashed(Exception):
+    """A child process crashed, ran out of time, or sent an answer that cannot be read."""
 
 
-class LoadFailed(Exception):
-    """onnxruntime refused the model."""
+class CallFailed(Exception):
+    """A function raised an error in the child process; the message is the error's first line."""
 
 
-class RunFailed(Exception):
-    """onnxruntime refused the inputs."""
+class ChildProcess:
+    """A Python process that calls functions for this process, one after the other.
 
+    Args:
+        max_memory: Largest address space of the child in bytes. None allows each call a
+            fraction of the memory that is free when the call starts.
+    """
 
-FAILURES = (WorkerDied, LoadFailed, RunFailed)
-
-
-class OrtProcess:
-    """The other side of the pipe."""
-
-    def __init__(self) -> None:
-        self.owner = os.getpid()
+    def __init__(self, max_memory: int | None = None) -> None:
         command = [sys.executable, "-P", "-m", MODULE]
-        pipes: dict[str, Any] = {
-            "stdin": subprocess.PIPE,
-            "stdout": subprocess.PIPE,
-            "stderr": subprocess.DEVNULL,
-        }
-        self.process = subprocess.Popen(command, **pipes)
+        if max_memory is not None:
+            command.append(str(max_memory))
+        self.owner = os.getpid()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
 
-    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request and wait for its answer."""
-        assert self.process.stdin is not None  # noqa: S101 - both are pipes
-        assert self.process.stdout is not None  # noqa: S101
-        late = threading.Event()
+    def call(self, function: str, *arguments: Any, seconds: float = MAX_SECONDS) -> Any:
+        """Call a function in the child process and return its result.
 
-        def stop() -> None:
-            late.set()
-            self.process.kill()
+        Args:
+            function: Name of the function, as "module:function".
+            arguments: Arguments of the function; JSON must be able to hold them.
+            seconds: Time limit. The child is killed when it is over.
 
-        timer = threading.Timer(seconds, stop)
-        timer.start()
+        Returns:
+            The result of the function, as JSON gives it back.
+
+        Raises:
+            ChildCrashed: If the child crashed, ran out of time or gave no readable answer.
+            CallFailed: If the function raised an error.
+            OSError: If the function could not write a file because the disk is full.
+        """
+        deadline = time.monotonic() + seconds
+        line = self._exchange(json.dumps([function, arguments]), seconds)
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except OSError:
-            line = b""
-        finally:
-            timer.cancel()
-        if not line:
-            self.process.kill()
-            self.process.wait()
-            raise WorkerDied(f"did not finish in {seconds:g} s" if late.is_set() else "crashed")
-        try:
-            answer: dict[str, Any] = json.loads(line)
-        except ValueError:  # ended in the middle of a line
-            self.process.kill()
-            self.process.wait()
-            raise WorkerDied("crashed") from None
-        return answer
+            answer = json.loads(line)
+        except ValueError:  # the output ended before or within the line
+            reason = self._stop()
+            if time.monotonic() >= deadline:
+                reason = f"did not finish in {seconds:g} s"
+            raise ChildCrashed(reason) from None
+        if "errno" in answer:
+            raise OSError(answer["errno"], os.strerror(answer["errno"]))
+        if "error" in answer:
+            raise CallFailed(answer["error"])
+        return answer["result"]
 
     @property
-    def usable(self) -> bool:
-        """Whether it lives and belongs to this process rather than to one we were forked from."""
+    def is_usable(self) -> bool:
+        """True if the child is alive and was started by this process, not by one it forked from."""
         return self.owner == os.getpid() and self.process.poll() is None
 
+    def close(self) -> None:
+        """End the child process."""
+        self.process.kill()
+        self.process.communicate()
 
-_worker: OrtProcess | None = None
+    def _exchange(self, request: str, seconds: float) -> bytes:
+        """Send one line to the child and return the line that it sends back, empty if it died."""
+        assert self.process.stdin is not None  # noqa: S101 - both are pipes
+        assert self.process.stdout is not None  # noqa: S101
+        timer = threading.Timer(seconds, self.process.kill)
+        timer.start()
+        try:
+            self.process.stdin.write(request.encode() + b"\n")
+            self.process.stdin.flush()
+            return self.process.stdout.readline()
+        except OSError:
+            return b""
+        finally:
+            timer.cancel()
+
+    def _stop(self) -> str:
+        """End the child after a failed call and return how it ended."""
+        try:
+            code = self.process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self.close()
+        return f"crashed with signal {-code}" if code < 0 else "crashed"
 
 
-def run(
-    model: Path, feeds: Mapping[str, Array], level: Level = "BASIC", folder: Path | None = None
-) -> list[Array | list[Array] | None]:
-    """Outputs of a model for these inputs: arrays, lists of them, or None for what is not made of numbers.
+def call_once(
+    function: str, *arguments: Any, seconds: float = MAX_SECONDS, max_memory: int | None = None
+) -> Any:
+    """Call a function in a child process of its own.
 
-    `level` is that of onnxruntime's optimisation. Arrays travel through `folder`, by default that of the model.
+    Args:
+        function: Name of the function, as "module:function".
+        arguments: Arguments of the function; JSON must be able to hold them.
+        seconds: Time limit.
+        max_memory: Largest address space of the child in bytes, see `ChildProcess`.
+
+    Returns:
+        The result of the function.
+
+    Raises:
+        ChildCrashed: If the child crashed, ran out of time or gave no readable answer.
+        CallFailed: If the function raised an error.
+        OSError: If the function could not write a file because the disk is full.
     """
-    global _worker
-    if _worker is None or not _worker.usable:
-        _worker = OrtProcess()
-    folder = folder or model.parent
-    _save(folder / "inputs.npz", {f"input_{i}": feed for i, feed in enumerate(feeds.values())})
-    request = {"model": str(model), "names": list(feeds), "level": level, "folder": str(folder)}
-    answer = _worker.ask({**request, "threads": threads.current()}, SECONDS)
-    if "write" in answer:
-        raise OSError(answer["write"], os.strerror(answer["write"]))
-    if "load" in answer:
-        raise LoadFailed(answer["load"])
-    if "run" in answer:
-        raise RunFailed(answer["run"])
+    child = ChildProcess(max_memory)
     try:
-        with np.load(folder / "outputs.npz") as stored:
-            return [_unpacked(stored, i, count) for i, count in enumerate(answer["outputs"])]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise WorkerDied(f"gave outputs that cannot be read ({type(error).__name__})") from None
+        return child.call(function, *arguments, seconds=seconds)
+    finally:
+        child.close()
 
 
-def _save(path: Path, arrays: dict[str, Array]) -> None:
-    """Write arrays under names of our own: a tensor's name may be anything, also a parameter of savez."""
-    np.savez(path, allow_pickle=False, **arrays)
-
-
-def _unpacked(stored: Any, index: int, count: int | None) -> Array | list[Array] | None:
-    if count is None:
-        return None
-    if count < 0:
-        array: Array = stored[f"{index}"]
-        return array
-    return [stored[f"{index}_{j}"] for j in range(count)]
-
-
-def _answer(request: dict[str, Any], sessions: dict[tuple[str, str], Any]) -> dict[str, Any]:
-    import onnxruntime
-
-    path, level = request["model"], request["level"]
+def _answer_call(name: str, arguments: list[Any]) -> dict[str, Any]:
+    """Call a function and return its result, or its error, as the content of an answer."""
+    module, _, function = name.partition(":")
     try:
-        if (path, level) not in sessions:
-            sessions.clear()
-            options = onnxruntime.SessionOptions()
-            options.log_severity_level = 4
-            options.intra_op_num_threads = request["threads"]
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            options.graph_optimization_level = getattr(
-                onnxruntime.GraphOptimizationLevel, LEVELS[level]
-            )
-            made = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-            sessions[path, level] = made
-    except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-        return {"load": first_line(error).replace(path, "the file")}
-    folder = Path(request["folder"])
-    try:
-        with np.load(folder / "inputs.npz") as stored:
-            feeds = {name: stored[f"input_{i}"] for i, name in enumerate(request["names"])}
-        outputs = sessions[path, level].run(None, feeds)
-    except Exception as error:  # noqa: BLE001
-        return {"run": first_line(error)}
-    arrays: dict[str, Array] = {}
-    counts: list[int | None] = []
-    for i, output in enumerate(outputs):
-        parts = output if isinstance(output, list) else [output]
-        if not all(isinstance(p, np.ndarray) and p.dtype != object for p in parts):
-            counts.append(None)
-        else:
-            counts.append(len(parts) if isinstance(output, list) else -1)
-            arrays.update(
-                (f"{i}_{j}" if isinstance(output, list) else f"{i}", p) for j, p in enumerate(parts)
-            )
-    try:
-        _save(folder / "outputs.npz", arrays)
-    except OSError as error:
-        return {"write": error.errno}
-    return {"outputs": counts}
+        return {"result": getattr(importlib.import_module(module), function)(*arguments)}
+    except Exception as error:  # noqa: BLE001 - the parent decides which errors it expects
+        if isinstance(error, OSError) and is_full(error):
+            return {"errno": error.errno}
+        return {"error": first_line(error)}
 
 
-def _serve() -> None:
+def _serve_calls(max_memory: int | None) -> None:
+    """Answer calls from standard input until it is closed."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # native code prints where it likes; that is no answer
-    sessions: dict[tuple[str, str], Any] = {}
+    # Native code prints where it likes, so that only the copy above is for answers.
+    os.dup2(2, 1)
     for line in sys.stdin:
-        with memory.limited():
-            answer = _answer(json.loads(line), sessions)
+        with memory.limited(max_memory):
+            answer = _answer_call(*json.loads(line))
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve_calls(int(sys.argv[1]) if len(sys.argv) > 1 else None)

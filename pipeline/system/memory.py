@@ -51,8 +51,13 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def limited() -> Iterator[None]:
-    """Make what asks for more than there is fail."""
+def limited(max_memory: int | None = None) -> Iterator[None]:
+    """Make allocations of this process fail when they exceed a limit.
+
+    Args:
+        max_memory: Largest address space in bytes. None allows a fraction of the free memory on
+            top of what the process has mapped.
+    """
     try:
         import resource
 
@@ -60,6 +65,8 @@ def limited() -> Iterator[None]:
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         old = resource.getrlimit(resource.RLIMIT_AS)
         wanted = mapped + int(SHARE * free) if free is not None else old[0]
+        if max_memory is not None:
+            wanted = max_memory
         if old[0] != resource.RLIM_INFINITY:
             wanted = min(wanted, old[0])
         resource.setrlimit(resource.RLIMIT_AS, (wanted, old[1]))

@@ -60,7 +60,7 @@ def run(
                 raise
             refused = error
     try:
-        network, state = build(replace(file, model=simplify.simplified(given)), kernels)
+        network, state = build(replace(file, model=simplify.simplify_model(given)), kernels)
         return _checked(_noted(network, simplify.NOTES[when]), state, given, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":

@@ -25,7 +25,7 @@ from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.graph.view import View
 from ltp_pipeline.stages.import_model import fixed_batch as batches
-from ltp_pipeline.stages.import_model import parity_inputs
+from ltp_pipeline.stages.import_model import onnxruntime_child, parity_inputs
 from ltp_pipeline.stages.import_model.network import Forward, Network, observer
 from ltp_pipeline.stages.import_model.parity_inputs import Feeds
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -65,11 +65,11 @@ def check_parity(
             if first is None:
                 return None, problem
             return _Comparison(path, model, network, state).of(first)
-        except child_process.WorkerDied as error:
+        except child_process.ChildCrashed as error:
             raise UnsupportedModel(
                 f"onnxruntime {error} on this model", "export it again"
             ) from None
-        except child_process.LoadFailed as error:
+        except onnxruntime_child.LoadFailed as error:
             if samples is None and "NOT_IMPLEMENTED" in str(
                 error
             ):  # e.g. bf16, which few of its CPU operators have
@@ -137,8 +137,8 @@ def _first_run(
                 raise _unsupported(error) from None
             wrong = error
         try:
-            theirs = child_process.run(path, feeds.arrays)
-        except child_process.RunFailed as error:
+            theirs = onnxruntime_child.run_model(path, feeds.arrays)
+        except onnxruntime_child.RunFailed as error:
             problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
             if feeds.shown == parity_inputs.SAMPLES:  # on which it is to be measured
                 raise UnsupportedModel(
@@ -198,9 +198,9 @@ class _Comparison:
         """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
         for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
             try:
-                theirs = child_process.run(self.path, feeds.arrays)
+                theirs = onnxruntime_child.run_model(self.path, feeds.arrays)
                 ours = _run_torch(self.network.forward, self.state, feeds)
-            except (child_process.RunFailed, NodeError):
+            except (onnxruntime_child.RunFailed, NodeError):
                 continue
             if all(
                 np.isfinite(y).all()
@@ -221,7 +221,7 @@ class _Comparison:
 
         @cache
         def plain() -> Sequence[object]:
-            return child_process.run(path, run.feeds.arrays, "NONE")
+            return onnxruntime_child.run_model(path, run.feeds.arrays, "NONE")
 
         def noise(i: int) -> float:
             return gap(plain()[i], run.theirs[i]).apart
@@ -262,9 +262,9 @@ class _Comparison:
         path = self.path.with_name("inner.onnx")
         write(replace(self.model, proto=inner), path)
         try:
-            theirs = child_process.run(path, first.feeds.arrays)
+            theirs = onnxruntime_child.run_model(path, first.feeds.arrays)
             ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
-        except (child_process.LoadFailed, child_process.RunFailed, NodeError):
+        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed, NodeError):
             return list(silent)
         floats = [
             n

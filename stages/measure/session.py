@@ -18,6 +18,7 @@ from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import kernels_library
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.records import Latency
+from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.stages.import_model.value_sizes import require_room
 from ltp_pipeline.system import child_process, threads, tolerance
 from ltp_pipeline.system.scratch import scratch_folder
@@ -34,10 +35,10 @@ def try_elsewhere(path: Path, inputs: Mapping[str, Array]) -> None:
     """Run a file in a process of its own, which onnxruntime may crash or keep for ever; other errors are told later."""
     with scratch_folder("trial") as folder:
         try:
-            child_process.run(path.absolute(), inputs, "ALL", folder)
-        except child_process.WorkerDied as error:
+            onnxruntime_child.run_model(path.absolute(), inputs, "ALL", folder)
+        except child_process.ChildCrashed as error:
             raise UnsupportedModel(f"onnxruntime {error} on {path}", "export it again") from None
-        except (child_process.LoadFailed, child_process.RunFailed):
+        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed):
             return
 
 

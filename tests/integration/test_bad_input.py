@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.system import child_process
 from tests.support.cli import Result, invoke
 from tests.support.kernels import needs_kernels
@@ -345,9 +346,9 @@ def test_a_file_on_which_onnxruntime_crashes_is_tried_by_another_process(
     words: tuple[str, ...], finished: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     def died(*_: object) -> None:
-        raise child_process.WorkerDied("crashed")
+        raise child_process.ChildCrashed("crashed")
 
     monkeypatch.chdir(finished)
-    monkeypatch.setattr(child_process, "run", died)
+    monkeypatch.setattr(onnxruntime_child, "run_model", died)
     refused(invoke(capsys, *words), 4, "onnxruntime crashed on")
     assert not (finished / "new.onnx").exists()

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from filelock import FileLock
 
 import ltp_pipeline
 from ltp_pipeline.demo import copy_to
-from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.run_directory.manifest import sealed
 from ltp_pipeline.run_directory.names import MANIFEST
 from ltp_pipeline.stages.report import plots
+from ltp_pipeline.system.child_process import CallFailed
 
 TRAIN = {"epochs": 2, "finetune_epochs": 1}
 FORMATS = ("sparse", "packed", "dense")
@@ -95,17 +93,13 @@ def quick() -> Iterator[None]:
     """Leave out what takes longest and has tests of its own: pictures in reports, and a process for onnxsim."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "svg", lambda name, *_: f'<svg id="{name}"></svg>')
-        patch.setattr(simplify, "simplified", _simplified_here)
-        patch.setattr(simplify, "_limit_memory", lambda _: None)
+        patch.setattr(simplify, "call_once", _call_here)
         yield
 
 
-def _simplified_here(model: OnnxModel) -> OnnxModel:
-    with TemporaryDirectory() as folder:
-        source, target = Path(folder, "model.onnx"), Path(folder, "simple.onnx")
-        write(model, source)
-        try:
-            simplify._child(str(source), str(target), "0")
-        except Exception as error:  # noqa: BLE001 - the process of its own fails then, whatever it is
-            raise simplify.SimplifyFailed(str(error)) from None
-        return read(target)
+def _call_here(_: str, *arguments: str, **limits: float) -> None:
+    """Simplify a file in this process."""
+    try:
+        simplify.simplify_file(*arguments)
+    except Exception as error:  # noqa: BLE001 - a child process fails then, whatever it is
+        raise CallFailed(str(error)) from None

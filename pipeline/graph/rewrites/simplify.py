@@ -1,15 +1,13 @@
-"""onnxsim for graphs that cannot be walked as they are: native code, so in a process of its own with limits.
+"""Simplify graphs with onnxsim, in a child process with limits.
 
-Run as a module it simplifies one file into another.
+onnxsim folds constants and removes what the outputs do not need, so that some graphs that cannot
+be executed as they are become executable. It is native code that has crashed and hung on damaged
+files, so it runs in a child process; the model goes there and back as files. Weights must keep
+the names that they have in the file, so rewrites that merge or fuse tensors are switched off.
 """
 
-import errno
 import inspect
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,104 +18,100 @@ from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read, write
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, iter_tensors
-from ltp_pipeline.system.scratch import is_full, scratch_folder
+from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, call_once
+from ltp_pipeline.system.files import data_beside
+from ltp_pipeline.system.scratch import scratch_folder
 
-SECONDS = 120
-MEMORY = 4 << 30  # bytes, and ten times the model on top
-_MARGIN = 1 << 24  # bytes left for the graph in a file of the largest size
-# They merge or fuse tensors, after which a weight cannot be found again under the name it has in the file.
-SKIPPED = ("eliminate_duplicate_initializer", "eliminate_common_subexpression", "fuse_qkv")
-_FULL = 75  # exit code of the process where the file could not be written for want of space
-_MODULE = "ltp_pipeline.graph.rewrites.simplify"
+MAX_SECONDS = 120
+MAX_MEMORY = 4 << 30  # bytes, in addition to ten times the size of the model
 NOTES = {
-    "auto": "the graph was simplified by onnxsim, because it could not be walked as it is",
-    "always": "the graph was simplified by onnxsim, as asked",
+    "auto": "the graph was simplified by onnxsim, because it could not be executed as it is",
+    "always": "the graph was simplified by onnxsim, as requested",
 }
+# Rewrites that merge or fuse tensors, which are then not in the graph under their names any more.
+SKIPPED_REWRITES = (
+    "eliminate_duplicate_initializer",
+    "eliminate_common_subexpression",
+    "fuse_qkv",
+)
+_GRAPH_MARGIN = 1 << 24  # bytes left for the graph in a file of the largest size
+_FUNCTION = "ltp_pipeline.graph.rewrites.simplify:simplify_file"
 
 
 class SimplifyFailed(Exception):
-    """onnxsim failed, crashed, took too long or too much memory."""
+    """onnxsim failed, crashed, or took too much time or memory."""
 
 
-def simplified(model: OnnxModel, seconds: float = SECONDS, memory: int = MEMORY) -> OnnxModel:
-    """A simpler model that computes the same."""
+def simplify_model(
+    model: OnnxModel, max_seconds: float = MAX_SECONDS, max_memory: int = MAX_MEMORY
+) -> OnnxModel:
+    """Return a simpler model that computes the same outputs.
+
+    Args:
+        model: The model; it is not changed.
+        max_seconds: Time limit of the child process.
+        max_memory: Memory limit of the child process in bytes, in addition to ten times the
+            size of the model.
+
+    Raises:
+        SimplifyFailed: If onnxsim fails, crashes, exceeds a limit or writes an unreadable file.
+    """
     with scratch_folder("simplify") as folder:
-        source, target = folder / "model.onnx", folder / "simple.onnx"
+        source = folder / "model.onnx"
+        target = folder / "simple.onnx"
         write(model, source)
-        size = sum(p.stat().st_size for p in folder.iterdir())
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            _MODULE,
-            str(source),
-            str(target),
-            str(memory + 10 * size),
-        ]
+        size = sum(path.stat().st_size for path in folder.iterdir())
         try:
-            done = subprocess.run(command, capture_output=True, timeout=seconds, check=False)
-        except subprocess.TimeoutExpired:
-            raise SimplifyFailed(f"onnxsim took longer than {seconds:g} s") from None
-        if done.returncode == _FULL:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        if done.returncode or not target.is_file():
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise SimplifyFailed(
-                f"onnxsim failed: {lines[-1][:200] if lines else f'exit {done.returncode}'}"
+            call_once(
+                _FUNCTION,
+                str(source),
+                str(target),
+                seconds=max_seconds,
+                max_memory=max_memory + 10 * size,
             )
-        try:
             return read(target)
+        except ChildCrashed as error:
+            raise SimplifyFailed(f"onnxsim {error}") from None
+        except CallFailed as error:
+            raise SimplifyFailed(f"onnxsim failed: {error}") from None
         except InputError as error:
-            raise SimplifyFailed(
-                f"onnxsim wrote a file that cannot be read: {error.message}"
-            ) from None
+            message = f"onnxsim wrote a file that cannot be read: {error.message}"
+            raise SimplifyFailed(message) from None
 
 
-def _limit_memory(size: int) -> None:
-    with suppress(ImportError, ValueError, OSError):  # not every system has limits
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
-def _options(function: Callable[..., Any]) -> dict[str, Any]:
-    """What this version of onnxsim understands of what we want."""
-    wanted = {
-        "skip_fuse_bn": True,
-        "skipped_optimizers": list(SKIPPED),
-        "initializers_as_constants": False,  # weights stay weights, under their own names
-        "certify": False,
-    }
-    known = inspect.signature(function).parameters
-    return {name: value for name, value in wanted.items() if name in known}
-
-
-def _child(source: str, target: str, memory: str) -> None:
-    _limit_memory(int(memory))
+def simplify_file(source: str, target: str) -> None:
+    """Simplify one ONNX file into another; runs in the child process."""
     import onnx
     import onnxsim
 
     model = onnx.load(source)
-    _lower_settings(model.graph)
-    model, _ = onnxsim.simplify(model, **_options(onnxsim.simplify))
-    large = sum(map(byte_size, iter_tensors(model))) > LARGEST - _MARGIN
-    onnx.save(model, target, save_as_external_data=large, location=f"{Path(target).name}.data")
+    _move_settings_to_nodes(model.graph)
+    model, _ = onnxsim.simplify(model, **_supported_options(onnxsim.simplify))
+    is_large = sum(map(byte_size, iter_tensors(model))) > LARGEST - _GRAPH_MARGIN
+    data = data_beside(Path(target)).name
+    onnx.save(model, target, save_as_external_data=is_large, location=data)
 
 
-def _lower_settings(graph: GraphProto) -> None:
-    """Turn initializers that are no weights into Constant nodes, the only ones that fold while weights do not."""
+def _supported_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options for onnxsim that its installed version has."""
+    options = {
+        "skip_fuse_bn": True,
+        "skipped_optimizers": list(SKIPPED_REWRITES),
+        "initializers_as_constants": False,  # weights stay weights, under their own names
+        "certify": False,
+    }
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in parameters}
+
+
+def _move_settings_to_nodes(graph: GraphProto) -> None:
+    """Turn initializers that are not weights into Constant nodes.
+
+    Only Constant nodes are folded when onnxsim is told to leave initializers alone.
+    """
     settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or elements(t) == 1]
-    names = {t.name for t in settings}
-    set_nodes(
-        graph,
-        [*(helper.make_node("Constant", [], [t.name], value=t) for t in settings), *graph.node],
-    )
+    names = {tensor.name for tensor in settings}
+    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in settings]
+    set_nodes(graph, [*constants, *graph.node])
     set_initializers(graph, [t for t in graph.initializer if t.name not in names])
     drop_inputs(graph, names)
-
-
-if __name__ == "__main__":
-    try:
-        _child(*sys.argv[1:])
-    except OSError as failure:
-        sys.exit(_FULL if is_full(failure) else str(failure))

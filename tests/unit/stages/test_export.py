@@ -257,7 +257,8 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
     assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [
         True
     ]
-    monkeypatch.setattr(export, "child_process", SimpleNamespace(run=changed, FAILURES=()))
+    runner = SimpleNamespace(run_model=changed, FAILURES=())
+    monkeypatch.setattr(export, "onnxruntime_child", runner)
     with pytest.raises(
         ExportFailed, match="gives other bits than the dense model without the sparse kernels"
     ):

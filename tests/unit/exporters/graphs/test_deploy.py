@@ -92,7 +92,7 @@ def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.Monke
     def meddling(model: OnnxModel) -> OnnxModel:
         return model.with_weights({"fc.weight": 2 * model.array("fc.weight")})
 
-    monkeypatch.setattr(simplify, "simplified", meddling)
+    monkeypatch.setattr(simplify, "simplify_model", meddling)
     model = prune(conv_bn_classifier())
     made, note = rewrite(model, KERNELS)
     assert "onnxsim changed kernels" in note

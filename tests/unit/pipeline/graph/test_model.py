@@ -129,7 +129,7 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
     def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
 
-    monkeypatch.setattr(simplify, "simplified", failing)
+    monkeypatch.setattr(simplify, "simplify_model", failing)
     proto = conv_bn_classifier()
     norm = next(n for n in proto.graph.node if n.op_type == "BatchNormalization")
     norm.input[3] = norm.input[1]  # the scale is the mean too

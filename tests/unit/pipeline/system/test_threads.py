@@ -5,15 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.system import child_process, threads
+from ltp_pipeline.system import threads
 from tests.support.models import mlp
 
 MINE = len(os.sched_getaffinity(0))
@@ -227,18 +226,10 @@ for _ in range(2):
 
 def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path: Path):
     onnx.save(mlp(), tmp_path / "model.onnx")
-    np.savez(tmp_path / "inputs.npz", input_0=np.ones((2, 6), np.float32))
-    sessions: dict[tuple[str, bool], onnxruntime.InferenceSession] = {}
-    request = {
-        "model": str(tmp_path / "model.onnx"),
-        "names": ["x"],
-        "level": "BASIC",
-        "folder": str(tmp_path),
-        "threads": 3,
-    }
-    child_process._answer(request, sessions)
+    onnxruntime_child.load_session(str(tmp_path / "model.onnx"), "BASIC", 3)
+    assert onnxruntime_child._session is not None
     with threads.used(3, None, print):
-        found = [*sessions.values(), Session(tmp_path / "model.onnx").session]
+        found = [onnxruntime_child._session[1], Session(tmp_path / "model.onnx").session]
     for session in found:
         options = session.get_session_options()
         assert options.intra_op_num_threads == 3

@@ -1,0 +1,149 @@
+"""Run ONNX files with onnxruntime in a child process.
+
+A damaged graph can crash onnxruntime's native code or keep it busy for ever, so foreign files run
+in a child process first. The child is started when it is first needed and serves all later calls
+of this process; it keeps the last session. Inputs and outputs travel as .npz files in a folder.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ltp_pipeline.system import threads
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, ChildProcess
+
+OptimizationLevel = Literal["NONE", "BASIC", "ALL"]
+Output = Array | list[Array] | None  # None stands for an output that is not made of numbers
+
+_MODULE = "ltp_pipeline.stages.import_model.onnxruntime_child"
+_LEVELS = {"NONE": "ORT_DISABLE_ALL", "BASIC": "ORT_ENABLE_BASIC", "ALL": "ORT_ENABLE_ALL"}
+_INPUTS = "inputs.npz"
+_OUTPUTS = "outputs.npz"
+
+_child: ChildProcess | None = None
+_session: tuple[tuple[str, str], Any] | None = None  # in the child: path and level, session
+
+
+class LoadFailed(Exception):
+    """onnxruntime rejected the model."""
+
+
+class RunFailed(Exception):
+    """onnxruntime rejected the inputs, or failed while it computed."""
+
+
+FAILURES = (ChildCrashed, LoadFailed, RunFailed)
+
+
+def run_model(
+    path: Path,
+    feeds: Mapping[str, Array],
+    level: OptimizationLevel = "BASIC",
+    folder: Path | None = None,
+) -> list[Output]:
+    """Run an ONNX file in the child process.
+
+    Args:
+        path: The file.
+        feeds: Inputs by name.
+        level: How far onnxruntime optimizes the graph.
+        folder: Folder through which inputs and outputs travel; by default that of the file.
+
+    Returns:
+        The outputs in the order of the graph.
+
+    Raises:
+        ChildCrashed: If onnxruntime crashed or did not finish.
+        LoadFailed: If onnxruntime does not load the file.
+        RunFailed: If onnxruntime loads the file but does not run it.
+    """
+    global _child
+    if _child is None or not _child.is_usable:
+        _child = ChildProcess()
+    folder = folder or path.parent
+    _save_arrays(folder / _INPUTS, {_key(i): feed for i, feed in enumerate(feeds.values())})
+    try:
+        _child.call(f"{_MODULE}:load_session", str(path), level, threads.current())
+    except CallFailed as error:
+        raise LoadFailed(str(error).replace(str(path), "the file")) from None
+    try:
+        counts = _child.call(f"{_MODULE}:run_session", list(feeds), str(folder))
+    except CallFailed as error:
+        raise RunFailed(str(error)) from None
+    try:
+        with np.load(folder / _OUTPUTS) as stored:
+            return [_read_output(stored, i, count) for i, count in enumerate(counts)]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        reason = f"gave outputs that cannot be read ({type(error).__name__})"
+        raise ChildCrashed(reason) from None
+
+
+def load_session(path: str, level: OptimizationLevel, num_threads: int) -> None:
+    """Load a file for the calls of `run_session` that follow; runs in the child process."""
+    import onnxruntime
+
+    global _session
+    if _session is not None and _session[0] == (path, level):
+        return
+    _session = None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = num_threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    _session = (path, level), session
+
+
+def run_session(names: Sequence[str], folder: str) -> list[int | None]:
+    """Run the loaded session on the stored inputs and store the outputs; runs in the child process.
+
+    Args:
+        names: Names of the inputs, in the order in which they are stored.
+        folder: Folder of the stored arrays.
+
+    Returns:
+        For each output the number of arrays in it: -1 for a plain array, the length of a list,
+        None for an output that is not made of numbers and not stored.
+    """
+    assert _session is not None  # noqa: S101 - `load_session` is called first
+    with np.load(Path(folder, _INPUTS)) as stored:
+        feeds = {name: stored[_key(i)] for i, name in enumerate(names)}
+    arrays: dict[str, Array] = {}
+    counts: list[int | None] = []
+    for i, output in enumerate(_session[1].run(None, feeds)):
+        parts = output if isinstance(output, list) else [output]
+        if not all(isinstance(part, np.ndarray) and part.dtype != object for part in parts):
+            counts.append(None)
+        elif isinstance(output, list):
+            counts.append(len(parts))
+            arrays.update((_key(i, j), part) for j, part in enumerate(parts))
+        else:
+            counts.append(-1)
+            arrays[_key(i)] = output
+    _save_arrays(Path(folder, _OUTPUTS), arrays)
+    return counts
+
+
+def _key(*position: int) -> str:
+    """Return the name of a stored array; a tensor's own name may be a parameter of np.savez."""
+    return "_".join(["array", *map(str, position)])
+
+
+def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def _read_output(stored: Any, index: int, count: int | None) -> Output:
+    if count is None:
+        return None
+    if count < 0:
+        array: Array = stored[_key(index)]
+        return array
+    return [stored[_key(index, j)] for j in range(count)]
