@@ -23,16 +23,16 @@ from ltp_pipeline.stages.train.phase import PhaseFactory
 from ltp_pipeline.stages.write_back import file_names, from_file_weights, to_file_weights
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.protocol import TaskOutput
 
 
 def start(network: Network, data: DatasetSplits, settings: Settings, folder: Path) -> RunContext:
     """A job in a scratch run directory; the network's first output scores the classes."""
     workspace = RunDirectory(folder / "run")
     workspace.begin({})
-    task = Classification(
-        Output(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0
+    task = ClassificationTask(
+        TaskOutput(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0
     )
     return RunContext(network, task, data, settings, workspace, pick_device("cpu"))
 
@@ -44,7 +44,7 @@ def prepared(
     workspace = RunDirectory(folder / "run")
     job, state = prepare.prepare(import_model.read(model), settings, workspace)
     workspace.begin({})
-    return defaults.resolve_defaults(job, state, prepare.original_accuracy(job, state)), state
+    return defaults.resolve_defaults(job, state, prepare.check_original(job, state)), state
 
 
 def train_dense(

@@ -89,7 +89,7 @@ def _own(task: Any) -> CustomTask | None:
         return None
     from ltp_pipeline.tasks.custom import CustomTask
 
-    return CustomTask.of(task)
+    return CustomTask.load(task)
 
 
 def default_out(model: Path) -> Path:
@@ -220,9 +220,9 @@ def _require_own(model: AnyPath, own: CustomTask | None) -> None:
     """Refuse another task than that of the run which a file lies in."""
     run = RunDirectory(Path(model).parent)
     if own is not None and run.has_own_task:
-        from ltp_pipeline.stages.prepare import require_task
+        from ltp_pipeline.stages.prepare import check_same_task
 
-        require_task(run, own)
+        check_same_task(run, own)
 
 
 def _settings_of(

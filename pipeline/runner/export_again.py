@@ -30,7 +30,7 @@ from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.prepare import require_task
+from ltp_pipeline.stages.prepare import check_same_task
 from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.stages.write_back import as_file_types
 from ltp_pipeline.system import distributed, threads
@@ -67,7 +67,7 @@ def export_again(
             f"{folder} is not finished",
             f"start the same `{how}` again: it goes on where it stopped",
         )
-    require_task(workspace, task)
+    check_same_task(workspace, task)
     try:
         if task is None and (settings.data.path is None or not settings.data.path.exists()):
             with (

@@ -102,7 +102,7 @@ def finish_entry(
     task: CustomTask | None = None,
 ) -> RunResult:
     """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
-    prepare.require_task(parent, task)
+    prepare.check_same_task(parent, task)
     progress = parent.progress
     workspace = RunDirectory(
         parent.picked_folder(number), progress, parent, settings.log.tensorboard
@@ -117,7 +117,7 @@ def finish_entry(
         entry = select_entry.find_entry(learned, number)
         job, original = prepare.prepare(read(model), settings, workspace, task)
         job = defaults.recall(job, original, parent)
-        identity = prepare.identity(job.network.file, job.data, settings)
+        identity = prepare.run_identity(job.network.file, job.data, settings)
         parent.require_same(identity)
         elements = sum(k.elements for k in job.network.kernels)
         point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)

@@ -57,9 +57,9 @@ def run(
     """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
     check_reachable(settings)
-    prepare.refuse_inputs_inside(out, model, settings)
+    prepare.check_paths_outside(out, model, settings)
     workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
-    prepare.require_task(workspace, task, fresh)
+    prepare.check_same_task(workspace, task, fresh)
     with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
         job, original = prepare.prepare(read(model), settings, workspace, task)
         with workspace.held():
@@ -70,13 +70,13 @@ def _run(
     job: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
 ) -> RunResult:
     workspace, settings = job.workspace, job.settings
-    identity = prepare.identity(job.network.file, job.data, settings)
+    identity = prepare.run_identity(job.network.file, job.data, settings)
     going_on = not fresh and workspace.holds(identity)
     if done := finished_already(job, model, going_on, exactly):
         return done
     distributed.start()
-    value = prepare.original_accuracy(job, original)  # before anything is written or removed
-    defaults.require_budget(job, value)
+    value = prepare.check_original(job, original)  # before anything is written or removed
+    defaults.check_default_budget(job, value)
     if not going_on:
         workspace.begin(identity)
     workspace.remember_inputs(model, settings, job.task.metric)
@@ -96,7 +96,7 @@ def _run(
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
     else:
-        notes.warn(job, original, value)
+        notes.print_notes(job, original, value)
     if workspace.manifest.learned:
         return finish_candidate(job, original, learn_thresholds.load_trail(workspace))
     with timed(workspace, "learn"):
@@ -151,12 +151,12 @@ def finish_candidate(
         task=job.task,
         timings=workspace.manifest.timings,
         notes=[
-            *notes.about_labels(job),
-            *notes.about_metric(job),
-            *notes.about_budget(job),
-            *notes.about_optimizer(job),
-            *notes.about_blocks(job),
-            *notes.doubts(job, measured.validation_accuracy),
+            *notes.describe_labels(job),
+            *notes.describe_metric(job),
+            *notes.describe_budget(job),
+            *notes.describe_optimizer(job),
+            *notes.describe_blocks(job),
+            *notes.warn_of_weak_result(job, measured.validation_accuracy),
             *selected.notes,
             *met_broken(job.data),
         ],

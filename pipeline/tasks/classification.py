@@ -12,22 +12,22 @@ from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import Accuracy
 from ltp_pipeline.results.schema_parts import Asked
-from ltp_pipeline.tasks.outputs import threshold
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.outputs import decision_threshold
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Labels
+    from ltp_pipeline.tasks.protocol import SplitLabels
 
 TOP1 = Metric("top-1")
 FEW = 5  # classes; of so many, being among the five best says nothing
 
 
 @dataclass(frozen=True)
-class Classification(Labelled):
+class ClassificationTask(SupervisedTask):
     """Cross-entropy on the labels. A single output is the score of class 1 beside class 0."""
 
     classes: int = 0
@@ -39,37 +39,39 @@ class Classification(Labelled):
     task_kind = "classify"
     metric = TOP1
 
-    @property
-    def asked(self) -> Asked:
+    def describe_output(self) -> Asked:
         """The largest score, or whether the single one is large."""
         if self.is_single:
-            return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+            return Asked(
+                self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
+            )
         return Asked(self.task_kind, self.output.name, axis=1)
 
-    def error(self, output: Tensor, target: Tensor) -> Tensor:
+    def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""
         import torch.nn.functional as F
 
         labels = self.class_numbers(target).reshape(-1)
         return F.cross_entropy(self._scores(output), labels, label_smoothing=self.label_smoothing)
 
-    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
         """Divergence of the softened probabilities."""
-        from ltp_pipeline.tasks.losses import divergence
+        from ltp_pipeline.tasks.losses import softened_divergence
 
-        return divergence(self._scores(output), self._scores(taught))
+        return softened_divergence(self._scores(output), self._scores(taught))
 
     def _scores(self, output: Tensor) -> Tensor:
-        from ltp_pipeline.tasks.losses import log_probabilities, of_two
+        from ltp_pipeline.tasks.losses import flat_log_probabilities, two_class_scores
 
         scores = output.float().reshape(
             len(output), -1
         )  # a single score may have no axis of its own
-        return log_probabilities(
-            of_two(scores, self.is_probability) if self.is_single else scores, self.is_probability
+        return flat_log_probabilities(
+            two_class_scores(scores, self.is_probability) if self.is_single else scores,
+            self.is_probability,
         )
 
-    def rows(self, output: Array, batch: Batch) -> Array:
+    def score_samples(self, output: Array, batch: Batch) -> Array:
         """Whether the label has the largest score, and whether one of the five largest."""
         scores, y = (
             output.reshape(len(batch), -1),
@@ -85,27 +87,29 @@ class Classification(Labelled):
         better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
         return np.stack([better == 0, better < FEW], axis=1)
 
-    def value(self, evidence: Array) -> float:
+    def metric_value(self, evidence: Array) -> float:
         """Top-1."""
         return float(evidence[:, 0].mean())
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """Top-1 and top-5; the latter says nothing of five classes or fewer."""
-        top1 = self.value(evidence)
+        top1 = self.metric_value(evidence)
         top5 = float(evidence[:, 1].mean()) if self.classes > FEW else None
         return Accuracy(top1, top1, top5, len(evidence), split)
 
-    def right(self, evidence: Array) -> Array:
+    def correct_samples(self, evidence: Array) -> Array:
         """Where the label has the largest score."""
         return evidence[:, 0]
 
-    def interval(
+    def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float]:
         """Of a difference of two shares, paired."""
-        return paired_interval(self.right(before), self.right(after), confidence)
+        return paired_interval(
+            self.correct_samples(before), self.correct_samples(after), confidence
+        )
 
-    def guess(self, split: Labels) -> float | None:
+    def chance_level(self, split: SplitLabels) -> float | None:
         """Accuracy of naming the most frequent class."""
         labels = split.labels if self.one_hot is None else self.class_numbers(split.some_targets)
         return (

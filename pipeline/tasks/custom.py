@@ -39,7 +39,7 @@ NAME = "task"  # of the object in a file that is the task; without one, the file
 UNNAMED = Metric("score", is_fraction=False)
 
 
-class DataSet(Protocol):
+class CustomDataset(Protocol):
     """Samples by number; a torch Dataset is one."""
 
     def __len__(self) -> int: ...
@@ -48,7 +48,7 @@ class DataSet(Protocol):
         """The model's inputs by their names, and whatever loss and metric need, as arrays or tensors."""
 
 
-class Measure(Protocol):
+class CustomMetric(Protocol):
     """A metric that is no mean over samples; those of torchmetrics are such."""
 
     def update(self, outputs: Values, batch: Values) -> None:
@@ -68,7 +68,7 @@ class CustomTaskProtocol(Protocol):
     metric: Metric
     fingerprint: str  # changes when the task does; of a file, its hash is part of it anyway
 
-    def dataset(self, split: str) -> DataSet | None:
+    def dataset(self, split: str) -> CustomDataset | None:
         """Of "train", "val" or "test"; None where there is none: samples for validation are then split off."""
 
     def loss(self, outputs: Values, batch: Values) -> Tensor:
@@ -77,7 +77,7 @@ class CustomTaskProtocol(Protocol):
     def score(self, outputs: Values, batch: Values) -> Tensor:
         """The score of each sample of a batch; their mean counts."""
 
-    def measure(self) -> Measure:
+    def measure(self) -> CustomMetric:
         """A new metric, in place of `score`."""
 
 
@@ -90,17 +90,17 @@ class CustomTask:
     sha256: str | None = None
 
     @classmethod
-    def of(cls, given: Any) -> CustomTask:
+    def load(cls, given: Any) -> CustomTask:
         """From a path, an object, or what was made of one before."""
         if isinstance(given, CustomTask):
             return given
         if isinstance(given, str | Path):
-            return _load(Path(given))
+            return _load_file(Path(given))
         name = given.__name__ if isinstance(given, type) else type(given).__name__
-        return _checked(cls(given, f"the task {name}"))
+        return _check_parts(cls(given, f"the task {name}"))
 
     @property
-    def named(self) -> str | None:
+    def declared_fingerprint(self) -> str | None:
         """The fingerprint that it gives itself."""
         found = getattr(self.code, "fingerprint", None)
         return None if found is None else str(found)
@@ -109,8 +109,8 @@ class CustomTask:
     def fingerprint(self) -> str | None:
         """What tells it from others, with the hash of its file; None where nothing does."""
         if self.sha256 is not None:
-            return f"file {self.sha256} {self.named or ''}".rstrip()
-        return None if self.named is None else f"object {self.named}"
+            return f"file {self.sha256} {self.declared_fingerprint or ''}".rstrip()
+        return None if self.declared_fingerprint is None else f"object {self.declared_fingerprint}"
 
     @property
     def metric(self) -> Metric:
@@ -118,22 +118,22 @@ class CustomTask:
         found = getattr(self.code, "metric", None)
         return UNNAMED if found is None else found
 
-    def has(self, name: str) -> bool:
+    def has_function(self, name: str) -> bool:
         """Whether it has this part."""
         return callable(getattr(self.code, name, None))
 
-    def call(self, name: str, *args: Any, drawn: tuple[int | str, ...]) -> Any:
+    def call_function(self, name: str, *args: Any, drawn: tuple[int | str, ...]) -> Any:
         """Call a part of it; random numbers that it draws depend on `drawn` alone."""
-        with self.theirs(name), random_state.isolate_rng(*drawn):
+        with self.report_errors(name), random_state.isolate_rng(*drawn):
             return getattr(self.code, name)(*args)
 
-    def theirs(self, doing: str) -> AbstractContextManager[None]:
+    def report_errors(self, doing: str) -> AbstractContextManager[None]:
         """Their code runs here; what goes wrong is shown as theirs."""
-        return theirs(f"{doing} of {self.origin} failed", self.origin)
+        return report_task_errors(f"{doing} of {self.origin} failed", self.origin)
 
 
 @contextmanager
-def theirs(what: str, origin: str) -> Iterator[None]:
+def report_task_errors(what: str, origin: str) -> Iterator[None]:
     """Code of this origin runs here; `what` is what its errors begin with."""
     try:
         yield
@@ -141,27 +141,27 @@ def theirs(what: str, origin: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         said = f"{what}: {type(error).__name__}: {error}".removesuffix(": ")
-        raise TaskFailed(said, f"correct {origin}", _trace(error)) from error
+        raise TaskFailed(said, f"correct {origin}", _format_traceback(error)) from error
 
 
-def as_array(value: Any) -> Array:
+def to_array(value: Any) -> Array:
     """What their code gives; tensors may be on any device and need a gradient."""
     import torch
 
     if isinstance(value, list | tuple) and any(isinstance(v, torch.Tensor) for v in value):
-        return np.stack([as_array(v) for v in value])
+        return np.stack([to_array(v) for v in value])
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
         value = value.float() if value.dtype == torch.bfloat16 else value
     return np.asarray(value)
 
 
-def is_numbers(array: Array) -> bool:
+def is_numeric(array: Array) -> bool:
     """Whether it holds nothing else: no text, no objects."""
     return array.dtype.kind in "biuf"
 
 
-def called(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """What a message calls something that was not expected."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -170,7 +170,7 @@ def called(value: Any) -> str:
     )
 
 
-def _load(path: Path) -> CustomTask:
+def _load_file(path: Path) -> CustomTask:
     if not path.is_file():
         raise InputError(f"there is no task file {path}", "check --task")
     spec = importlib.util.spec_from_file_location("ltp_user_task", path)
@@ -181,17 +181,20 @@ def _load(path: Path) -> CustomTask:
     sys.path.insert(
         0, str(path.resolve().parent)
     )  # as for a script: what lies beside it can be imported
-    with theirs(f"{path.name} cannot be loaded", path.name), random_state.isolate_rng("load"):
+    with (
+        report_task_errors(f"{path.name} cannot be loaded", path.name),
+        random_state.isolate_rng("load"),
+    ):
         spec.loader.exec_module(module)
-    return _checked(CustomTask(getattr(module, NAME, module), path.name, sha256_of(path)))
+    return _check_parts(CustomTask(getattr(module, NAME, module), path.name, sha256_of(path)))
 
 
-def _checked(task: CustomTask) -> CustomTask:
+def _check_parts(task: CustomTask) -> CustomTask:
     if isinstance(task.code, type):
         raise InputError(
             f"{task.origin} has the class {task.code.__name__} as its task", "make an object of it"
         )
-    if not task.has("dataset"):
+    if not task.has_function("dataset"):
         where = (
             "define dataset(split)"
             if isinstance(task.code, ModuleType)
@@ -204,18 +207,18 @@ def _checked(task: CustomTask) -> CustomTask:
         found = getattr(task.code, part, None)
         if found is not None and not callable(found):
             raise InputError(
-                f"{part} of {task.origin} is {called(found)}, no function",
+                f"{part} of {task.origin} is {describe_value(found)}, no function",
                 "define it, or leave it out",
             )
     if not isinstance(task.metric, Metric):
         raise InputError(
-            f"metric of {task.origin} is {called(task.metric)}, no Metric",
+            f"metric of {task.origin} is {describe_value(task.metric)}, no Metric",
             "write metric = Metric(NAME), from ltp_pipeline; what measures belongs into score or measure",
         )
     return task
 
 
-def _trace(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     """The traceback from their first line on."""
     trace = error.__traceback__
     while (

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from ltp_pipeline.tasks.custom import CustomTask
 
 SPLITS = ("train", "val", "test")
-LOOKED_AT = 256
-TAKEN = frozenset(
+INSPECTED_SAMPLES = 256
+USED_SETTINGS = frozenset(
     {"path", "validation_share", "workers"}
 )  # of [data], where samples are a user's own
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
 
-def open_own(
+def open_custom_data(
     task: CustomTask,
     settings: DataSettings,
     inputs: Sequence[TensorInfo],
@@ -62,7 +62,7 @@ def open_own(
     prepared = [
         name
         for name, value in settings
-        if name not in TAKEN and value != getattr(DataSettings(), name)
+        if name not in USED_SETTINGS and value != getattr(DataSettings(), name)
     ]
     if prepared:
         raise InputError(
@@ -70,23 +70,23 @@ def open_own(
             "prepare them in dataset, and take the line out",
         )
     found = {
-        name: task.call("dataset", name, drawn=(seed,)) for name in SPLITS
+        name: task.call_function("dataset", name, drawn=(seed,)) for name in SPLITS
     }  # one order for all
     if found["train"] is None:
         raise InputError(
             f"dataset('train') of {task.origin} is None", "return the training samples"
         )
     sets = {
-        name: Rows(task, name, given, settings.workers)
+        name: CustomSamples(task, name, given, settings.workers)
         for name, given in found.items()
         if given is not None
     }
     rows, notes = divide(
         {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_share, seed
     )
-    takers = [Taken(info, (tables or {}).get(info.name)) for info in inputs]
+    takers = [CustomInput(info, (tables or {}).get(info.name)) for info in inputs]
     splits = {
-        name: OwnSplit(name, sets[source], takers, chosen)
+        name: CustomSplit(name, sets[source], takers, chosen)
         for name, (source, chosen) in rows.items()
     }
     if rows["test"] is rows["val"]:
@@ -101,7 +101,7 @@ def open_own(
     )
 
 
-class Rows:
+class CustomSamples:
     """A data set, read by rows: here and now, or by worker processes."""
 
     def __init__(self, task: CustomTask, split: str, given: Any, workers: int) -> None:
@@ -111,7 +111,7 @@ class Rows:
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
         self._names: frozenset[str] | None = None  # of what a sample holds
-        with task.theirs(f"len of {self._name}"):
+        with task.report_errors(f"len of {self._name}"):
             self._count = len(given)
         if not self._count:
             raise InputError(f"{self.origin} is empty", "return samples, or None")
@@ -129,11 +129,11 @@ class Rows:
 
     def _here(self, rows: Array, seed: int) -> list[dict[str, Any]]:
         with random_state.isolate_rng():
-            return read_some(self._given, rows.tolist(), seed, self._name, self.task.origin)
+            return read_samples(self._given, rows.tolist(), seed, self._name, self.task.origin)
 
     def _by_workers(self, rows: Array, seed: int) -> list[dict[str, Any]]:
         parts = [part.tolist() for part in np.array_split(rows, min(self.workers, len(rows)))]
-        with self._lock, self.task.theirs(f"reading {self._name} by worker processes"):
+        with self._lock, self.task.report_errors(f"reading {self._name} by worker processes"):
             try:
                 return [
                     s
@@ -150,7 +150,7 @@ class Rows:
         if self._pool is None:
             context = get_context("fork" if sys.platform == "linux" else "spawn")
             given = (self._given, self._name, self.task.origin)
-            self._pool = ProcessPoolExecutor(self.workers, context, _begin_worker, given)
+            self._pool = ProcessPoolExecutor(self.workers, context, _init_worker, given)
         return self._pool
 
     def _check(self, said: str, sample: dict[str, Any]) -> None:
@@ -162,47 +162,48 @@ class Rows:
                 what, "give every sample the same names; an empty array where there is nothing"
             )
         for name, value in sample.items():
-            if not custom.is_numbers(value):
+            if not custom.is_numeric(value):
                 what = f"{name!r} of {said} holds {value.dtype}, not numbers"
                 raise InputError(
                     what, "give numbers; for text, where in a list of your own it stands"
                 )
 
 
-def read_some(
+def read_samples(
     given: Any, rows: Sequence[int], seed: int, name: str, origin: str
 ) -> list[dict[str, Any]]:
     """Some samples, each with every generator of random numbers set by the seed and its row."""
     return [
-        _read_one(given, row, seed, f"sample {row} of {name} of {origin}", origin) for row in rows
+        _read_sample(given, row, seed, f"sample {row} of {name} of {origin}", origin)
+        for row in rows
     ]
 
 
-def _read_one(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
+def _read_sample(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
     random_state.seed(seed, row)
-    with custom.theirs(f"reading {said} failed", origin):
+    with custom.report_task_errors(f"reading {said} failed", origin):
         sample = given[row]
     if not isinstance(sample, Mapping):
         raise InputError(
-            f"{said} is {custom.called(sample)}, not a dict",
+            f"{said} is {custom.describe_value(sample)}, not a dict",
             "return a dict of arrays by their names",
         )
-    return {str(key): custom.as_array(value) for key, value in sample.items()}
+    return {str(key): custom.to_array(value) for key, value in sample.items()}
 
 
-def _begin_worker(*given: Any) -> None:
+def _init_worker(*given: Any) -> None:
     import torch
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends its processes
     for name in {*signals.SIGNALS} - {"SIGTERM"}:  # which are for the process that asks
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     _in_worker["data"], _in_worker["name"], _in_worker["origin"] = given
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Outlive no process that asks, however it ends."""
     parent = parent_process()
     if parent is not None:
@@ -211,11 +212,11 @@ def _end_with_parent() -> None:
 
 
 def _read_in_worker(rows: list[int], seed: int) -> list[dict[str, Any]]:
-    return read_some(_in_worker["data"], rows, seed, _in_worker["name"], _in_worker["origin"])
+    return read_samples(_in_worker["data"], rows, seed, _in_worker["name"], _in_worker["origin"])
 
 
 @dataclass(frozen=True)
-class Taken:
+class CustomInput:
     """An input of the model, with the checks that its samples must pass; for tokens, how many the model's table has."""
 
     info: TensorInfo
@@ -233,7 +234,7 @@ class Taken:
 
     def stacked(self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str) -> Array:
         """This input of some samples as one array, of the type that they have; `rows` are their numbers."""
-        found, said = _found(samples, rows, self.name, origin), f"{self.name!r} of {origin}"
+        found, said = _get_arrays(samples, rows, self.name, origin), f"{self.name!r} of {origin}"
         for values, row in zip(found, rows, strict=True):
             self._check(values, f"{self.name!r} of sample {row} of {origin}")
         if any(values.shape != found[0].shape for values in found):
@@ -268,7 +269,7 @@ class Taken:
             )
 
 
-class OwnSplit(Split):
+class CustomSplit(Split):
     """Some rows of a user's data set."""
 
     @property
@@ -281,7 +282,9 @@ class OwnSplit(Split):
         """Whose data set it is."""
         return self._source.task
 
-    def __init__(self, name: str, source: Rows, inputs: Sequence[Taken], rows: Array) -> None:
+    def __init__(
+        self, name: str, source: CustomSamples, inputs: Sequence[CustomInput], rows: Array
+    ) -> None:
         self._source, self._inputs = source, inputs
         first = source.read(rows[:1], None)
         for taken in inputs:
@@ -302,14 +305,14 @@ class OwnSplit(Split):
             for i in self._inputs
         }
         rest = [name for name in samples[0] if name not in inputs]
-        beside = {name: _alike(_found(samples, rows, name, origin)) for name in rest}
+        beside = {name: _stack_if_equal(_get_arrays(samples, rows, name, origin)) for name in rest}
         return Batch(inputs, {**beside, **inputs})
 
 
 class CustomInputColumn:
     """One input of the samples, for those who look at it alone."""
 
-    def __init__(self, source: Rows, taken: Taken, first: Array) -> None:
+    def __init__(self, source: CustomSamples, taken: CustomInput, first: Array) -> None:
         self._source, self._taken = source, taken
         self.shape: tuple[int | None, ...] = first.shape
         self.dtype: np.dtype[Any] = first.dtype
@@ -319,7 +322,7 @@ class CustomInputColumn:
 
     def first(self) -> ArraySamples:
         """The first ones, by which the range of values is told: reading all may take long."""
-        return ArraySamples(self.take(np.arange(min(LOOKED_AT, len(self)))))
+        return ArraySamples(self.take(np.arange(min(INSPECTED_SAMPLES, len(self)))))
 
     def take(self, indices: Array) -> Array:
         """Read these."""
@@ -327,7 +330,7 @@ class CustomInputColumn:
         return self._taken.stacked(samples, indices, self._source.origin)
 
 
-def _found(
+def _get_arrays(
     samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str
 ) -> list[Array]:
     """What samples hold under a name; each must have it."""
@@ -340,12 +343,12 @@ def _found(
     return [sample[name] for sample in samples]
 
 
-def _alike(values: list[Array]) -> Array | list[Array]:
+def _stack_if_equal(values: list[Array]) -> Array | list[Array]:
     alike = all(value.shape == values[0].shape for value in values)
     return np.stack(values) if alike else values
 
 
-def open_for(
+def open_model_data(
     file: ModelFile,
     settings: DataSettings,
     seed: int,
@@ -355,7 +358,7 @@ def open_for(
     """The data of a model, from files or from a user's own data set, checked against all that its graph tells."""
     rows = vocabulary.sizes(file.model.graph)
     if own is not None:
-        return open_own(own, settings, file.inputs, seed, rows)
+        return open_custom_data(own, settings, file.inputs, seed, rows)
     data = open_data(settings, file.inputs, seed, task, file.outputs)
     vocabulary.check(rows, data)
     return data

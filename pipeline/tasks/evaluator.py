@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.results.values import PairedCounts
-from ltp_pipeline.tasks.protocol import Judged
+from ltp_pipeline.tasks.protocol import EvaluatedBatch
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.records import Accuracy
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Run, Task
+    from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
 BATCH = 64
 
@@ -21,43 +21,51 @@ BATCH = 64
 class Evaluator:
     """Evaluates networks by a task; `original` runs the one that scores are relative to, where they are."""
 
-    def __init__(self, task: Task, original: Run | None = None) -> None:
+    def __init__(self, task: Task, original: ComputeOutputs | None = None) -> None:
         self.task = task
         self._original = original if task.is_relative else None
         self._scales: dict[str, Sequence[float]] = {}
 
-    def __call__(self, run: Run, split: Split, rows: Array | None = None) -> tuple[Accuracy, Array]:
+    def __call__(
+        self, run: ComputeOutputs, split: Split, rows: Array | None = None
+    ) -> tuple[Accuracy, Array]:
         """Evaluate on all samples of a split, or on some `rows`; also the evidence."""
-        evidence = self.evidence(run, split, rows)
-        return self.task.accuracy(evidence, split.name), evidence
+        evidence = self.sample_statistics(run, split, rows)
+        return self.task.compute_metric(evidence, split.name), evidence
 
-    def evidence(self, run: Run, split: Split, rows: Array | None = None) -> Array:
+    def sample_statistics(
+        self, run: ComputeOutputs, split: Split, rows: Array | None = None
+    ) -> Array:
         """How each sample did."""
-        return self.task.evidence(self._judged(run, split, rows), self._scale(split))
+        return self.task.sample_statistics(
+            self._iter_batches(run, split, rows), self._get_scales(split)
+        )
 
-    def of_the_original(self, run: Run, split: Split) -> tuple[Accuracy, Array]:
+    def evaluate_original(self, run: ComputeOutputs, split: Split) -> tuple[Accuracy, Array]:
         """The original's own; measured only where it can be anything else than perfect."""
-        return self.task.of_the_original(len(split), split.name) or self(run, split)
+        return self.task.get_original_result(len(split), split.name) or self(run, split)
 
-    def _judged(self, run: Run, split: Split, rows: Array | None) -> Iterator[Judged]:
+    def _iter_batches(
+        self, run: ComputeOutputs, split: Split, rows: Array | None
+    ) -> Iterator[EvaluatedBatch]:
         original = self._original
         for batch in batches(split, BATCH, rows):
-            yield Judged(
+            yield EvaluatedBatch(
                 run(batch.inputs), batch, None if original is None else original(batch.inputs)
             )
 
-    def _scale(self, split: Split) -> Sequence[float]:
+    def _get_scales(self, split: Split) -> Sequence[float]:
         if self._original is None:
             return ()
         if split.name not in self._scales:
-            outputs = self._judged(self._original, split, None)
-            self._scales[split.name] = self.task.scale(outputs, len(split))
+            outputs = self._iter_batches(self._original, split, None)
+            self._scales[split.name] = self.task.compute_scales(outputs, len(split))
         return self._scales[split.name]
 
 
-def outcomes(task: Task, before: Array, after: Array) -> PairedCounts | None:
+def count_pairs(task: Task, before: Array, after: Array) -> PairedCounts | None:
     """Two networks on the same samples, by their evidence; None where samples are not just right or wrong."""
-    first, second = task.right(before), task.right(after)
+    first, second = task.correct_samples(before), task.correct_samples(after)
     if first is None or second is None:
         return None
     counts = ((first & second), (first & ~second), (~first & second), (~first & ~second))

@@ -13,8 +13,14 @@ from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import Accuracy
 from ltp_pipeline.results.schema_parts import Asked
-from ltp_pipeline.tasks.outputs import SCORING, SQUASHED, from_softmax, is_score, makers
-from ltp_pipeline.tasks.protocol import Judged, Kind, Output
+from ltp_pipeline.tasks.outputs import (
+    SCORING,
+    SQUASHED,
+    find_producers,
+    has_score_shape,
+    softmax_outputs,
+)
+from ltp_pipeline.tasks.protocol import EvaluatedBatch, OutputKind, TaskOutput
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.settings.schema import Imitate
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Labels
+    from ltp_pipeline.tasks.protocol import SplitLabels
 
 AGREEMENT = Metric(
     "agreement"
@@ -34,13 +40,13 @@ LARGEST_ERROR = 1e6  # error of a sample, in variances; more, or no number at al
 
 
 @dataclass(frozen=True)
-class Imitation:
+class DistillationTask:
     """Every output of floating point with a row per sample is learned from the original and compared with it."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[TaskOutput, ...]
     probabilities: frozenset[int] = frozenset()  # positions of outputs that come out of a Softmax
 
-    is_taught = is_relative = is_by_sample = True
+    is_distilled = is_relative = is_per_sample = True
 
     @classmethod
     def of(
@@ -50,18 +56,20 @@ class Imitation:
         samples: int,
         imitate: Imitate = "auto",
         only: str | None = None,
-    ) -> Imitation:
+    ) -> DistillationTask:
         """The task of a graph, of one output if `only` that is meant; an error where none can be compared."""
-        made = makers(graph)
+        made = find_producers(graph)
         found = []
         for position, shape in enumerate(shapes):
             name = graph.output[position].name
             if shape is None or not shape or shape[0] != samples or only not in (None, name):
                 continue
-            shaped = is_score(shape, samples)
+            shaped = has_score_shape(shape, samples)
             meant = imitate == "scores" or (imitate == "auto" and made[position] in SCORING)
-            kind: Kind = "scores" if shaped and meant else "values"
-            found.append(Output(position, name, kind, shaped and made[position] not in SQUASHED))
+            kind: OutputKind = "scores" if shaped and meant else "values"
+            found.append(
+                TaskOutput(position, name, kind, shaped and made[position] not in SQUASHED)
+            )
         if not found:
             raise InputError(
                 "no output of the model is a tensor of numbers with one row per sample",
@@ -72,15 +80,14 @@ class Imitation:
             raise InputError(
                 f"no output has the shape of class scores: {named}", 'set train.imitate to "auto"'
             )
-        return cls(tuple(found), from_softmax(graph))
+        return cls(tuple(found), softmax_outputs(graph))
 
     @property
-    def quick(self) -> Imitation:
+    def without_interval(self) -> DistillationTask:
         """Intervals need nothing more."""
         return self
 
-    @property
-    def asked(self) -> Asked:
+    def describe_output(self) -> Asked:
         """What the original does."""
         if len(self.outputs) > 1:
             return Asked("imitate")
@@ -90,14 +97,14 @@ class Imitation:
     @property
     def metric(self) -> Metric:
         """Agreement of classes, or variance explained."""
-        return EXPLAINED if self.is_steep else AGREEMENT
+        return EXPLAINED if self.has_unbounded_gradient else AGREEMENT
 
     @property
-    def is_steep(self) -> bool:
+    def has_unbounded_gradient(self) -> bool:
         """An error in values has a gradient with their inverse unit."""
         return any(output.kind == "values" for output in self.outputs)
 
-    def loss(
+    def compute_loss(
         self,
         outputs: Sequence[Tensor],
         targets: Mapping[str, Tensor],  # noqa: ARG002 - the shape of a Task
@@ -106,7 +113,11 @@ class Imitation:
         """Distance from the original's outputs."""
         import torch
 
-        from ltp_pipeline.tasks.losses import divergence, log_probabilities, relative_error
+        from ltp_pipeline.tasks.losses import (
+            flat_log_probabilities,
+            relative_error,
+            softened_divergence,
+        )
 
         assert taught is not None  # noqa: S101 - the original teaches
         terms = []
@@ -114,21 +125,23 @@ class Imitation:
             if output.kind == "scores":
                 is_probability = output.position in self.probabilities
                 terms.append(
-                    divergence(*(log_probabilities(y, is_probability) for y in (found, wanted)))
+                    softened_divergence(
+                        *(flat_log_probabilities(y, is_probability) for y in (found, wanted))
+                    )
                 )
             else:
                 terms.append(relative_error(found.float(), wanted.float()))
         return torch.stack(terms).mean()
 
-    def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
+    def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:
         """For every output, how far the original's rows lie from their mean, squared and averaged."""
-        if not self.is_steep:
+        if not self.has_unbounded_gradient:
             return ()
         sums: list[Array | float] = [0.0] * len(self.outputs)
         squares = [0.0] * len(self.outputs)
         for outputs, *_ in originals:
-            for i, y in enumerate(_flat(y) for y in outputs):
-                sums[i] = _added(sums[i], y.sum(0))
+            for i, y in enumerate(_flatten_rows(y) for y in outputs):
+                sums[i] = _add_padded(sums[i], y.sum(0))
                 squares[i] += float(np.square(y).sum())
         energies = [square / samples for square in squares]
         # an output that is the same for all samples has no variance to explain: then rounding errors are forgiven
@@ -137,59 +150,59 @@ class Imitation:
             for energy, total in zip(energies, sums, strict=True)
         ]
 
-    def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:
+    def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:
         """Variance explained or equal class of each sample; beside it, where it may be told, equal classes."""
         parts = []
         for outputs, _, originals in judged:
             assert originals is not None  # noqa: S101 - whoever asks for nearness says to what
-            same = _same_class(outputs, originals, self.outputs)
+            same = _equal_argmax(outputs, originals, self.outputs)
             parts.append(
-                np.stack([_explained(outputs, originals, scale), *same], axis=1)
-                if self.is_steep
+                np.stack([_explained_variance(outputs, originals, scale), *same], axis=1)
+                if self.has_unbounded_gradient
                 else same[0]
             )
         return np.concatenate(parts)
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """The mean; a network that is farther away than the original's mean explains nothing."""
-        if not self.is_steep:
+        if not self.has_unbounded_gradient:
             return Accuracy(float(evidence.mean()), None, None, len(evidence), split)
         share = float(evidence[:, 1].mean()) if evidence.shape[1] > 1 else None
         return Accuracy(
             max(float(evidence[:, 0].mean()), 0.0), None, None, len(evidence), split, share
         )
 
-    def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array]:
+    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array]:
         """The original is the nearest to itself; that needs no measuring."""
         columns = 1 + any(o.has_argmax for o in self.outputs)
         whole = len(self.outputs) == 1
         evidence = (
             np.ones((samples, columns))
-            if self.is_steep
+            if self.has_unbounded_gradient
             else np.ones(samples, bool if whole else float)
         )
-        return self.accuracy(evidence, split), evidence
+        return self.compute_metric(evidence, split), evidence
 
-    def right(self, evidence: Array) -> Array | None:
+    def correct_samples(self, evidence: Array) -> Array | None:
         """Where the class is the original's, of one output; of several, a sample may be right in parts."""
         return evidence if evidence.dtype == np.bool_ else None
 
-    def interval(
+    def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float]:
         """Of a mean of differences."""
-        first, second = (e[:, 0] if self.is_steep else e for e in (before, after))
+        first, second = (e[:, 0] if self.has_unbounded_gradient else e for e in (before, after))
         return paired_interval(first, second, confidence)
 
-    def guess(self, split: Labels) -> None:
+    def chance_level(self, split: SplitLabels) -> None:
         """Nobody guesses an original."""
 
 
-def _flat(y: Array) -> Array:
+def _flatten_rows(y: Array) -> Array:
     return y.reshape(len(y), -1).astype(np.float64)
 
 
-def _added(total: Array | float, more: Array) -> Array:
+def _add_padded(total: Array | float, more: Array) -> Array:
     """The sum of two rows; batches of sequences may be of other lengths, of which the rest counts as zero."""
     before = np.atleast_1d(np.asarray(total))
     size = max(before.size, more.size)
@@ -197,8 +210,8 @@ def _added(total: Array | float, more: Array) -> Array:
     return summed
 
 
-def _same_class(
-    found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[Output]
+def _equal_argmax(
+    found: Sequence[Array], wanted: Sequence[Array], outputs: Sequence[TaskOutput]
 ) -> list[Array]:
     """For each sample, whether the largest score is the original's; the mean over outputs that could be scores.
 
@@ -212,14 +225,16 @@ def _same_class(
     return parts if len(parts) < 2 else [np.stack(parts).mean(0, dtype=np.float64)]
 
 
-def _explained(found: Sequence[Array], wanted: Sequence[Array], scale: Sequence[float]) -> Array:
+def _explained_variance(
+    found: Sequence[Array], wanted: Sequence[Array], scale: Sequence[float]
+) -> Array:
     """For each sample, what it adds to the share of the original's variance that is met; the mean over outputs.
 
     Over all samples the mean of these is 1 - squared error / variance, the coefficient of determination.
     """
     parts: list[Array] = []
     for y, original, spread in zip(found, wanted, scale, strict=True):
-        missed = np.square(_flat(y) - _flat(original)).sum(1) / max(spread, 1e-30)
+        missed = np.square(_flatten_rows(y) - _flatten_rows(original)).sum(1) / max(spread, 1e-30)
         parts.append(
             1 - np.where(np.isfinite(missed), np.minimum(missed, LARGEST_ERROR), LARGEST_ERROR)
         )

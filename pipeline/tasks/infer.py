@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.imitation import Imitation
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.supervised import SupervisedTask
 from ltp_pipeline.tasks.telling import of_labels
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.settings.schema import Imitate, TaskSettings
     from ltp_pipeline.tasks.protocol import Task
 
-__all__ = ["Classification", "Imitation", "Labelled", "find_task"]
+__all__ = ["ClassificationTask", "DistillationTask", "SupervisedTask", "find_task"]
 
 
 def find_task(
@@ -34,4 +34,4 @@ def find_task(
     """
     if data.has_labels and settings.kind != "imitate":
         return of_labels(data, graph, shapes, samples, settings)
-    return Imitation.of(graph, shapes, samples, imitate, settings.output)
+    return DistillationTask.of(graph, shapes, samples, imitate, settings.output)

@@ -20,23 +20,25 @@ SEVERAL = 'or write kind = "multilabel" under [task] where a sample may have sev
 
 def check_classes(data: DatasetSplits, classes: int, ignored: int | None = None) -> None:
     """Refuse labels that the model has no output for; one that is `ignored` may be among those of positions."""
-    ends = _ends(data, ignored)
+    ends = _label_range(data, ignored)
     if ends is None:
         return
     lowest, highest = ends
     if lowest < 0:
         what, remedy = (
-            f"{_holder(data, lowest)} {lowest}, which is no class number",
+            f"{_find_label(data, lowest)} {lowest}, which is no class number",
             "number the classes from 0",
         )
-        raise InputError(what, remedy if ignored is None else f"{remedy}; {_void(lowest)}")
+        raise InputError(
+            what, remedy if ignored is None else f"{remedy}; {_suggest_ignoring(lowest)}"
+        )
     if highest < classes:
         return
     what = f"the labels are {lowest}..{highest}, the model has {classes} classes (0..{classes - 1})"
-    what = f"{_holder(data, highest)} {highest}: {what}"
+    what = f"{_find_label(data, highest)} {highest}: {what}"
     if lowest == 1 and highest == classes:
         raise InputError(what, "the labels count from 1: subtract 1 from each")
-    others = None if ignored is None else _ends(data, ignored, highest)
+    others = None if ignored is None else _label_range(data, ignored, highest)
     if others is None or others[1] >= classes:
         raise InputError(what, "give the data the model was trained for, with its class numbers")
     remedy = (
@@ -44,26 +46,26 @@ def check_classes(data: DatasetSplits, classes: int, ignored: int | None = None)
         if others[1] == 0 and classes == 2
         else ""
     )
-    raise InputError(what, _void(highest) + remedy)
+    raise InputError(what, _suggest_ignoring(highest) + remedy)
 
 
-def _holder(data: DatasetSplits, label: int) -> str:
+def _find_label(data: DatasetSplits, label: int) -> str:
     """Where a label stands first."""
-    for start, chunk in _chunks(data):
+    for start, chunk in _iter_label_chunks(data):
         found = np.argwhere(chunk == label)
         if len(found):
             return f"sample {start + int(found[0][0])} has the label"
     return "there is the label"
 
 
-def _void(label: int) -> str:
+def _suggest_ignoring(label: int) -> str:
     return f"if {label} marks what has no label, write ignored_label = {label} under [task]"
 
 
-def _ends(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:
+def _label_range(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:
     """Smallest and largest label but for some; None where there are no others."""
     found = list[int]()
-    for _, chunk in _chunks(data):
+    for _, chunk in _iter_label_chunks(data):
         known = chunk
         for label in without:
             known = known if label is None else known[known != label]
@@ -78,7 +80,7 @@ def _ends(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:
     return (min(found), max(found)) if found else None
 
 
-def _chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
+def _iter_label_chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
     """All labels of all splits, a few at a time."""
     for target in {id(s.targets[TARGET]): s.targets[TARGET] for s in data.splits}.values():
         yield from chunks(target)
@@ -86,17 +88,17 @@ def _chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
 
 def check_multi_hot(data: DatasetSplits) -> None:
     """Refuse what is neither 0 nor 1."""
-    for start, chunk in _chunks(data):
-        _require_zero_or_one(start, chunk, "mark labels that are there by 1, and all others by 0")
+    for start, chunk in _iter_label_chunks(data):
+        _check_zero_or_one(start, chunk, "mark labels that are there by 1, and all others by 0")
 
 
 def check_one_hot(data: DatasetSplits, axis: int) -> None:
     """Refuse labels that do not mark exactly one class along an axis."""
-    for start, chunk in _chunks(data):
+    for start, chunk in _iter_label_chunks(data):
         remedy = "mark one class by 1, and all others by 0" + (
             f"; {SEVERAL}" if chunk.ndim == 2 else ""
         )
-        _require_zero_or_one(start, chunk, remedy)
+        _check_zero_or_one(start, chunk, remedy)
         marked = chunk.sum(axis, dtype=np.int64)
         wrong = np.argwhere(marked != 1)
         if len(wrong):
@@ -104,7 +106,7 @@ def check_one_hot(data: DatasetSplits, axis: int) -> None:
             raise InputError(f"{what}, and one-hot labels mark one", remedy)
 
 
-def _require_zero_or_one(start: int, chunk: Array, remedy: str) -> None:
+def _check_zero_or_one(start: int, chunk: Array, remedy: str) -> None:
     wrong = np.argwhere((chunk != 0) & (chunk != 1))
     if len(wrong):
         what = f"the labels of sample {start + int(wrong[0][0])} hold {chunk[tuple(wrong[0])]:g}"

@@ -8,29 +8,29 @@ from torch import Tensor
 
 from ltp_pipeline.system import distributed
 
-SOFTNESS = 4.0  # temperature of distillation
+TEMPERATURE = 4.0  # temperature of distillation
 
 
-def log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
+def flat_log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
     """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
-    return logarithms(output.float().reshape(len(output), -1), is_probability)
+    return to_log_probabilities(output.float().reshape(len(output), -1), is_probability)
 
 
-def logarithms(scores: Tensor, is_probability: bool) -> Tensor:
+def to_log_probabilities(scores: Tensor, is_probability: bool) -> Tensor:
     """Probabilities become their logarithms; other scores stay."""
     return scores.clamp_min(1e-12).log() if is_probability else scores
 
 
-def of_two(score: Tensor, is_probability: bool) -> Tensor:
+def two_class_scores(score: Tensor, is_probability: bool) -> Tensor:
     """Scores of two classes, from that of the second."""
     first = 1 - score if is_probability else torch.zeros_like(score)
     return torch.cat([first, score], 1)
 
 
-def divergence(scores: Tensor, taught: Tensor) -> Tensor:
+def softened_divergence(scores: Tensor, taught: Tensor) -> Tensor:
     """Divergence from a teacher's softened outputs (Hinton et al., 2015); classes lie on axis 1."""
-    soft, wanted = (F.log_softmax(s / SOFTNESS, 1) for s in (scores, taught))
-    return F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * SOFTNESS**2
+    soft, wanted = (F.log_softmax(s / TEMPERATURE, 1) for s in (scores, taught))
+    return F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * TEMPERATURE**2
 
 
 def relative_error(values: Tensor, taught: Tensor) -> Tensor:

@@ -11,21 +11,21 @@ from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.metric import Figure, Metric
 from ltp_pipeline.results.records import Accuracy
 from ltp_pipeline.results.schema_parts import Asked
-from ltp_pipeline.tasks.outputs import threshold
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.outputs import decision_threshold
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Labels
+    from ltp_pipeline.tasks.protocol import SplitLabels
 
 MAP = Metric("mean average precision")
 
 
 @dataclass(frozen=True)
-class Multilabel(Labelled):
+class MultilabelTask(SupervisedTask):
     """Binary cross-entropy for each label; average precision, averaged over labels."""
 
     is_probability: bool = False  # the output comes out of a Sigmoid
@@ -33,44 +33,50 @@ class Multilabel(Labelled):
     task_kind = "multilabel"
     metric = MAP
 
-    @property
-    def asked(self) -> Asked:
+    def describe_output(self) -> Asked:
         """Whether each score is large."""
-        return Asked(self.task_kind, self.output.name, threshold=threshold(self.is_probability))
+        return Asked(
+            self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
+        )
 
-    def error(self, output: Tensor, target: Tensor) -> Tensor:
+    def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Binary cross-entropy."""
-        return _cross_entropy(
+        return _binary_cross_entropy(
             output.float().flatten(1), target.float().flatten(1), self.is_probability
         )
 
-    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
         """Binary cross-entropy with the original's probabilities, less the least it can be."""
         wanted = taught.float().flatten(1)
         probabilities = wanted if self.is_probability else wanted.sigmoid()
-        least = _cross_entropy(wanted, probabilities, self.is_probability)
-        return _cross_entropy(output.float().flatten(1), probabilities, self.is_probability) - least
+        least = _binary_cross_entropy(wanted, probabilities, self.is_probability)
+        return (
+            _binary_cross_entropy(output.float().flatten(1), probabilities, self.is_probability)
+            - least
+        )
 
-    def rows(self, output: Array, batch: Batch) -> Array:
+    def score_samples(self, output: Array, batch: Batch) -> Array:
         """The score of each label, and whether it is there."""
         scores = output.reshape(len(batch), -1).astype(np.float64)
         scores = np.where(np.isnan(scores), -np.inf, scores)
         return np.concatenate([scores, batch.targets[TARGET].reshape(len(batch), -1)], axis=1)
 
-    def value(self, evidence: Array) -> float:
+    def metric_value(self, evidence: Array) -> float:
         """Mean over the labels that any sample has."""
         precision = average_precision(*np.split(evidence, 2, axis=1))
         known = precision[~np.isnan(precision)]
         return float(known.mean()) if known.size else float("nan")
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """Mean average precision, and beside it the share of right answers over all labels."""
         scores, there = np.split(evidence, 2, axis=1)
-        right = float(((scores > threshold(self.is_probability)) == (there > 0.5)).mean())
+        right = float(((scores > decision_threshold(self.is_probability)) == (there > 0.5)).mean())
         beside = (Figure("per-label accuracy", right),)
-        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
+        return Accuracy(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=beside
+        )
 
-    def guess(self, split: Labels) -> float:
+    def chance_level(self, split: SplitLabels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""
         there = split.some_targets
         shares = there.reshape(len(there), -1).mean(0)
@@ -93,7 +99,7 @@ def average_precision(scores: Array, there: Array) -> Array:
     return average
 
 
-def _cross_entropy(output: Tensor, target: Tensor, is_probability: bool) -> Tensor:
+def _binary_cross_entropy(output: Tensor, target: Tensor, is_probability: bool) -> Tensor:
     import torch.nn.functional as F
 
     if is_probability:

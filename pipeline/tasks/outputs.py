@@ -18,19 +18,19 @@ SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")
 _SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
 
 
-def is_score(shape: Sequence[int], samples: int) -> bool:
+def has_score_shape(shape: Sequence[int], samples: int) -> bool:
     """Whether an output of this shape can be class scores: one row per sample, two classes at least."""
     return (
         len(shape) >= 2 and shape[0] == samples and shape[1] >= 2 and all(d == 1 for d in shape[2:])
     )
 
 
-def threshold(is_probability: bool) -> float:
+def decision_threshold(is_probability: bool) -> float:
     """Above which a single score says yes: one that comes out of a Sigmoid, or one that would go into it."""
     return 0.5 if is_probability else 0.0
 
 
-def makers(graph: GraphProto) -> list[str]:
+def find_producers(graph: GraphProto) -> list[str]:
     """For each output, the kind of node that computes it; nodes that only move values are looked through."""
     nodes = View(graph).producers
     found = []
@@ -42,6 +42,6 @@ def makers(graph: GraphProto) -> list[str]:
     return found
 
 
-def from_softmax(graph: GraphProto) -> frozenset[int]:
+def softmax_outputs(graph: GraphProto) -> frozenset[int]:
     """Outputs of the graph that a Softmax makes."""
-    return frozenset(i for i, maker in enumerate(makers(graph)) if maker == "Softmax")
+    return frozenset(i for i, maker in enumerate(find_producers(graph)) if maker == "Softmax")

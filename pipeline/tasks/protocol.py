@@ -21,20 +21,22 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
     Inputs = Mapping[str, Array]
-    Run = Callable[[Inputs], Sequence[Array]]  # from the inputs of a batch to the judged outputs
+    ComputeOutputs = Callable[
+        [Inputs], Sequence[Array]
+    ]  # from the inputs of a batch to the judged outputs
 
-__all__ = ["Figure", "Judged", "Kind", "Labels", "Metric", "Output", "Task"]
+__all__ = ["EvaluatedBatch", "Figure", "Metric", "OutputKind", "SplitLabels", "Task", "TaskOutput"]
 
-Kind = Literal["scores", "values"]
+OutputKind = Literal["scores", "values"]
 
 
 @dataclass(frozen=True)
-class Output:
+class TaskOutput:
     """An output that is judged: class scores, whose largest counts, or values, whose distance counts."""
 
     position: int
     name: str
-    kind: Kind
+    kind: OutputKind
     maybe_scores: bool = False  # its shape is that of class scores, whatever it is taken for
 
     @property
@@ -43,7 +45,7 @@ class Output:
         return self.kind == "scores" or self.maybe_scores
 
 
-class Labels(Protocol):
+class SplitLabels(Protocol):
     """What a task needs to know of a split to guess."""
 
     @property
@@ -55,7 +57,7 @@ class Labels(Protocol):
         """What outputs should be, of all samples or of some."""
 
 
-class Judged(NamedTuple):
+class EvaluatedBatch(NamedTuple):
     """What a network makes of a batch; `originals` is what the original makes of it, where scores are relative."""
 
     outputs: Sequence[Array]
@@ -70,16 +72,15 @@ class Task(Protocol):
     def metric(self) -> Metric:
         """What is measured."""
 
-    @property
-    def asked(self) -> Asked:
+    def describe_output(self) -> Asked:
         """What the network is for, and how it tells its answer."""
 
     @property
-    def outputs(self) -> tuple[Output, ...]:
+    def outputs(self) -> tuple[TaskOutput, ...]:
         """The outputs that are judged, in the order in which losses and scores get them."""
 
     @property
-    def is_taught(self) -> bool:
+    def is_distilled(self) -> bool:
         """Whether the loss needs the original's outputs."""
 
     @property
@@ -87,18 +88,18 @@ class Task(Protocol):
         """Whether a score needs the original's outputs."""
 
     @property
-    def is_steep(self) -> bool:
+    def has_unbounded_gradient(self) -> bool:
         """Whether the loss may have a gradient of any size."""
 
     @property
-    def is_by_sample(self) -> bool:
+    def is_per_sample(self) -> bool:
         """Whether evidence has a row for each sample, so that several processes can share the samples."""
 
     @property
-    def quick(self) -> Task:
+    def without_interval(self) -> Task:
         """The same, without what only intervals need: networks are chosen by it."""
 
-    def loss(
+    def compute_loss(
         self,
         outputs: Sequence[Tensor],
         targets: Mapping[str, Tensor],
@@ -106,19 +107,19 @@ class Task(Protocol):
     ) -> Tensor:
         """Loss of a batch; `taught` are the original's outputs where the task is taught."""
 
-    def scale(self, originals: Iterable[Judged], samples: int) -> Sequence[float]:
+    def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:
         """What scores of a split are relative to, from what the original makes of all its batches."""
 
-    def evidence(self, judged: Iterable[Judged], scale: Sequence[float]) -> Array:
+    def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:
         """How each sample did, in rows of numbers: all that the metric and its interval need."""
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """The metric, and what is told beside it."""
 
-    def right(self, evidence: Array) -> Array | None:
+    def correct_samples(self, evidence: Array) -> Array | None:
         """Whether each sample is right; None where the metric is no share of samples that are right or wrong."""
 
-    def interval(
+    def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float] | None:
         """How sure the drop from one network to another is, by the evidence of both on the same samples.
@@ -126,8 +127,8 @@ class Task(Protocol):
         Positive is worse. None where that is not known (intervals.UNDEFINED).
         """
 
-    def of_the_original(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
         """The original's own accuracy and evidence, where that needs no measuring."""
 
-    def guess(self, split: Labels) -> float | None:
+    def chance_level(self, split: SplitLabels) -> float | None:
         """The metric of the best answer that does not look at the input; None where there is no such thing."""

@@ -10,14 +10,14 @@ import numpy as np
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.metric import Figure, Metric
 from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Labels
+    from ltp_pipeline.tasks.protocol import SplitLabels
 
 R2 = Metric("R²")
 MOST_COLUMNS = (
@@ -27,7 +27,7 @@ LARGEST = 1e150  # error of one value; more, or no number at all, counts as this
 
 
 @dataclass(frozen=True)
-class Regression(Labelled):
+class RegressionTask(SupervisedTask):
     """Squared or absolute error in units of the training targets' own spread, so that no scale has to be tuned."""
 
     spread: float = 1.0  # standard deviation of the training targets
@@ -35,9 +35,9 @@ class Regression(Labelled):
 
     task_kind = "regress"
     metric = R2
-    is_steep = True
+    has_unbounded_gradient = True
 
-    def error(self, output: Tensor, target: Tensor) -> Tensor:
+    def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Mean error over all values."""
         import torch.nn.functional as F
 
@@ -48,11 +48,11 @@ class Regression(Labelled):
             return F.l1_loss(found, wanted) / self.spread
         return F.mse_loss(found, wanted) / self.spread**2
 
-    def distance(self, output: Tensor, taught: Tensor) -> Tensor:
+    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
         """The same from the original's output."""
-        return self.error(output, taught)
+        return self.label_loss(output, taught)
 
-    def rows(self, output: Array, batch: Batch) -> Array:
+    def score_samples(self, output: Array, batch: Batch) -> Array:
         """Squared errors, absolute errors, targets, their squares, and how many values each stands for."""
         wanted = batch.targets[TARGET].reshape(len(batch), -1).astype(np.float64)
         apart = np.abs(output.reshape(len(batch), -1) - wanted)
@@ -64,7 +64,7 @@ class Regression(Labelled):
             [*parts, np.full((len(batch), 1), wanted.shape[1] / parts[0].shape[1])], axis=1
         )
 
-    def value(self, evidence: Array) -> float:
+    def metric_value(self, evidence: Array) -> float:
         """1 - squared error / variance of the targets, averaged over columns; one that never varies is left out."""
         (squared, _, total, squares), count = (
             np.split(evidence[:, :-1].sum(0), 4),
@@ -76,7 +76,7 @@ class Regression(Labelled):
             float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
         )
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """R², and beside it the error in the targets' unit."""
         squared, absolute, _, _ = np.split(evidence[:, :-1].sum(0), 4)
         values = evidence[:, -1].sum() * len(squared)
@@ -85,8 +85,10 @@ class Regression(Labelled):
         else:
             name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
         beside = (Figure(name, error, is_fraction=False, higher_is_better=False),)
-        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=beside)
+        return Accuracy(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=beside
+        )
 
-    def guess(self, split: Labels) -> float:  # noqa: ARG002 - a Task's
+    def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - a Task's
         """Of the mean."""
         return 0.0

@@ -9,24 +9,24 @@ import numpy as np
 
 from ltp_pipeline.results.metric import Figure, Metric
 from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.tasks.positions import ClassMap
+from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import Labels
+    from ltp_pipeline.tasks.protocol import SplitLabels
 
 MIOU = Metric("mIoU")
 
 
 @dataclass(frozen=True)
-class Segmentation(ClassMap):
+class SegmentationTask(ClassMapTask):
     """Cross-entropy on class maps; the mean over classes of intersection / union."""
 
     task_kind = "segment"
     metric = MIOU
 
-    def rows(self, output: Array, batch: Batch) -> Array:
+    def score_samples(self, output: Array, batch: Batch) -> Array:
         """For each class how many pixels are right, how many were found, how many are true."""
         found, labels = self.answers(output, batch)
         known = labels != self.ignored
@@ -45,19 +45,21 @@ class Segmentation(ClassMap):
             )
         return np.concatenate(parts, axis=1)
 
-    def value(self, evidence: Array) -> float:
+    def metric_value(self, evidence: Array) -> float:
         """Mean over the classes that were found or are true."""
         right, found, true = np.split(evidence.sum(0), 3)
         union = found + true - right
         return float((right[union > 0] / union[union > 0]).mean()) if union.any() else float("nan")
 
-    def accuracy(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
         """mIoU, and beside it the share of right pixels."""
         right, _, true = np.split(evidence.sum(0), 3)
         pixels = Figure("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
-        return Accuracy(self.measured(evidence), None, None, len(evidence), split, beside=(pixels,))
+        return Accuracy(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=(pixels,)
+        )
 
-    def guess(self, split: Labels) -> float:
+    def chance_level(self, split: SplitLabels) -> float:
         """mIoU of naming the most frequent class everywhere."""
         counts = self.counts(split)
         return float(counts.max() / max(counts.sum(), 1) / max(np.count_nonzero(counts), 1))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.fitting import (
     LabelSpec,
     OutputSpec,
@@ -23,19 +23,19 @@ from ltp_pipeline.tasks.fitting import (
     values,
 )
 from ltp_pipeline.tasks.labels import check_classes, check_multi_hot, check_one_hot, is_one_hot
-from ltp_pipeline.tasks.multilabel import Multilabel
-from ltp_pipeline.tasks.outputs import SIGMOID, SOFTMAX, is_score, makers
-from ltp_pipeline.tasks.positions import ClassMap, Positions
-from ltp_pipeline.tasks.protocol import Output
-from ltp_pipeline.tasks.regression import Regression
-from ltp_pipeline.tasks.segmentation import Segmentation
+from ltp_pipeline.tasks.multilabel import MultilabelTask
+from ltp_pipeline.tasks.outputs import SIGMOID, SOFTMAX, find_producers, has_score_shape
+from ltp_pipeline.tasks.positions import ClassMapTask, PositionTask
+from ltp_pipeline.tasks.protocol import TaskOutput
+from ltp_pipeline.tasks.regression import RegressionTask
+from ltp_pipeline.tasks.segmentation import SegmentationTask
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
     from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.settings.schema import TaskKind, TaskSettings
-    from ltp_pipeline.tasks.supervised import Labelled
+    from ltp_pipeline.tasks.supervised import SupervisedTask
 
 
 def of_labels(
@@ -44,10 +44,10 @@ def of_labels(
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,
     settings: TaskSettings,
-) -> Labelled:
+) -> SupervisedTask:
     """The task of a model whose data have labels; an error where none can be told, or labels do not fit."""
     target = LabelSpec.of(data)
-    made = makers(graph)
+    made = find_producers(graph)
     outputs = [
         OutputSpec(i, graph.output[i].name, shape[1:], made[i], open_axes(graph.output[i]))
         for i, shape in enumerate(shapes)
@@ -95,7 +95,7 @@ def infer_task_kind(target: LabelSpec, output: OutputSpec) -> TaskKind | None:
     """What labels mean beside an output; None where they do not go together."""
     squashed = output.maker in SIGMOID
     if target.shape == ():
-        if target.is_whole and is_score((1, *output.shape), 1):
+        if target.is_whole and has_score_shape((1, *output.shape), 1):
             return "classify"
         if values(output) != 1:
             return None
@@ -124,7 +124,7 @@ def infer_task_kind(target: LabelSpec, output: OutputSpec) -> TaskKind | None:
 
 def _fits_classify(target: LabelSpec, output: OutputSpec) -> bool:
     if target.shape == ():
-        return target.is_whole and (is_score((1, *output.shape), 1) or values(output) == 1)
+        return target.is_whole and (has_score_shape((1, *output.shape), 1) or values(output) == 1)
     return target.is_whole and len(target.shape) == 1 and is_class_map(target, output)
 
 
@@ -140,16 +140,16 @@ FITS: dict[str, Callable[[LabelSpec, OutputSpec], bool]] = {
 }
 
 
-def _classify(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
+def _classify(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> SupervisedTask:
     if target.shape:
-        return _class_map(Positions, target, output, settings)
+        return _class_map(PositionTask, target, output, settings)
     single = values(output) == 1
     classes = 2 if single else output.shape[0]
     if target.one_hot is None:
         check_classes(target.data, classes)
     else:
         check_one_hot(target.data, target.one_hot)
-    return Classification(
+    return ClassificationTask(
         _output(output, "values" if single else "scores"),
         classes=classes,
         is_probability=output.maker in (SIGMOID if single else SOFTMAX),
@@ -159,8 +159,8 @@ def _classify(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> 
 
 
 def _class_map(
-    kind: type[ClassMap], target: LabelSpec, output: OutputSpec, settings: TaskSettings
-) -> ClassMap:
+    kind: type[ClassMapTask], target: LabelSpec, output: OutputSpec, settings: TaskSettings
+) -> ClassMapTask:
     axis = class_axis(target, output)
     classes = 2 if axis is None else output.shape[axis - 1]
     if target.one_hot is None:
@@ -178,24 +178,24 @@ def _class_map(
     )
 
 
-def _segment(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
-    return _class_map(Segmentation, target, output, settings)
+def _segment(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> SupervisedTask:
+    return _class_map(SegmentationTask, target, output, settings)
 
 
-def _multilabel(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
+def _multilabel(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> SupervisedTask:
     del settings
     check_multi_hot(target.data)
-    return Multilabel(_output(output, "values"), is_probability=output.maker in SIGMOID)
+    return MultilabelTask(_output(output, "values"), is_probability=output.maker in SIGMOID)
 
 
-def _regress(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> Labelled:
+def _regress(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> SupervisedTask:
     spread = float(target.some.astype(np.float64).std())
     if not spread > 0:
         raise InputError("all targets are the same number", "give targets that vary")
-    return Regression(_output(output, "values"), spread=spread, kind=settings.error)
+    return RegressionTask(_output(output, "values"), spread=spread, kind=settings.error)
 
 
-MAKE: dict[str, Callable[[LabelSpec, OutputSpec, TaskSettings], Labelled]] = {
+MAKE: dict[str, Callable[[LabelSpec, OutputSpec, TaskSettings], SupervisedTask]] = {
     "classify": _classify,
     "multilabel": _multilabel,
     "regress": _regress,
@@ -203,8 +203,8 @@ MAKE: dict[str, Callable[[LabelSpec, OutputSpec, TaskSettings], Labelled]] = {
 }
 
 
-def _output(found: OutputSpec, kind: str) -> Output:
-    return Output(found.position, found.name, "scores" if kind == "scores" else "values")
+def _output(found: OutputSpec, kind: str) -> TaskOutput:
+    return TaskOutput(found.position, found.name, "scores" if kind == "scores" else "values")
 
 
 def _words(target: LabelSpec) -> str:

@@ -11,9 +11,9 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.stages.prepare import require_task
+from ltp_pipeline.stages.prepare import check_same_task
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import open_own
+from ltp_pipeline.tasks.custom_data import open_custom_data
 
 
 def stored_samples(
@@ -21,7 +21,7 @@ def stored_samples(
 ) -> dict[str, Samples]:
     """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
     workspace = RunDirectory(folder)
-    require_task(workspace, own)
+    check_same_task(workspace, own)
     _, settings = workspace.inputs()
     if not report.model.inputs:
         raise InputError(
@@ -34,7 +34,7 @@ def stored_samples(
     if own is None:
         data = open_data(settings.data, inputs, settings.train.seed, settings.task)
     else:
-        data = open_own(own, settings.data, inputs, settings.train.seed)
+        data = open_custom_data(own, settings.data, inputs, settings.train.seed)
     if data.fingerprint != workspace.manifest.identity.data:
         where = settings.data.path if own is None else own.origin
         raise InputError(

@@ -20,8 +20,8 @@ from ltp_pipeline.stages.measure.session import Session, library_for
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import sha256_together
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import open_for
-from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
+from ltp_pipeline.tasks.custom_data import open_model_data
+from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
 
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
@@ -52,7 +52,7 @@ def measure_again(
         )
     path = folder / report.pruned.files[0].path
     file = import_model.read(path)
-    opened = open_for(file, settings.data, settings.train.seed, settings.task, own)
+    opened = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
     session, original = Session(path, foreign=file.model), _original(report, folder, against)
     other = None if original is None else Session(original, foreign=read(original))
     graph, imitate = file.model.graph, settings.train.imitate
@@ -61,7 +61,7 @@ def measure_again(
     if metric != report.metric:
         what = f"with these data {metric.described} is measured, and the report has {report.metric.described}"
         raise InputError(what, "give the data of the run, and its task: --task FILE.py")
-    measured = None if other is None else evaluator.of_the_original(other.outputs, opened.test)
+    measured = None if other is None else evaluator.evaluate_original(other.outputs, opened.test)
     return _Again(report, folder, evaluator, opened.test, *(measured or (None, None))).told()
 
 
@@ -75,7 +75,10 @@ def _require_task(report: Report, own: CustomTask | None) -> None:
         return
     if own is None:
         raise InputError(f"the run of the report was made with {report.own_task.words}", OWN_AGAIN)
-    if (own.sha256, own.named) != (report.own_task.sha256, report.own_task.fingerprint):
+    if (own.sha256, own.declared_fingerprint) != (
+        report.own_task.sha256,
+        report.own_task.fingerprint,
+    ):
         raise InputError(
             f"{own.origin} is another task than that of the run, {report.own_task.words}", OWN_AGAIN
         )
@@ -166,7 +169,9 @@ class _Again:
         files = tuple(file for file, _ in found)
         least, evidence = metric.worst(found, lambda pair: pair[0].value or 0.0)
         original = self.report.original.value if self.original is None else self.original.value
-        interval = None if self.evidence is None else task.interval(self.evidence, evidence)
+        interval = (
+            None if self.evidence is None else task.compute_drop_interval(self.evidence, evidence)
+        )
         changes = {
             "files": files,
             "accuracy": least.accuracy,
@@ -182,7 +187,7 @@ class _Again:
     def _file(self, file: File) -> tuple[File, Array]:
         accuracy, evidence = self._measured(file.path)
         task, before = self.evaluator.task, self.evidence
-        counts = None if before is None else outcomes(task, before, evidence)
+        counts = None if before is None else count_pairs(task, before, evidence)
         return file.model_copy(
             update={"accuracy": self._plain(accuracy), "outcomes": counts}
         ), evidence
@@ -222,7 +227,9 @@ class _Again:
             )
         task = self.evaluator.task
         return Difference(
-            value=value, interval=task.interval(ours, theirs), outcomes=outcomes(task, ours, theirs)
+            value=value,
+            interval=task.compute_drop_interval(ours, theirs),
+            outcomes=count_pairs(task, ours, theirs),
         )
 
     @staticmethod

@@ -46,10 +46,10 @@ from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import open_for
+from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.evaluator import Evaluator, outcomes
-from ltp_pipeline.tasks.imitation import EXPLAINED, Imitation
+from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
+from ltp_pipeline.tasks.imitation import EXPLAINED, DistillationTask
 from ltp_pipeline.tasks.infer import find_task
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def measure_original(job: RunContext) -> tuple[Original, Reference]:
     assert path is not None  # noqa: S101 - a run reads its model from a path
     session = Session(path, positions=[o.position for o in job.task.outputs])
     evaluator = Evaluator(job.task, session.outputs)
-    accuracy, correct = evaluator.of_the_original(session.outputs, data.test)
+    accuracy, correct = evaluator.evaluate_original(session.outputs, data.test)
     same = data.val is data.test
-    validation = accuracy if same else evaluator.of_the_original(session.outputs, data.val)[0]
+    validation = accuracy if same else evaluator.evaluate_original(session.outputs, data.val)[0]
     single = (
         Session(path, positions=session.positions, single=True) if session.threads > 1 else None
     )
@@ -169,7 +169,7 @@ def _prove(
         parity_max_abs_diff=parity,
         load_ms=session.load_ms,
         latency=reference.latencies(file.path, session, split),
-        outcomes=outcomes(reference.evaluator.task, reference.correct, correct),
+        outcomes=count_pairs(reference.evaluator.task, reference.correct, correct),
         kernels_gap=beside.largest() if beside else None,
     )
     return proven, correct
@@ -217,7 +217,7 @@ def validate(
     """Measure any file on the test split, and beside another one if given."""
     file = read(model)
     kernels = [k.name for k in find_layer_weights(flatten(file.model)[0])]
-    opened = open_for(file, data, seed, asked, own)
+    opened = open_model_data(file, data, seed, asked, own)
     beside = None if against is None else read(against)
     session = Session(Path(model), provider, library=library_for(file.model), foreign=file.model)
     other_bytes = 0 if beside is None else beside.bytes
@@ -254,12 +254,12 @@ def validate(
     )
     if other is None or against is None:
         return result
-    other_accuracy, other_correct = evaluator.of_the_original(other.outputs, opened.test)
+    other_accuracy, other_correct = evaluator.evaluate_original(other.outputs, opened.test)
     task = evaluator.task
     agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
     if not task.is_relative:
         scores = all(output.kind == "scores" for output in task.outputs)
-        other_run = Evaluator(Imitation(task.outputs), other.outputs)
+        other_run = Evaluator(DistillationTask(task.outputs), other.outputs)
         agreed = other_run(session.outputs, opened.test)[0].value if scores else None
     return replace(
         result,
@@ -267,7 +267,7 @@ def validate(
             path=os.fspath(against),
             accuracy=other_accuracy,
             drop=task.metric.drop(other_accuracy.value, accuracy.value),
-            drop_interval=task.interval(other_correct, correct),
+            drop_interval=task.compute_drop_interval(other_correct, correct),
             agreement=agreed,
             latency_ms=theirs[0].ms,
             latency_quartiles_ms=theirs[0].quartiles,
@@ -315,7 +315,7 @@ def find_evaluator(
     """What evaluates a file that was given without its run."""
     labelled = data.has_labels and asked.kind != "imitate"
     if own is not None:
-        labelled = own.has("score") or own.has("measure")
+        labelled = own.has_function("score") or own.has_function("measure")
     if not labelled and other is None:
         raise InputError(
             "the data have no labels",
@@ -323,7 +323,7 @@ def find_evaluator(
         )
     shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
     task, *_ = [find_task(data, graph, found, TWO, asked, imitate) for found in shapes]
-    if own is not None and isinstance(task, Imitation):
+    if own is not None and isinstance(task, DistillationTask):
         task = CustomTaskAdapter(own, task)
     if not labelled and shapes[0] != shapes[-1] and other is not None:
         raise InputError(

@@ -36,9 +36,9 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import OwnSplit, open_for
+from ltp_pipeline.tasks.custom_data import CustomSplit, open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.imitation import Imitation
+from ltp_pipeline.tasks.imitation import DistillationTask
 from ltp_pipeline.tasks.infer import find_task
 from ltp_pipeline.tasks.protocol import Task
 
@@ -59,7 +59,7 @@ def prepare(
     )
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
-    _require_matches(settings.kernels.exclude, network)
+    _check_patterns(settings.kernels.exclude, network)
     if settings.export.has_int8:
         if settings.train.quantize and distributed.is_distributed():
             what = "train.quantize works in one process only"
@@ -69,18 +69,18 @@ def prepare(
         workspace.progress.say(f"No fast file will be written: {missing}")
     task = _find_task(network, state, data, settings, device, own)
     check_settings(task.metric, settings.gates, settings.budget, settings.export)
-    network = _judged_only(network, task)
+    network = _exclude_unused_layers(network, task)
     learn_thresholds.make_pruning_method(network, state, settings)
-    _require_memory(network, state, data, settings, device)
+    _check_memory(network, state, data, settings, device)
     if settings.model.restore_bn:
         network, state = restore_batch_norm.run(
             network, state, data.train, settings.train.batch_size, device
         )
-    teacher = state if task.is_taught or task.is_relative else None
+    teacher = state if task.is_distilled or task.is_relative else None
     return RunContext(network, task, data, settings, workspace, device, teacher), state
 
 
-def identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
+def run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
@@ -96,22 +96,22 @@ def identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[s
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
     return (
         {**known, "task": data.train.task.fingerprint}
-        if isinstance(data.train, OwnSplit)
+        if isinstance(data.train, CustomSplit)
         else known
     )
 
 
-def original_accuracy(job: RunContext, state: StateDict) -> float:
+def check_original(job: RunContext, state: StateDict) -> float:
     """Measure the original before training, the same on every process; an error where labels do not fit it."""
     found = evaluate_metric(job, state, job.data.val)
-    guess = job.task.guess(job.data.val)
+    guess = job.task.chance_level(job.data.val)
     if guess is not None:
         job.workspace.progress.say(explain.said(job, found, guess))
         explain.require(job, state, found, guess)
     return found
 
 
-def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
+def check_paths_outside(out: Path, model: Path, settings: Settings) -> None:
     """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
     data, inside = (
         settings.data.path,
@@ -128,7 +128,7 @@ def refuse_inputs_inside(out: Path, model: Path, settings: Settings) -> None:
         )
 
 
-def require_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool = False) -> None:
+def check_same_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool = False) -> None:
     """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
     if fresh or not workspace.is_run:
         return
@@ -159,10 +159,10 @@ def _open_data(settings: Settings, file: ModelFile, own: CustomTask | None) -> D
         )
     if not file.inputs:
         raise InputError("the model has no inputs", "give a model that takes samples")
-    return open_for(file, settings.data, settings.train.seed, settings.task, own)
+    return open_model_data(file, settings.data, settings.train.seed, settings.task, own)
 
 
-def _require_matches(patterns: Sequence[str], network: Network) -> None:
+def _check_patterns(patterns: Sequence[str], network: Network) -> None:
     """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
     for pattern in patterns:
         if not any(fnmatchcase(k.name, pattern) for k in network.kernels):
@@ -194,7 +194,7 @@ def _find_task(
             f"the model does not run on a batch of {len(batch)} samples: {error}",
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
-    _require_longest(network, state, data, device)
+    _check_longest_sequence(network, state, data, device)
     shapes = [
         tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
     ]
@@ -203,14 +203,14 @@ def _find_task(
     )
     if own is None:
         return task
-    assert isinstance(task, Imitation)  # noqa: S101 - such data have no labels that we know
+    assert isinstance(task, DistillationTask)  # noqa: S101 - such data have no labels that we know
     mine = CustomTaskAdapter(own, task)
     with torch.inference_mode():
-        mine.check([outputs[o.position] for o in mine.outputs], batch)
+        mine.check_functions([outputs[o.position] for o in mine.outputs], batch)
     return mine
 
 
-def _require_longest(
+def _check_longest_sequence(
     network: Network, state: StateDict, data: DatasetSplits, device: torch.device
 ) -> None:
     """Refuse sequences that are too long for the model, such as for its table of positions."""
@@ -233,7 +233,7 @@ def _require_longest(
             ) from None
 
 
-def _require_memory(
+def _check_memory(
     network: Network,
     state: StateDict,
     data: DatasetSplits,
@@ -242,12 +242,12 @@ def _require_memory(
 ) -> None:
     batch = data.train.read(np.arange(2))
     size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
-    activation_memory.require_room(
+    activation_memory.check_activation_memory(
         network, state, to_device(batch.inputs, device), len(batch), size
     )
 
 
-def _judged_only(network: Network, task: Task) -> Network:
+def _exclude_unused_layers(network: Network, task: Task) -> Network:
     """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
     graph, judged = network.file.model.graph, {output.name for output in task.outputs}
     left_out = [o.name for o in graph.output if o.name not in judged]

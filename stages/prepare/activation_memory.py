@@ -14,7 +14,7 @@ from ltp_pipeline.system.memory import GIGABYTE
 from ltp_pipeline.system.text import pluralize
 
 
-def require_room(
+def check_activation_memory(
     network: Network, state: StateDict, inputs: Mapping[str, Tensor], samples: int, batch: int
 ) -> None:
     """Refuse a batch size of which the activations alone are larger than the memory; `inputs` are a few samples."""
@@ -23,7 +23,7 @@ def require_room(
         return  # another device has memory of its own, and says so itself
     try:
         with memory.limited():
-            each = kept_bytes(network, state, inputs) / samples
+            each = saved_activation_bytes(network, state, inputs) / samples
     except NodeError as error:
         if not memory.is_shortage(error):
             raise
@@ -38,7 +38,7 @@ def require_room(
         )
 
 
-def kept_bytes(network: Network, state: StateDict, inputs: Mapping[str, Tensor]) -> int:
+def saved_activation_bytes(network: Network, state: StateDict, inputs: Mapping[str, Tensor]) -> int:
     """The bytes that a forward pass keeps for the backward pass, weights apart; moves no running statistics."""
     weights = {
         name: t.detach().requires_grad_(name in network.forward.weights)

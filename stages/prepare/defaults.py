@@ -21,7 +21,7 @@ from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
 DISTILL = 0.5  # share of the loss that is learned from the original
 RIGHT = 0.95  # an original that is right more often than this says little more than the labels
@@ -39,7 +39,7 @@ def resolve_defaults(job: RunContext, original: StateDict, accuracy: float) -> R
     )
 
 
-def require_budget(job: RunContext, accuracy: float) -> None:
+def check_default_budget(job: RunContext, accuracy: float) -> None:
     """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
     metric = job.task.metric
     if job.settings.wants_default_budget and metric.default_budget(accuracy) == 0:
@@ -94,7 +94,7 @@ def _with_budget(job: RunContext, drop: float | None) -> RunContext:
 
 def _distill(job: RunContext, accuracy: float) -> float:
     """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
-    train, guess = job.settings.train, job.task.guess(job.data.val)
+    train, guess = job.settings.train, job.task.chance_level(job.data.val)
     if train.distill is not None:
         return train.distill
     # the paper's procedure has none; the rule was found on shares of right answers
@@ -106,10 +106,10 @@ def _distill(job: RunContext, accuracy: float) -> float:
 def _taught(job: RunContext, original: StateDict, share: float) -> RunContext:
     """Let the network learn this share of the loss from the original; without labels all is learned from it."""
     task = job.task
-    if not isinstance(task, Labelled):
+    if not isinstance(task, SupervisedTask):
         return job
     job = _with_train(job, distill=share)
-    task = task.taught(share, job.settings.train.label_smoothing)
+    task = task.with_distillation(share, job.settings.train.label_smoothing)
     return replace(job, task=task, teacher=original if share else job.teacher)
 
 
@@ -129,10 +129,10 @@ def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
     Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.
     """
     wanted = job.settings.budget.wanted_compression
-    if job.task.is_taught or wanted is None or wanted >= STRONG_COMPRESSION:
+    if job.task.is_distilled or wanted is None or wanted >= STRONG_COMPRESSION:
         return 1.0
     elements = sum(k.elements for k in job.network.kernels)
-    guess = job.task.guess(job.data.val)
+    guess = job.task.chance_level(job.data.val)
     cut = baseline.probe_accuracy(job, original, int(elements / wanted))
     if guess is not None and explain.is_guess(job, accuracy, guess):
         return aggressiveness_of_retention(0.0)

@@ -24,7 +24,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import wilson
 from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.system import distributed
-from ltp_pipeline.tasks.classification import TOP1, Classification
+from ltp_pipeline.tasks.classification import TOP1, ClassificationTask
 from ltp_pipeline.tasks.evaluator import BATCH
 from ltp_pipeline.tasks.infer import find_task
 
@@ -78,7 +78,7 @@ def said(job: RunContext, value: float, guess: float) -> str:
 
 def is_guess(job: RunContext, value: float, guess: float) -> bool:
     """Whether the original is not clearly better than an answer that does not look at the input."""
-    if isinstance(job.task, Classification):
+    if isinstance(job.task, ClassificationTask):
         return not beats(value, len(job.data.val), guess)
     return value <= guess
 
@@ -144,7 +144,7 @@ def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
 
 def hints(job: RunContext, state: StateDict, accuracy: float) -> list[str]:
     """What would make a middling original far better: it is not stopped for, but told."""
-    guess = job.task.guess(job.data.val)
+    guess = job.task.chance_level(job.data.val)
     if guess is None or not _explainable(job) or job.settings.train.trust_labels:
         return []
     if accuracy >= guess + GOOD * (1 - guess):
@@ -160,7 +160,7 @@ def explain(job: RunContext, state: StateDict, accuracy: float) -> Explanation |
     """The simplest change that surely makes the original more accurate than this; None where none is known."""
     split, rng = job.data.val, np.random.default_rng(0)
     rows = rng.permutation(len(split))[:SAMPLES]
-    assert isinstance(job.task, Classification)  # noqa: S101 - whoever asks has looked
+    assert isinstance(job.task, ClassificationTask)  # noqa: S101 - whoever asks has looked
     labels = job.task.class_numbers(split.targets[TARGET].take(split.rows[rows])).reshape(-1)
     found: list[Explanation] = []
     (info,) = job.network.file.inputs
@@ -175,7 +175,11 @@ def explain(job: RunContext, state: StateDict, accuracy: float) -> Explanation |
 def _explainable(job: RunContext) -> bool:
     """Whether other ways to prepare samples can be tried: one input, and a class for each sample."""
     task = job.task
-    return isinstance(task, Classification) and not task.is_single and len(job.data.val.inputs) == 1
+    return (
+        isinstance(task, ClassificationTask)
+        and not task.is_single
+        and len(job.data.val.inputs) == 1
+    )
 
 
 def assign(labels: Array, answers: Array, classes: int) -> Array:

@@ -10,31 +10,36 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize, shortened
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.supervised import Labelled
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
-FEW_STEPS = 100
-MOST_NAMED = 10  # kernels
+MIN_STEPS = 100
+MAX_NAMED_LAYERS = 10  # kernels
 
 
-def warn(job: RunContext, state: StateDict, original: float) -> None:
+def print_notes(job: RunContext, state: StateDict, original: float) -> None:
     """Say it on the console; `original` is the accuracy on the validation split."""
     chosen = (
-        *about_budget(job),
-        *about_loss(job),
-        *about_optimizer(job),
-        *about_blocks(job),
-        *about_epochs(job),
+        *describe_budget(job),
+        *describe_loss(job),
+        *describe_optimizer(job),
+        *describe_blocks(job),
+        *describe_epochs(job),
     )
-    about = (*about_labels(job), *about_metric(job), *chosen, *doubts(job, original))
+    about = (
+        *describe_labels(job),
+        *describe_metric(job),
+        *chosen,
+        *warn_of_weak_result(job, original),
+    )
     hints = explain.hints(job, state, original) if distributed.is_main_process() else ()
     for note in (*job.network.notes, *job.data.notes, *about, *hints):
         job.workspace.progress.say(f"Note: {note}")
 
 
-def doubts(job: RunContext, original: float) -> list[str]:
+def warn_of_weak_result(job: RunContext, original: float) -> list[str]:
     """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
     notes = []
-    guess = job.task.guess(job.data.val)
+    guess = job.task.chance_level(job.data.val)
     if guess is not None and original < guess + 0.1 * (1 - guess):
         said = f"the original is right on only {original:.1%} of the validation split"
         metric = job.task.metric
@@ -42,13 +47,13 @@ def doubts(job: RunContext, original: float) -> list[str]:
             said = f"the original has only {metric.name} {metric.shown(original)} on the validation split"
         notes.append(f"{said}: check scale, mean, std and layout in [data]")
     steps = job.epochs * job.steps_per_epoch
-    if steps < FEW_STEPS:
+    if steps < MIN_STEPS:
         said = f"thresholds are learned in only {pluralize(steps, 'step')}"
         notes.append(f"{said}: more epochs or smaller batches would lose less")
     return notes
 
 
-def about_epochs(job: RunContext) -> list[str]:
+def describe_epochs(job: RunContext) -> list[str]:
     """How long training takes, where nothing was said of it."""
     if job.settings.train.epochs is not None:
         return []
@@ -61,7 +66,7 @@ def about_epochs(job: RunContext) -> list[str]:
     ]
 
 
-def about_loss(job: RunContext) -> list[str]:
+def describe_loss(job: RunContext) -> list[str]:
     """How much is learned from the original, beside labels."""
     share = job.settings.train.distill
     if not share or job.task.is_relative:
@@ -71,7 +76,7 @@ def about_loss(job: RunContext) -> list[str]:
     ]
 
 
-def about_budget(job: RunContext) -> list[str]:
+def describe_budget(job: RunContext) -> list[str]:
     """The largest drop where none was asked for and it follows from the original."""
     found, metric = (job.workspace.parent or job.workspace).manifest.default_budget, job.task.metric
     if found is None or metric.is_fraction:
@@ -80,7 +85,7 @@ def about_budget(job: RunContext) -> list[str]:
     return [f"{said} split; --accuracy-budget sets another"]
 
 
-def about_optimizer(job: RunContext) -> list[str]:
+def describe_optimizer(job: RunContext) -> list[str]:
     """What moves the weights, where it is not SGD."""
     found = job.optimizer
     if found.optimizer == "sgd":
@@ -92,7 +97,7 @@ def about_optimizer(job: RunContext) -> list[str]:
     ]
 
 
-def about_blocks(job: RunContext) -> list[str]:
+def describe_blocks(job: RunContext) -> list[str]:
     """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
     if job.settings.method.block is None:
         return []
@@ -101,21 +106,21 @@ def about_blocks(job: RunContext) -> list[str]:
     said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
     if not single:
         return [said]
-    more = f" and {len(single) - MOST_NAMED} more" if len(single) > MOST_NAMED else ""
+    more = f" and {len(single) - MAX_NAMED_LAYERS} more" if len(single) > MAX_NAMED_LAYERS else ""
     return [
-        f"{said}; single weights in {', '.join(single[:MOST_NAMED])}{more}: their output channels, or those of a "
+        f"{said}; single weights in {', '.join(single[:MAX_NAMED_LAYERS])}{more}: their output channels, or those of a "
         f"group, are no multiple of {BLOCK}, or no Conv, Gemm or MatMul reads them as they are stored"
     ]
 
 
-def about_labels(job: RunContext) -> list[str]:
+def describe_labels(job: RunContext) -> list[str]:
     """What labels are taken for, where that is not as they are stored."""
-    if not isinstance(job.task, Labelled) or job.task.one_hot is None:
+    if not isinstance(job.task, SupervisedTask) or job.task.one_hot is None:
         return []
     return ["the labels are one-hot: the place of the 1 is taken as the class"]
 
 
-def about_metric(job: RunContext) -> list[str]:
+def describe_metric(job: RunContext) -> list[str]:
     """What is judged, and in which unit a budget is, where it is not the share of right answers."""
     task, metric = job.task, job.task.metric
     if metric.counts_right_answers:

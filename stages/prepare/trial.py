@@ -17,12 +17,12 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import join
 from ltp_pipeline.settings.schema import DataSettings, Settings, TaskSettings
 from ltp_pipeline.stages.measure.session import TWO, Session
-from ltp_pipeline.tasks.custom_data import open_for
+from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.tasks.imitation import Imitation
+from ltp_pipeline.tasks.imitation import DistillationTask
 from ltp_pipeline.tasks.infer import find_task
-from ltp_pipeline.tasks.positions import ClassMap
+from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits
@@ -72,7 +72,7 @@ class Trial:
     @property
     def is_hardly_better_than_a_guess(self) -> bool:
         """Whether the samples may be prepared wrongly."""
-        guess = self.task.guess(self.data.val)
+        guess = self.task.chance_level(self.data.val)
         return (
             guess is not None
             and self.value is not None
@@ -96,7 +96,7 @@ class Trial:
         assert other.evidence is not None  # noqa: S101 - there is a value
         if self.evidence.shape != other.evidence.shape:
             return True  # two outputs with different classes, say: no sample can be compared
-        interval = self.task.interval(other.evidence, self.evidence, CONFIDENCE)
+        interval = self.task.compute_drop_interval(other.evidence, self.evidence, CONFIDENCE)
         return interval is not None and interval[1] < 0
 
 
@@ -137,7 +137,7 @@ class Start:
         )
         settings, steps = DataSettings.model_validate(said), 0
         try:
-            data = open_for(self.file, settings, 0, self.task)
+            data = open_model_data(self.file, settings, 0, self.task)
             steps += 1
             shapes = self.session.shapes(data.test)
             steps += 1
@@ -171,13 +171,13 @@ def of_task(file: ModelFile, session: Session, own: CustomTask, given: Settings)
     """The original by the user's own task; their loss is called too, so that errors in it are found."""
     import torch
 
-    data = open_for(file, given.data, 0, own=own)
+    data = open_model_data(file, given.data, 0, own=own)
     near = find_task(data, file.model.graph, session.shapes(data.test), TWO, given.task)
-    assert isinstance(near, Imitation)  # noqa: S101 - such data have no labels that we know
-    task = CustomTaskAdapter(own, near).quick
+    assert isinstance(near, DistillationTask)  # noqa: S101 - such data have no labels that we know
+    task = CustomTaskAdapter(own, near).without_interval
     batch = data.train.first(TWO)
     session.positions = [output.position for output in task.outputs]
-    task.check([torch.from_numpy(y) for y in session.outputs(batch.inputs)], batch)
+    task.check_functions([torch.from_numpy(y) for y in session.outputs(batch.inputs)], batch)
     return _measured(
         session, Trial(given.data, given.task, data, task, min(SAMPLES, len(data.val)), {})
     )
@@ -254,7 +254,10 @@ def _with_ignored(start: Start, chosen: Choice, refused: TrialError) -> Trial:
             trial = start.asking(ignored_label=label).tried(chosen)
         except TrialError:
             continue
-        if isinstance(trial.task, ClassMap) and (trial.task.counts(trial.data.train) > 0).sum() > 1:
+        if (
+            isinstance(trial.task, ClassMapTask)
+            and (trial.task.counts(trial.data.train) > 0).sum() > 1
+        ):
             return trial
     raise refused
 

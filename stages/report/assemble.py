@@ -24,7 +24,7 @@ from ltp_pipeline.stages.report import environment
 from ltp_pipeline.stages.report.notes import file_notes, unlikely_gain
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.evaluator import outcomes
+from ltp_pipeline.tasks.evaluator import count_pairs
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits
@@ -76,7 +76,7 @@ def build(f: Findings) -> schema.Report:
     unlikely = unlikely_gain(pruned, f.task.metric)
     return schema.Report(
         metric=f.task.metric,
-        task=f.task.asked,
+        task=f.task.describe_output(),
         model=_model(f),
         data=_data(f),
         own_task=_user_task(f),
@@ -156,8 +156,8 @@ def _data(f: Findings) -> parts.Data:
 def _user_task(f: Findings) -> parts.UserTask | None:
     if not isinstance(f.task, CustomTaskAdapter):
         return None
-    own = f.task.own
-    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.named)
+    own = f.task.custom
+    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.declared_fingerprint)
 
 
 def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
@@ -167,7 +167,7 @@ def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
 
 def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
-    interval = f.task.interval(f.original.correct, m.scores)
+    interval = f.task.compute_drop_interval(f.original.correct, m.scores)
     return schema.Pruned(
         accuracy=accuracy_part(accuracy),
         reasons=why_null(accuracy)
@@ -267,7 +267,7 @@ def _difference(f: Findings) -> schema.Difference | None:
     ours, theirs = (
         m.scores if m.exact_correct is None else m.exact_correct for m in (pruned, baseline)
     )
-    interval, counts = f.task.interval(ours, theirs), outcomes(f.task, ours, theirs)
+    interval, counts = f.task.compute_drop_interval(ours, theirs), count_pairs(f.task, ours, theirs)
     why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
     return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
 

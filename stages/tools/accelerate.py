@@ -23,7 +23,7 @@ from ltp_pipeline.stages.measure.network import validate_beside
 from ltp_pipeline.stages.measure.session import Session, try_elsewhere
 from ltp_pipeline.system.files import keep_apart
 from ltp_pipeline.system.timing import time_interleaved
-from ltp_pipeline.tasks.custom_data import open_for
+from ltp_pipeline.tasks.custom_data import open_model_data
 
 if TYPE_CHECKING:
     from ltp_pipeline.graph.model_file import TensorInfo
@@ -61,7 +61,7 @@ def accelerate(
     session = Session(source, single=True, foreign=file.model).session
     if with_data:
         shown = (
-            open_for(file, settings.data, settings.train.seed, settings.task, own)
+            open_model_data(file, settings.data, settings.train.seed, settings.task, own)
             .test.first(PROOF_SAMPLES)
             .inputs
         )

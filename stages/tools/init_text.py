@@ -55,13 +55,13 @@ def stored(trial: Trial) -> Iterator[str]:
 def how_well(trial: Trial, task: CustomTask | None) -> str:
     """Which task the labels suggest, or whose it is, and how good the original is at it."""
     metric, samples = trial.task.metric, trial.samples
-    whose = _plain(task.origin) if task is not None else f'"{trial.task.asked.kind}"'
+    whose = _plain(task.origin) if task is not None else f'"{trial.task.describe_output().kind}"'
     if trial.value is None:
         missing = "there are no labels" if task is None else "it has neither score nor measure"
         return f"task: {whose}, {missing}; how near a pruned network is to the original is measured"
     value = f"{_plain(metric.name)} {_plain(metric.shown(trial.value))}"
     direction = "" if metric.higher_is_better else ", lower is better"
-    guess = trial.task.guess(trial.data.val)
+    guess = trial.task.chance_level(trial.data.val)
     told = "" if guess is None else f"; without looking at the input, {metric.shown(guess)}"
     doubt = ""
     if trial.is_hardly_better_than_a_guess:
@@ -245,7 +245,7 @@ def _task_lines(
         if trial.task.is_relative
         else WHY["kind"]
     )
-    yield f'kind = "{trial.task.asked.kind}"  # {GIVEN if "kind" in said else labels}; the metric is {metric}'
+    yield f'kind = "{trial.task.describe_output().kind}"  # {GIVEN if "kind" in said else labels}; the metric is {metric}'
     why = {"output": WHY["output"], **_reasons(trial, given), **dict.fromkeys(said, GIVEN)}
     if len(trial.task.outputs) == 1:
         yield f"output = {format_value(trial.task.outputs[0].name)}  # {why['output']}"

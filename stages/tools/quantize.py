@@ -22,7 +22,7 @@ from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.network import find_evaluator, validate_beside
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.system.files import keep_apart
-from ltp_pipeline.tasks.custom_data import open_for
+from ltp_pipeline.tasks.custom_data import open_model_data
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits, Split
@@ -81,7 +81,7 @@ def quantize(
         for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
     ]
     int8.require(walked, kernels)
-    data = open_for(file, settings.data, settings.train.seed, settings.task, own)
+    data = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
     session = Session(source, foreign=file.model)
     evaluator = find_evaluator(
         data, file.model.graph, session, session, settings.task, settings.train.imitate, own

@@ -86,19 +86,21 @@ class RunContext:
     def optimizer(self) -> OptimizerSettings:
         """How weights are moved, by the settings, the network and the loss."""
         return resolve_optimizer_settings(
-            self.settings.train, self.network.file.model, self.task.is_steep
+            self.settings.train, self.network.file.model, self.task.has_unbounded_gradient
         )
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """Evaluates states, beside the original where scores are relative to it."""
         if self.teacher is None:
-            return Evaluator(self.task.quick, None)
+            return Evaluator(self.task.without_interval, None)
         teacher, job = (
             self.teacher,
             self if self.original is None else replace(self, network=self.original),
         )
-        return Evaluator(self.task.quick, lambda inputs: job.compute_outputs(teacher, inputs))
+        return Evaluator(
+            self.task.without_interval, lambda inputs: job.compute_outputs(teacher, inputs)
+        )
 
     @property
     def teacher_forward(self) -> Forward:

@@ -180,7 +180,7 @@ def _compute_loss(
     """Weights come in single precision, whatever the forward pass computes in."""
     outputs, taught, precision = context.task.outputs, None, context.settings.train.precision
     with torch.autocast(context.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        if context.task.is_taught:
+        if context.task.is_distilled:
             assert context.teacher is not None  # noqa: S101 - whoever made the job knows the task
             with torch.no_grad():
                 given = context.teacher_forward(batch.inputs, context.teacher)
@@ -194,7 +194,9 @@ def _compute_loss(
                 "use --precision fp32" if precision != "fp32" else "please report this as a bug"
             )
             raise TrainingFailed(f"the model does not run in training: {error}", remedy) from None
-    return context.task.loss([found[output.position] for output in outputs], batch.targets, taught)
+    return context.task.compute_loss(
+        [found[output.position] for output in outputs], batch.targets, taught
+    )
 
 
 def _divergence_error(

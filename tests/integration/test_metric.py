@@ -8,7 +8,7 @@ import pytest
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import UserTask
 from ltp_pipeline.stages.report import assemble
-from ltp_pipeline.tasks.classification import Classification
+from ltp_pipeline.tasks.classification import ClassificationTask
 from tests.support.cli import Result, invoke
 
 NO_BUDGET = '[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n'
@@ -17,7 +17,7 @@ SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--trust-l
 
 def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:
     """Call the share of right answers something else, as a task of the user's may."""
-    monkeypatch.setattr(Classification, "metric", metric)
+    monkeypatch.setattr(ClassificationTask, "metric", metric)
     monkeypatch.setattr(assemble, "_user_task", lambda _: UserTask(name="task"))
 
 

@@ -13,8 +13,8 @@ from ltp_pipeline.settings.schema import KernelSettings, Settings, TrainSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.job import RunContext
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.imported import Imported
 from tests.support.samples import split_of
 
@@ -41,7 +41,7 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
 def job_of(network: Network, folder: Path) -> RunContext:
     """What training of a network on the samples of `split` starts from."""
     data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
-    task = Classification(Output(0, "logits", "scores"), classes=5)
+    task = ClassificationTask(TaskOutput(0, "logits", "scores"), classes=5)
     return RunContext(
         network, task, data, Settings(train=TrainSettings(batch_size=16)), RunDirectory(folder), CPU
     )

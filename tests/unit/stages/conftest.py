@@ -15,8 +15,8 @@ from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.arrays import StateDict
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.protocol import TaskOutput
 
 CPU = torch.device("cpu")
 
@@ -32,7 +32,7 @@ def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
     data = open_data(settings.data, network.file.inputs, 0)
     workspace = RunDirectory(tmp_path / "run")
     workspace.begin({})
-    task = Classification(Output(0, network.file.outputs[0].name, "scores"), classes=10)
+    task = ClassificationTask(TaskOutput(0, network.file.outputs[0].name, "scores"), classes=10)
     return RunContext(network, task, data, settings, workspace, CPU), state
 
 

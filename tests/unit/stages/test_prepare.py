@@ -11,7 +11,7 @@ from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.prepare import original_accuracy, prepare
+from ltp_pipeline.stages.prepare import check_original, prepare
 from tests.support.models import Array, masked_tokens, run_onnxruntime, two_outputs
 
 SAMPLES = 300
@@ -31,7 +31,7 @@ def remedy(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) ->
     settings = load_settings(folder / "model.onnx", options={"data": {"path": folder / "data.npz"}})
     job, state = prepare(read(folder / "model.onnx"), settings, RunDirectory(folder / "run"))
     with pytest.raises(InputError) as refused:
-        original_accuracy(job, state)
+        check_original(job, state)
     return refused.value.hint
 
 

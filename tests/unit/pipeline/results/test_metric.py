@@ -160,7 +160,7 @@ def _selected(
         patch.setattr(
             select_entry, "finish_entry", lambda _, entry: SimpleNamespace(state=entry.entry)
         )
-        patch.setattr(select_entry, "accuracy", lambda _, state, __: tuned[state])
+        patch.setattr(select_entry, "evaluate_metric", lambda _, state, __: tuned[state])
         selected, _ = select_entry.run(job, ThresholdLearningResult(trail), least)
     return (
         selected.entry.entry,

@@ -11,7 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import open_own
+from ltp_pipeline.tasks.custom_data import open_custom_data
 
 INPUTS = [TensorInfo("x", "FLOAT", ("N", 2)), TensorInfo("ids", "INT64", ("N", "T"))]
 GOOD: dict[str, Any] = {"x": [0.5, 1.5], "ids": [1, 2, 3], "boxes": [[0, 1]]}
@@ -23,7 +23,7 @@ def opened(**last: Any) -> DatasetSplits:
     samples = [dict(GOOD) for _ in range(10)]
     samples[LAST] = {name: value for name, value in {**GOOD, **last}.items() if value is not None}
     given = SimpleNamespace(dataset=lambda split: samples if split == "train" else [GOOD, GOOD])
-    return open_own(CustomTask.of(given), DataSettings(), INPUTS, 0, {"ids": 10})
+    return open_custom_data(CustomTask.load(given), DataSettings(), INPUTS, 0, {"ids": 10})
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.tasks.custom import CustomTask
-from ltp_pipeline.tasks.custom_data import open_own
+from ltp_pipeline.tasks.custom_data import open_custom_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.imitation import Imitation
-from ltp_pipeline.tasks.protocol import Judged, Output
+from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 X = TensorInfo("x", "FLOAT", ("N", 2))
-OUTPUTS = (Output(0, "y", "values"),)
-NEAR = Imitation(OUTPUTS)
+OUTPUTS = (TaskOutput(0, "y", "values"),)
+NEAR = DistillationTask(OUTPUTS)
 RNG = np.random.default_rng(0)
 
 
@@ -40,15 +40,15 @@ def dataset(split: str) -> Any:
 
 
 def task(**parts: Any) -> CustomTask:
-    return CustomTask.of(SimpleNamespace(dataset=dataset, fingerprint="1", **parts))
+    return CustomTask.load(SimpleNamespace(dataset=dataset, fingerprint="1", **parts))
 
 
 def opened(own: CustomTask, **settings: Any) -> Any:
-    return open_own(own, DataSettings(**settings), [X], 0)
+    return open_custom_data(own, DataSettings(**settings), [X], 0)
 
 
-def judged(outputs: np.ndarray, **beside: Any) -> list[Judged]:
-    return [Judged([outputs], Batch({"x": outputs}, {"x": outputs, **beside}), None)]
+def judged(outputs: np.ndarray, **beside: Any) -> list[EvaluatedBatch]:
+    return [EvaluatedBatch([outputs], Batch({"x": outputs}, {"x": outputs, **beside}), None)]
 
 
 def test_samples_have_inputs_of_the_models_type_and_all_else_beside_them():
@@ -68,7 +68,7 @@ def test_a_split_that_is_missing_is_split_off():
     def only_training(split: str) -> Any:
         return dataset("train") if split == "train" else None
 
-    data = opened(CustomTask.of(SimpleNamespace(dataset=only_training)))
+    data = opened(CustomTask.load(SimpleNamespace(dataset=only_training)))
     assert (len(data.train), len(data.val), data.test is data.val) == (18, 2, True)
 
 
@@ -80,7 +80,7 @@ def test_random_numbers_of_a_data_set_depend_on_seed_and_row_alone():
         def __getitem__(self, i: int) -> dict[str, Any]:
             return {"x": np.random.rand(2) + torch.rand(2).numpy()}
 
-    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Noisy()))).train
+    split = opened(CustomTask.load(SimpleNamespace(dataset=lambda _: Noisy()))).train
     first, other = (
         split.read(np.array([3, 5]), 7).inputs["x"],
         split.read(np.array([5]), 7).inputs["x"],
@@ -110,11 +110,11 @@ def test_their_code_leaves_the_random_numbers_of_training_alone(tmp_path: Path):
     seed()
     wanted = drawn()
     seed()
-    own = CustomTaskAdapter(CustomTask.of(file), Imitation(OUTPUTS))
-    split = opened(own.own).train
+    own = CustomTaskAdapter(CustomTask.load(file), DistillationTask(OUTPUTS))
+    split = opened(own.custom).train
     list(batches(split, 4, augment_seed=5))
-    own.loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
-    own.evidence(judged(np.zeros((2, 1))), ())
+    own.compute_loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
+    own.sample_statistics(judged(np.zeros((2, 1))), ())
     assert drawn() == wanted
 
 
@@ -123,7 +123,7 @@ def test_what_a_file_draws_while_it_is_loaded_is_the_same_every_time(tmp_path: P
     file.write_text(
         "import numpy as np\ntable = np.random.rand(3)\ndef dataset(split): return table\n"
     )
-    first, second = (CustomTask.of(file).code.table for _ in range(2))
+    first, second = (CustomTask.load(file).code.table for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
@@ -133,8 +133,8 @@ def test_splits_that_a_data_set_draws_are_of_one_order_which_the_seed_decides():
         return [{"x": np.full(2, row)} for row in (rows[:30] if split == "train" else rows[30:])]
 
     def seen(seed: int) -> list[set[float]]:
-        data = open_own(
-            CustomTask.of(SimpleNamespace(dataset=split_off)), DataSettings(), [X], seed
+        data = open_custom_data(
+            CustomTask.load(SimpleNamespace(dataset=split_off)), DataSettings(), [X], seed
         )
         return [set(split.first(99).inputs["x"][:, 0].tolist()) for split in (data.train, data.val)]
 
@@ -154,12 +154,12 @@ def test_a_loss_draws_by_the_step_and_a_score_by_the_batch():
 
     def loss(step: int) -> float:
         torch.manual_seed(step)
-        return float(own.loss(outputs, {}, None).detach())
+        return float(own.compute_loss(outputs, {}, None).detach())
 
-    first, second = own.evidence(judged(np.zeros((1, 1))) * 2, ())
+    first, second = own.sample_statistics(judged(np.zeros((1, 1))) * 2, ())
     assert loss(1) == loss(1) != loss(2)
     assert first != second
-    assert own.evidence(judged(np.zeros((1, 1))) * 2, ()).tolist() == [first, second]
+    assert own.sample_statistics(judged(np.zeros((1, 1))) * 2, ()).tolist() == [first, second]
 
 
 class Where:
@@ -174,7 +174,9 @@ class Where:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_are_read_by_the_thread_that_asks_or_by_other_processes(workers: int):
-    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Where())), workers=workers).train
+    split = opened(
+        CustomTask.load(SimpleNamespace(dataset=lambda _: Where())), workers=workers
+    ).train
     read = [batch.targets for batch in batches(split, 4)]
     here = {
         (p, t) for batch in read for p, t in zip(batch["process"], batch["thread"], strict=True)
@@ -210,7 +212,7 @@ class Failing:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_while_reading_is_shown_once_with_their_lines(workers: int):
     split = opened(
-        CustomTask.of(SimpleNamespace(dataset=lambda _: Failing())), workers=workers
+        CustomTask.load(SimpleNamespace(dataset=lambda _: Failing())), workers=workers
     ).test
     with pytest.raises(TaskFailed) as caught:
         split.read(np.array([6, 7, 8]))
@@ -228,7 +230,7 @@ def test_a_worker_process_that_ends_is_told():
         def __getitem__(self, i: int) -> dict[str, Any]:
             return super().__getitem__(i) if i != 7 else os._exit(1)
 
-    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: Ending())), workers=2).test
+    split = opened(CustomTask.load(SimpleNamespace(dataset=lambda _: Ending())), workers=2).test
     with pytest.raises(InputError, match=r"a process that reads dataset\('test'\) of .* has ended"):
         split.read(np.array([7]))
 
@@ -253,7 +255,9 @@ def test_a_worker_process_that_ends_is_told():
 def test_a_sample_unlike_the_others_is_named(bad: Any, said: str, workers: int):
     samples = [{"x": np.zeros(2), "id": i} for i in range(8)]
     samples[3] = bad
-    split = opened(CustomTask.of(SimpleNamespace(dataset=lambda _: samples)), workers=workers).train
+    split = opened(
+        CustomTask.load(SimpleNamespace(dataset=lambda _: samples)), workers=workers
+    ).train
     with pytest.raises(InputError) as caught:
         split.read(np.array([2, 3]))
     assert said in caught.value.message
@@ -262,7 +266,7 @@ def test_a_sample_unlike_the_others_is_named(bad: Any, said: str, workers: int):
 
 def test_tensors_that_need_a_gradient_are_samples_too():
     split = opened(
-        CustomTask.of(
+        CustomTask.load(
             SimpleNamespace(dataset=lambda _: [{"x": torch.ones(2, requires_grad=True)}] * 4)
         )
     ).train
@@ -281,7 +285,7 @@ def test_tensors_that_need_a_gradient_are_samples_too():
 )
 def test_data_that_cannot_be_used_are_refused(found: Any, said: str):
     with pytest.raises(InputError, match=said):
-        opened(CustomTask.of(SimpleNamespace(dataset=found)))
+        opened(CustomTask.load(SimpleNamespace(dataset=found)))
 
 
 @pytest.mark.parametrize(
@@ -294,24 +298,24 @@ def test_a_setting_that_does_nothing_with_a_task_is_refused(settings: dict[str, 
         InputError, match=f"{next(iter(settings))} under .data. does nothing with a task"
     ):
         opened(
-            CustomTask.of(SimpleNamespace(dataset=lambda _: [{"x": np.zeros(2)}] * 4)), **settings
+            CustomTask.load(SimpleNamespace(dataset=lambda _: [{"x": np.zeros(2)}] * 4)), **settings
         )
 
 
 def test_a_task_without_a_data_set_is_refused():
     with pytest.raises(InputError, match="has no data set"):
-        CustomTask.of(SimpleNamespace(loss=len))
+        CustomTask.load(SimpleNamespace(loss=len))
 
 
 def test_an_error_in_their_code_comes_with_their_lines():
     def loss(outputs: Any, batch: Any) -> Any:
         return outputs["z"]
 
-    own = CustomTaskAdapter(task(loss=loss), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(loss=loss), DistillationTask(OUTPUTS))
     with pytest.raises(
         TaskFailed, match="loss of the task SimpleNamespace failed: KeyError"
     ) as caught:
-        own.loss([torch.zeros(2, 2)], {}, None)
+        own.compute_loss([torch.zeros(2, 2)], {}, None)
     assert 'return outputs["z"]' in caught.value.trace
     assert "own_task.py" not in caught.value.trace
 
@@ -321,7 +325,7 @@ def test_an_error_in_their_code_comes_with_their_lines():
 )
 def test_a_loss_that_is_not_one_number_is_refused(given: Any, said: str):
     with pytest.raises(InputError, match=f"{said}.* not one number"):
-        CustomTaskAdapter(task(loss=lambda *_: given), Imitation(OUTPUTS)).loss(
+        CustomTaskAdapter(task(loss=lambda *_: given), DistillationTask(OUTPUTS)).compute_loss(
             [torch.zeros(3, 2)], {}, None
         )
 
@@ -339,9 +343,9 @@ def test_a_loss_that_is_not_one_number_is_refused(given: Any, said: str):
 )
 def test_scores_that_cannot_be_are_refused(given: Any, said: str):
     with pytest.raises(InputError) as caught:
-        CustomTaskAdapter(task(score=lambda *_: given), Imitation(OUTPUTS)).evidence(
-            judged(np.zeros((2, 1))), ()
-        )
+        CustomTaskAdapter(
+            task(score=lambda *_: given), DistillationTask(OUTPUTS)
+        ).sample_statistics(judged(np.zeros((2, 1))), ())
     assert f"score of the task SimpleNamespace {said}" in caught.value.message
 
 
@@ -353,8 +357,8 @@ def test_scores_that_need_a_gradient_are_taken(given: Any, dtype: torch.dtype):
     scores = (
         given.to(dtype) if isinstance(given, torch.Tensor) else [one.to(dtype) for one in given]
     )
-    own = CustomTaskAdapter(task(score=lambda *_: scores), Imitation(OUTPUTS))
-    assert own.evidence(judged(np.zeros((2, 1))), ()).tolist() == [1, 1]
+    own = CustomTaskAdapter(task(score=lambda *_: scores), DistillationTask(OUTPUTS))
+    assert own.sample_statistics(judged(np.zeros((2, 1))), ()).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -369,7 +373,7 @@ def test_a_loss_without_a_gradient_is_told_before_anything_is_trained(loss: Any)
     with torch.inference_mode():
         outputs = [torch.zeros(2, 1)]
     with pytest.raises(InputError, match="loss of the task SimpleNamespace has no gradient"):
-        CustomTaskAdapter(task(loss=loss, score=lambda *_: [1, 1]), NEAR).check(
+        CustomTaskAdapter(task(loss=loss, score=lambda *_: [1, 1]), NEAR).check_functions(
             outputs, Batch({"x": np.zeros(2)}, {})
         )
 
@@ -377,7 +381,7 @@ def test_a_loss_without_a_gradient_is_told_before_anything_is_trained(loss: Any)
 def test_a_loss_without_a_gradient_on_some_batch_is_told():
     own = CustomTaskAdapter(task(loss=lambda *_: torch.zeros(())), NEAR)
     with pytest.raises(InputError, match="has no gradient"):
-        own.loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
+        own.compute_loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +405,7 @@ def test_a_loss_without_a_gradient_on_some_batch_is_told():
 )
 def test_a_metric_that_cannot_be_used_is_refused(given: Any, said: str):
     with pytest.raises(InputError, match=said):
-        CustomTaskAdapter(task(measure=given), NEAR).evidence(judged(np.zeros((2, 1))), ())
+        CustomTaskAdapter(task(measure=given), NEAR).sample_statistics(judged(np.zeros((2, 1))), ())
 
 
 @pytest.mark.parametrize(
@@ -422,24 +426,28 @@ def test_a_class_is_no_task():
         def dataset(self, split: str) -> Any: ...
 
     with pytest.raises(InputError, match="the task Mine has the class") as caught:
-        CustomTask.of(Mine)
+        CustomTask.load(Mine)
     assert caught.value.hint == "make an object of it"
 
 
 def test_a_loss_that_is_no_number_is_told_before_anything_is_trained():
-    own = CustomTaskAdapter(task(loss=lambda *_: torch.tensor(torch.nan)), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(
+        task(loss=lambda *_: torch.tensor(torch.nan)), DistillationTask(OUTPUTS)
+    )
     with pytest.raises(InputError, match="is nan on the first samples"):
-        own.check([torch.zeros(2, 1)], Batch({}, {}))
+        own.check_functions([torch.zeros(2, 1)], Batch({}, {}))
 
 
 def test_the_mean_of_scores_is_the_metric_and_a_drop_is_positive_where_it_is_worse():
     less = Metric("error", unit="mm", higher_is_better=False, is_fraction=False)
     own = CustomTaskAdapter(
-        task(score=lambda y, _: y["y"][:, 0].abs(), metric=less), Imitation(OUTPUTS)
+        task(score=lambda y, _: y["y"][:, 0].abs(), metric=less), DistillationTask(OUTPUTS)
     )
-    before, after = (own.evidence(judged(np.full((9, 1), size)), ()) for size in (1.0, 3.0))
-    assert own.accuracy(after, "test").value == 3.0
-    assert own.interval(before, after) == (2.0, 2.0)
+    before, after = (
+        own.sample_statistics(judged(np.full((9, 1), size)), ()) for size in (1.0, 3.0)
+    )
+    assert own.compute_metric(after, "test").value == 3.0
+    assert own.compute_drop_interval(before, after) == (2.0, 2.0)
 
 
 class Mean:
@@ -455,13 +463,13 @@ class Mean:
 
 
 def test_a_metric_with_update_and_compute_has_an_interval_like_that_of_a_mean():
-    own = CustomTaskAdapter(task(measure=Mean), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(measure=Mean), DistillationTask(OUTPUTS))
     before = RNG.normal(size=(400, 1))
     after = before - 0.3 - 0.5 * RNG.normal(size=(400, 1))
-    kept = [own.evidence(judged(y, weights=list(range(400))), ()) for y in (before, after)]
-    assert own.accuracy(kept[0], "test").value == pytest.approx(before.mean(), abs=1e-6)
-    assert own.accuracy(kept[0], "test").samples == 400
-    low, high = own.interval(*kept)
+    kept = [own.sample_statistics(judged(y, weights=list(range(400))), ()) for y in (before, after)]
+    assert own.compute_metric(kept[0], "test").value == pytest.approx(before.mean(), abs=1e-6)
+    assert own.compute_metric(kept[0], "test").samples == 400
+    low, high = own.compute_drop_interval(*kept)
     apart = before - after
     half = 1.96 * apart.std() / 20
     assert (low, high) == pytest.approx((apart.mean() - half, apart.mean() + half), abs=half / 2)
@@ -489,20 +497,24 @@ class QuietRecall(Recall):
 
 @pytest.mark.parametrize("measure", [Recall, QuietRecall])
 def test_replicates_on_which_a_metric_is_undefined_end_nothing(measure: Any):
-    own, there = CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)), np.arange(100) < 2
+    own, there = (
+        CustomTaskAdapter(task(measure=measure), DistillationTask(OUTPUTS)),
+        np.arange(100) < 2,
+    )
     before, after = (
-        own.evidence(judged(y, there=there), ()) for y in (np.ones((100, 1)), np.ones((100, 1)))
+        own.sample_statistics(judged(y, there=there), ())
+        for y in (np.ones((100, 1)), np.ones((100, 1)))
     )
     missing = np.isnan(before[:, 0]).sum()
     assert 0 < missing < 25
-    assert own.accuracy(before, "test").value == 1.0
-    assert own.interval(before, after) == (0.0, 0.0)
+    assert own.compute_metric(before, "test").value == 1.0
+    assert own.compute_drop_interval(before, after) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("measure", [Recall, QuietRecall])
 def test_a_metric_that_is_undefined_on_all_samples_is_refused(measure: Any):
     with pytest.raises(InputError, match="compute of the task"):
-        CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)).evidence(
+        CustomTaskAdapter(task(measure=measure), DistillationTask(OUTPUTS)).sample_statistics(
             judged(np.ones((9, 1)), there=np.zeros(9)), ()
         )
 
@@ -511,7 +523,7 @@ def test_a_metric_that_is_undefined_on_all_samples_is_refused(measure: Any):
 def test_a_metric_may_be_undefined_on_the_first_samples(measure: Any):
     y = torch.ones(2, 1)
     batch = Batch({"x": np.zeros((2, 1))}, {"there": np.zeros(2)})
-    CustomTaskAdapter(task(measure=measure), Imitation(OUTPUTS)).check([y], batch)
+    CustomTaskAdapter(task(measure=measure), DistillationTask(OUTPUTS)).check_functions([y], batch)
 
 
 def test_an_error_in_their_metric_is_told_before_anything_is_trained():
@@ -519,24 +531,26 @@ def test_an_error_in_their_metric_is_told_before_anything_is_trained():
         def compute(self) -> float:
             return self.fuond / self.there  # type: ignore[attr-defined]
 
-    own = CustomTaskAdapter(task(measure=Broken), Imitation(OUTPUTS))
+    own = CustomTaskAdapter(task(measure=Broken), DistillationTask(OUTPUTS))
     with pytest.raises(TaskFailed, match="AttributeError"):
-        own.check([torch.ones(2, 1)], Batch({"x": np.zeros((2, 1))}, {"there": np.ones(2)}))
+        own.check_functions(
+            [torch.ones(2, 1)], Batch({"x": np.zeros((2, 1))}, {"there": np.ones(2)})
+        )
 
 
 def test_what_is_left_out_is_that_of_imitating_the_original():
-    own = CustomTaskAdapter(task(), Imitation(OUTPUTS))
-    assert (own.is_taught, own.is_relative, own.metric.name) == (True, True, "explained")
-    full = CustomTaskAdapter(task(loss=len, score=len), Imitation(OUTPUTS))
-    assert (full.is_taught, full.is_relative, full.metric.name) == (False, False, "score")
+    own = CustomTaskAdapter(task(), DistillationTask(OUTPUTS))
+    assert (own.is_distilled, own.is_relative, own.metric.name) == (True, True, "explained")
+    full = CustomTaskAdapter(task(loss=len, score=len), DistillationTask(OUTPUTS))
+    assert (full.is_distilled, full.is_relative, full.metric.name) == (False, False, "score")
 
 
 def test_a_file_is_known_by_its_hash(tmp_path: Path):
     file = tmp_path / "my_task.py"
     file.write_text("def dataset(split): return [{'x': [1.0]}]\n")
-    first = CustomTask.of(file).fingerprint
+    first = CustomTask.load(file).fingerprint
     file.write_text("def dataset(split): return [{'x': [2.0]}]\n")
-    assert first != CustomTask.of(file).fingerprint
+    assert first != CustomTask.load(file).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -553,10 +567,10 @@ def test_a_file_that_cannot_be_loaded_is_refused(tmp_path: Path, text: str, said
     file = tmp_path / "my_task.py"
     file.write_text(text)
     with pytest.raises(InputError, match=said):
-        CustomTask.of(file)
+        CustomTask.load(file)
 
 
 def test_a_file_may_hold_an_object(tmp_path: Path):
     file = tmp_path / "my_task.py"
     file.write_text("class T:\n    def dataset(self, split): return [{'x': [1.0]}]\ntask = T()\n")
-    assert CustomTask.of(file).has("dataset")
+    assert CustomTask.load(file).has_function("dataset")

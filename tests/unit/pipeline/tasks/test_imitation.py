@@ -11,20 +11,20 @@ from onnx import helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.tasks.imitation import Imitation
-from ltp_pipeline.tasks.losses import divergence, relative_error
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.losses import relative_error, softened_divergence
+from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.models import one_node_each
 from tests.support.samples import by_position, split_of
 
-SCORES = Output(0, "scores", "scores")
-VALUES = Output(0, "values", "values")
+SCORES = TaskOutput(0, "scores", "scores")
+VALUES = TaskOutput(0, "values", "values")
 
 
 def imitation(
-    *outputs: Output, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]
+    *outputs: TaskOutput, original: Callable[[np.ndarray], list[np.ndarray]] = lambda x: [x]
 ) -> Evaluator:
-    return Evaluator(Imitation(outputs), by_position(original))
+    return Evaluator(DistillationTask(outputs), by_position(original))
 
 
 def test_agreement_of_scores_is_the_share_of_samples_with_the_same_class():
@@ -68,13 +68,13 @@ def test_an_output_that_is_not_finite_agrees_with_nothing():
 def test_the_original_agrees_with_itself():
     evaluator = imitation(SCORES)
     assert (
-        evaluator.of_the_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].value == 1.0
+        evaluator.evaluate_original(by_position(lambda x: [x]), split_of(np.eye(3)))[0].value == 1.0
     )
 
 
 def test_only_behind_softmax_are_outputs_taken_for_scores():
     shapes = [(2, 10), (2, 10), (2, 10), (2, 10), (2, 5, 4), None]
-    found = Imitation.of(
+    found = DistillationTask.of(
         one_node_each("Gemm", "Softmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK"), shapes, 2
     )
     kinds = ["values", "scores", "scores", "values", "values"]
@@ -86,7 +86,7 @@ def test_a_softmax_is_seen_through_a_reshape():
     model = one_node_each("Softmax")
     model.node.append(helper.make_node("Reshape", ["y0", "shape"], ["rows"]))
     model.output[0].name = "rows"
-    assert Imitation.of(model, [(2, 10)], 2).outputs[0].kind == "scores"
+    assert DistillationTask.of(model, [(2, 10)], 2).outputs[0].kind == "scores"
 
 
 @pytest.mark.parametrize(
@@ -103,23 +103,24 @@ def test_a_softmax_is_seen_through_a_reshape():
 )
 def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
     assert (
-        Imitation.of(one_node_each(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name == name
+        DistillationTask.of(one_node_each(*makers), [(2, 4)] * len(makers), 2, imitate).metric.name
+        == name
     )
 
 
 def test_saying_scores_leaves_outputs_of_another_shape_values():
-    found = Imitation.of(one_node_each("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
+    found = DistillationTask.of(one_node_each("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
     assert [o.kind for o in found.outputs] == ["scores", "values"]
 
 
 def test_saying_scores_where_no_output_has_their_shape_is_refused():
     with pytest.raises(InputError, match="no output has the shape of class scores: 'y0'"):
-        Imitation.of(one_node_each("Conv"), [(2, 3, 8, 8)], 2, "scores")
+        DistillationTask.of(one_node_each("Conv"), [(2, 3, 8, 8)], 2, "scores")
 
 
 def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     values = np.eye(4)
-    logits = Output(0, "y", "values", maybe_scores=True)
+    logits = TaskOutput(0, "y", "values", maybe_scores=True)
     evaluator = imitation(logits)
     found, _ = evaluator(
         by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values)
@@ -127,18 +128,18 @@ def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     assert found.equal_argmax == 1.0
     assert found.value == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
     assert (
-        evaluator.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax
+        evaluator.evaluate_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax
         == 1.0
     )
     bare = imitation(VALUES)
     assert bare(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
     assert (
-        bare.of_the_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+        bare.evaluate_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
     )
 
 
 def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
-    outputs = (SCORES, Output(1, "size", "values"))
+    outputs = (SCORES, TaskOutput(1, "size", "values"))
     evaluator = imitation(*outputs, original=lambda x: [x, x[:, :1]])
     found, _ = evaluator(
         by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4))
@@ -149,7 +150,7 @@ def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
 
 def test_a_model_without_rows_of_numbers_is_refused():
     with pytest.raises(InputError, match="one row per sample"):
-        Imitation.of(one_node_each("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
+        DistillationTask.of(one_node_each("NonMaxSuppression", "Gemm"), [None, (7, 3)], 2)
 
 
 def test_a_network_that_gives_nan_agrees_with_nothing():
@@ -162,9 +163,9 @@ LOGITS, LABELS = torch.randn(8, 5), torch.randint(0, 5, (8,))
 
 
 def test_without_labels_every_output_counts_alike():
-    outputs = (Output(0, "class", "scores"), Output(2, "boxes", "values"))
+    outputs = (TaskOutput(0, "class", "scores"), TaskOutput(2, "boxes", "values"))
     found = [LOGITS, torch.randn(8, 3, 4)]
     taught = [torch.randn(8, 5), torch.randn(8, 3, 4)]
-    loss = Imitation(outputs).loss(found, {}, taught)
-    expected = (divergence(found[0], taught[0]) + relative_error(found[1], taught[1])) / 2
+    loss = DistillationTask(outputs).compute_loss(found, {}, taught)
+    expected = (softened_divergence(found[0], taught[0]) + relative_error(found[1], taught[1])) / 2
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)

@@ -48,35 +48,35 @@ def task_of(
 @pytest.mark.parametrize(
     ("target", "op", "shape", "kind"),
     [
-        (CLASSES, "Gemm", (3,), "Classification"),
-        (CLASSES, "Gemm", (3, 1, 1), "Classification"),
-        (BINARY, "Sigmoid", (1,), "Classification"),
-        (BINARY, "Sigmoid", (), "Classification"),
-        (TOKENS, "Gemm", (7, 3), "Positions"),
-        (TOKENS, "Gemm", (3, 7), "Positions"),
-        (HOT, "Gemm", (3,), "Classification"),
-        (HOT.astype(np.float32), "Softmax", (3, 1, 1), "Classification"),
-        (HOT[:, :, None], "Gemm", (3,), "Classification"),
-        (HOT, "Sigmoid", (3,), "Multilabel"),
-        (MULTI_HOT, "Sigmoid", (3, 1, 1), "Multilabel"),
-        (np.eye(3)[TOKENS], "Gemm", (7, 3), "Positions"),
-        (HOT_MAPS, "Softmax", (3, 4, 5), "Segmentation"),
-        (np.eye(3)[MAPS], "Softmax", (4, 5, 3), "Segmentation"),
-        (TOKENS.astype(np.float32), "Gemm", (7, 3), "Positions"),
-        (MULTI_HOT, "Sigmoid", (3,), "Multilabel"),
-        (MULTI_HOT.astype(np.float32), "Gemm", (3,), "Multilabel"),
-        (MAPS, "Conv", (3, 4, 5), "Segmentation"),
-        (MAPS[:, None], "Conv", (3, 4, 5), "Segmentation"),
-        (MASKS, "Sigmoid", (1, 4, 5), "Segmentation"),
-        (MASKS[:, None], "Sigmoid", (4, 5), "Segmentation"),
-        (MASKS.astype(np.float32), "HardSigmoid", (4, 5, 1), "Segmentation"),
-        (NUMBERS, "Gemm", (2,), "Regression"),
-        (RNG.random((6, 4, 5)), "Sigmoid", (1, 4, 5), "Regression"),
-        (RNG.random((6, 3)), "Sigmoid", (3,), "Regression"),
-        (10 * MASKS, "Gemm", (1, 4, 5), "Regression"),
-        (NUMBERS[:, 0], "Gemm", (1,), "Regression"),
-        (np.arange(6) * 10, "Gemm", (1,), "Regression"),
-        (None, "Gemm", (3,), "Imitation"),
+        (CLASSES, "Gemm", (3,), "ClassificationTask"),
+        (CLASSES, "Gemm", (3, 1, 1), "ClassificationTask"),
+        (BINARY, "Sigmoid", (1,), "ClassificationTask"),
+        (BINARY, "Sigmoid", (), "ClassificationTask"),
+        (TOKENS, "Gemm", (7, 3), "PositionTask"),
+        (TOKENS, "Gemm", (3, 7), "PositionTask"),
+        (HOT, "Gemm", (3,), "ClassificationTask"),
+        (HOT.astype(np.float32), "Softmax", (3, 1, 1), "ClassificationTask"),
+        (HOT[:, :, None], "Gemm", (3,), "ClassificationTask"),
+        (HOT, "Sigmoid", (3,), "MultilabelTask"),
+        (MULTI_HOT, "Sigmoid", (3, 1, 1), "MultilabelTask"),
+        (np.eye(3)[TOKENS], "Gemm", (7, 3), "PositionTask"),
+        (HOT_MAPS, "Softmax", (3, 4, 5), "SegmentationTask"),
+        (np.eye(3)[MAPS], "Softmax", (4, 5, 3), "SegmentationTask"),
+        (TOKENS.astype(np.float32), "Gemm", (7, 3), "PositionTask"),
+        (MULTI_HOT, "Sigmoid", (3,), "MultilabelTask"),
+        (MULTI_HOT.astype(np.float32), "Gemm", (3,), "MultilabelTask"),
+        (MAPS, "Conv", (3, 4, 5), "SegmentationTask"),
+        (MAPS[:, None], "Conv", (3, 4, 5), "SegmentationTask"),
+        (MASKS, "Sigmoid", (1, 4, 5), "SegmentationTask"),
+        (MASKS[:, None], "Sigmoid", (4, 5), "SegmentationTask"),
+        (MASKS.astype(np.float32), "HardSigmoid", (4, 5, 1), "SegmentationTask"),
+        (NUMBERS, "Gemm", (2,), "RegressionTask"),
+        (RNG.random((6, 4, 5)), "Sigmoid", (1, 4, 5), "RegressionTask"),
+        (RNG.random((6, 3)), "Sigmoid", (3,), "RegressionTask"),
+        (10 * MASKS, "Gemm", (1, 4, 5), "RegressionTask"),
+        (NUMBERS[:, 0], "Gemm", (1,), "RegressionTask"),
+        (np.arange(6) * 10, "Gemm", (1,), "RegressionTask"),
+        (None, "Gemm", (3,), "DistillationTask"),
     ],
 )
 def test_labels_and_outputs_tell_the_task(
@@ -86,7 +86,7 @@ def test_labels_and_outputs_tell_the_task(
 
 
 def test_labels_are_left_aside_where_the_original_is_to_be_imitated():
-    assert type(task_of(CLASSES, ("Gemm", (3,)), kind="imitate")).__name__ == "Imitation"
+    assert type(task_of(CLASSES, ("Gemm", (3,)), kind="imitate")).__name__ == "DistillationTask"
 
 
 def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():
@@ -94,7 +94,7 @@ def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():
         task_of(BINARY, ("Gemm", (1,)))
     assert 'kind = "classify" or "regress"' in caught.value.hint
     assert task_of(BINARY, ("Gemm", (1,)), kind="classify").is_single
-    assert type(task_of(BINARY, ("Gemm", (1,)), kind="regress")).__name__ == "Regression"
+    assert type(task_of(BINARY, ("Gemm", (1,)), kind="regress")).__name__ == "RegressionTask"
 
 
 def test_a_single_score_has_no_largest_one_among_others():
@@ -108,7 +108,7 @@ def test_two_classes_of_pixels_and_one_channel_without_a_sigmoid_have_to_be_told
     assert 'kind = "segment" or "regress"' in caught.value.hint
     task = task_of(MASKS, ("Conv", (1, 4, 5)), kind="segment")
     assert (task.is_single, task.is_probability, task.classes) == (True, False, 2)
-    assert type(task_of(MASKS, ("Conv", (1, 4, 5)), kind="regress")).__name__ == "Regression"
+    assert type(task_of(MASKS, ("Conv", (1, 4, 5)), kind="regress")).__name__ == "RegressionTask"
 
 
 def test_positions_may_have_two_classes_and_one_score():
@@ -119,7 +119,7 @@ def test_positions_may_have_two_classes_and_one_score():
 
 @pytest.mark.parametrize("kind", ["multilabel", "regress"])
 def test_one_hot_rows_are_what_the_settings_say(kind: Any):
-    assert task_of(HOT, ("Gemm", (3,)), kind=kind).asked.kind == kind
+    assert task_of(HOT, ("Gemm", (3,)), kind=kind).describe_output().kind == kind
 
 
 def test_the_axis_that_one_hot_labels_mark_is_that_of_the_classes():
@@ -141,7 +141,7 @@ def test_each_token_of_sequences_may_have_one_score():
     split = Split("train", {}, {TARGET: ragged}, np.arange(3))
     data = DatasetSplits(split, split, split, None, "")
     task = find_task(data, one_node_each("Sigmoid"), [(2, 3)], 2, TaskSettings())
-    assert (type(task).__name__, task.is_single) == ("Positions", True)  # type: ignore[attr-defined]
+    assert (type(task).__name__, task.is_single) == ("PositionTask", True)  # type: ignore[attr-defined]
 
 
 def test_an_axis_that_the_graph_leaves_open_is_none_of_classes():
@@ -181,7 +181,9 @@ def test_one_hot_rows_are_told_to_become_class_numbers():
     with pytest.raises(InputError) as caught:
         task_of(np.eye(6), ("Softmax", (7,)))
     assert "argmax(axis=1)" in caught.value.hint
-    assert type(task_of(np.eye(6), ("Softmax", (6,)), kind="multilabel")).__name__ == "Multilabel"
+    assert (
+        type(task_of(np.eye(6), ("Softmax", (6,)), kind="multilabel")).__name__ == "MultilabelTask"
+    )
 
 
 def test_labels_that_fit_no_output_are_refused_with_the_outputs():
@@ -325,11 +327,13 @@ def test_multi_hot_labels_are_zero_or_one():
 def test_a_task_says_what_is_asked_of_which_output(
     target: Any, op: str, shape: tuple[int, ...], asked: Asked
 ):
-    assert task_of(target, ("Conv", (9, 9, 9, 9)), (op, shape), output="y1").asked == asked
+    assert (
+        task_of(target, ("Conv", (9, 9, 9, 9)), (op, shape), output="y1").describe_output() == asked
+    )
 
 
 def test_of_several_outputs_that_are_imitated_none_is_meant():
-    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).asked == Asked("imitate")
+    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).describe_output() == Asked("imitate")
 
 
 def test_targets_that_never_vary_are_refused():

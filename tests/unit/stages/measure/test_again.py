@@ -16,7 +16,11 @@ from tests.support.sample_report import report_of, sample
 def task(sha256: str, name: str) -> Any:
     """As it is given, and as a report names it."""
     return SimpleNamespace(
-        sha256=sha256, named=name, fingerprint=name, origin="task.py", words="its own task"
+        sha256=sha256,
+        declared_fingerprint=name,
+        fingerprint=name,
+        origin="task.py",
+        words="its own task",
     )
 
 

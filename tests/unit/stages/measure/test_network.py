@@ -20,7 +20,7 @@ from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.tasks.imitation import Imitation
+from ltp_pipeline.tasks.imitation import DistillationTask
 from tests.support.imported import Imported, imported
 from tests.support.models import Graph
 
@@ -38,12 +38,12 @@ def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
     model = imported(tmp_path / "model.onnx")
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
-    task = Imitation.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
+    task = DistillationTask.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     evaluator = Evaluator(task, session.outputs)
     return (
         model,
         data,
-        Reference(session, evaluator, evaluator.of_the_original(session.outputs, data.test)[1]),
+        Reference(session, evaluator, evaluator.evaluate_original(session.outputs, data.test)[1]),
     )
 
 

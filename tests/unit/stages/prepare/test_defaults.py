@@ -16,9 +16,9 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.train.job import RunContext
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.imitation import Imitation
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.models import mlp
 from tests.support.samples import split_of
 
@@ -38,8 +38,8 @@ def job(
     val = split_of(np.zeros((200, 1)), np.arange(200) % 4 if labels else None, "val")
     data: Any = SimpleNamespace(train=range(512), val=val)
     budget = {"target_compression": compression} if compression else {}
-    output = Output(0, "scores", "scores")
-    task: Any = Classification(output, classes=4) if labels else Imitation((output,))
+    output = TaskOutput(0, "scores", "scores")
+    task: Any = ClassificationTask(output, classes=4) if labels else DistillationTask((output,))
     given = Settings.model_validate({"budget": budget, **settings})
     return RunContext(network, task, data, given, workspace, torch.device("cpu"))
 
@@ -73,8 +73,12 @@ def test_from_15_times_on_every_target_is_strong_and_nothing_is_measured(tmp_pat
 def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_fully(tmp_path, cut):
     cut(0.9)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
-    assert isinstance(found.task, Classification)
-    assert (found.task.distill, found.settings.train.distill, found.strength) == (0.5, 0.5, 1.0)
+    assert isinstance(found.task, ClassificationTask)
+    assert (found.task.distillation_weight, found.settings.train.distill, found.strength) == (
+        0.5,
+        0.5,
+        1.0,
+    )
     assert found.teacher is ORIGINAL
 
 
@@ -124,7 +128,7 @@ def test_labels_are_smoothed_as_asked_for(tmp_path, cut, accuracy):
     found = defaults.resolve_defaults(
         job(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy
     ).task
-    assert isinstance(found, Classification)
+    assert isinstance(found, ClassificationTask)
     assert found.label_smoothing == 0.1
 
 
@@ -154,9 +158,9 @@ def by_error(started: RunContext) -> RunContext:
     """The job with a metric that is no share."""
     task: Any = SimpleNamespace(
         metric=Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
-        is_taught=True,
-        is_steep=True,
-        guess=lambda _: None,
+        is_distilled=True,
+        has_unbounded_gradient=True,
+        chance_level=lambda _: None,
     )
     return replace(started, task=task)
 
@@ -186,13 +190,13 @@ def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and
 def test_where_the_outcome_is_asked_for_there_is_no_default_budget(tmp_path, settings):
     started = by_error(job(tmp_path, None, **settings))
     assert defaults.resolve_defaults(started, ORIGINAL, 2.5).settings.budget.accuracy_budget is None
-    defaults.require_budget(started, 0.0)
+    defaults.check_default_budget(started, 0.0)
 
 
 def test_one_percent_of_nothing_is_no_budget(tmp_path):
     with pytest.raises(InputError, match="MAE is 0 °C on the validation split"):
-        defaults.require_budget(by_error(job(tmp_path, None)), 0.0)
-    defaults.require_budget(job(tmp_path, None), 0.0)  # a point is one
+        defaults.check_default_budget(by_error(job(tmp_path, None)), 0.0)
+    defaults.check_default_budget(job(tmp_path, None), 0.0)  # a point is one
 
 
 @pytest.mark.parametrize(

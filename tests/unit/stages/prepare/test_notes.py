@@ -12,18 +12,18 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.manifest import Manifest
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare.notes import (
-    about_blocks,
-    about_budget,
-    about_epochs,
-    about_labels,
-    about_loss,
-    about_metric,
-    about_optimizer,
-    doubts,
+    describe_blocks,
+    describe_budget,
+    describe_epochs,
+    describe_labels,
+    describe_loss,
+    describe_metric,
+    describe_optimizer,
+    warn_of_weak_result,
 )
 from ltp_pipeline.stages.train.job import RunContext
-from ltp_pipeline.tasks.classification import Classification
-from ltp_pipeline.tasks.protocol import Output
+from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.samples import split_of
 
 
@@ -33,7 +33,7 @@ def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> A
     )
     data: Any = SimpleNamespace(train=range(samples), val=val)
     absent: Any = None
-    task = Classification(Output(0, "scores", "scores"), classes=4)
+    task = ClassificationTask(TaskOutput(0, "scores", "scores"), classes=4)
     return RunContext(
         absent, task, data, Settings.model_validate({"train": settings}), absent, absent
     )
@@ -51,7 +51,7 @@ def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> A
 def test_an_original_that_is_hardly_better_than_chance(
     accuracy: float, labels: Any, doubtful: bool
 ) -> None:
-    told = doubts(job(labels=labels), accuracy)
+    told = warn_of_weak_result(job(labels=labels), accuracy)
     assert bool(told) == doubtful
     assert all("check scale, mean, std and layout" in note for note in told)
 
@@ -63,34 +63,36 @@ def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(
     share, relative, told
 ) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
-    assert [note[:4] for note in about_loss(replace(job(distill=share), task=task))] == [
+    assert [note[:4] for note in describe_loss(replace(job(distill=share), task=task))] == [
         "50% "
     ] * told
 
 
 def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
     given = job()
-    assert not about_labels(given)
-    (told,) = about_labels(replace(given, task=replace(given.task, one_hot=1)))
+    assert not describe_labels(given)
+    (told,) = describe_labels(replace(given, task=replace(given.task, one_hot=1)))
     assert "one-hot" in told
 
 
 def test_adamw_is_told_with_its_rate() -> None:
     network: Any = SimpleNamespace(file=SimpleNamespace(model=None))
-    task: Any = SimpleNamespace(is_steep=False)
-    (told,) = about_optimizer(replace(job(optimizer="adamw", lr=3e-4), network=network, task=task))
+    task: Any = SimpleNamespace(has_unbounded_gradient=False)
+    (told,) = describe_optimizer(
+        replace(job(optimizer="adamw", lr=3e-4), network=network, task=task)
+    )
     assert "learning rate of 0.0003, which rises over the first 6% of the steps" in told
-    assert not about_optimizer(replace(job(optimizer="sgd"), network=network, task=task))
+    assert not describe_optimizer(replace(job(optimizer="sgd"), network=network, task=task))
 
 
 def test_few_steps() -> None:
-    (told,) = doubts(job(1_100, epochs=6), 0.9)
+    (told,) = warn_of_weak_result(job(1_100, epochs=6), 0.9)
     assert "only 48 steps" in told
-    assert not doubts(job(1_100, epochs=6, batch_size=32), 0.9)
+    assert not warn_of_weak_result(job(1_100, epochs=6, batch_size=32), 0.9)
 
 
 def test_one_step_is_not_called_several() -> None:
-    (told,) = doubts(job(100, epochs=1), 0.9)
+    (told,) = warn_of_weak_result(job(100, epochs=1), 0.9)
     assert "in only 1 step:" in told
 
 
@@ -125,14 +127,14 @@ def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
 
 
 def test_how_long_training_takes_is_told_where_nothing_was_said_of_it() -> None:
-    (told,) = about_epochs(job(512))
+    (told,) = describe_epochs(job(512))
     assert (
         "learned for 125 and the result is fine-tuned for 63 epochs of 4 steps, because 512 samples"
         in told
     )
-    (told,) = about_epochs(job(60_000))
+    (told,) = describe_epochs(job(60_000))
     assert "because" not in told
-    assert not about_epochs(job(512, epochs=125))
+    assert not describe_epochs(job(512, epochs=125))
 
 
 ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
@@ -145,7 +147,7 @@ def test_a_metric_other_than_right_answers_is_told_with_its_unit(
     metric: Metric, told: list[str]
 ) -> None:
     task: Any = SimpleNamespace(metric=metric, is_relative=False)
-    assert [note.partition(";")[0] for note in about_metric(replace(job(), task=task))] == told
+    assert [note.partition(";")[0] for note in describe_metric(replace(job(), task=task))] == told
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_a_budget_that_follows_from_the_original_is_told(
 ) -> None:
     task: Any = SimpleNamespace(metric=metric)
     workspace: Any = SimpleNamespace(parent=None, manifest=Manifest(default_budget=kept))
-    found = about_budget(replace(job(), task=task, workspace=workspace))
+    found = describe_budget(replace(job(), task=task, workspace=workspace))
     assert len(found) == told
     assert all(
         "the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found
@@ -167,7 +169,7 @@ def in_blocks(block: str | None, single: int) -> list[str]:
     named = [LayerWeight(f"single{i}", "Conv", (3, 2)) for i in range(single)]
     kernels = (LayerWeight("a", "Conv", (4, 2), block_axis=0), *named)
     network: Any = SimpleNamespace(kernels=kernels, prunable=kernels)
-    return about_blocks(
+    return describe_blocks(
         replace(
             job(), network=network, settings=Settings.model_validate({"method": {"block": block}})
         )

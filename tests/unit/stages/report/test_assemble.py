@@ -66,7 +66,7 @@ def baseline_of(
         original=SimpleNamespace(
             accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)
         ),
-        task=SimpleNamespace(metric=pruned.metric, interval=lambda *_: (0.0, 0.0)),
+        task=SimpleNamespace(metric=pruned.metric, compute_drop_interval=lambda *_: (0.0, 0.0)),
         settings=Settings(export=ExportSettings(formats=("packed",))),
         budget=None,
     )
@@ -174,14 +174,17 @@ def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_d
         baseline=Compared((BaselinePoint(first, 4.0),), False),
         task=SimpleNamespace(metric=ERROR),
     )
-    compared.task.interval, compared.task.right = (lambda *_: (1.0, 2.0)), (lambda _: None)
+    compared.task.compute_drop_interval = lambda *_: (1.0, 2.0)
+    compared.task.correct_samples = lambda _: None
     difference = assemble._difference(compared)
     assert difference is not None
     assert difference.value == 1.5  # the pruned network is better
 
 
 def test_a_drop_without_an_interval_says_why() -> None:
-    task: Any = SimpleNamespace(metric=Metric(), interval=lambda *_: None, right=lambda _: None)
+    task: Any = SimpleNamespace(
+        metric=Metric(), compute_drop_interval=lambda *_: None, correct_samples=lambda _: None
+    )
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False, task=task)
     assert found.drop_interval is None
     assert found.reasons["drop_interval"] == UNDEFINED

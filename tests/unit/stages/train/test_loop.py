@@ -95,7 +95,7 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
     started: tuple[RunContext, StateDict],
 ):
     job, teacher = started
-    job = replace(job, teacher=teacher, task=replace(job.task, distill=1.0))
+    job = replace(job, teacher=teacher, task=replace(job.task, distillation_weight=1.0))
     student = {n: t.clone().requires_grad_(t.is_floating_point()) for n, t in teacher.items()}
     with torch.no_grad():
         student["stem.weight"].zero_()
