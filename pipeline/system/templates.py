@@ -1,5 +1,6 @@
 """Render Jinja templates: pages, messages and settings files are text with a few fields."""
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ def render_template(
         filters: Functions that the template can call as filters, by name.
 
     Returns:
-        The text. Lines that hold only a statement or a comment of Jinja leave nothing behind.
+        The text, which ends with one line break. Lines that hold only a statement or a comment of
+        Jinja leave nothing behind. Several empty lines become one, so that a template need not care
+        which of its parts are left out.
     """
     # Not every command needs Jinja.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -31,7 +34,7 @@ def render_template(
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        keep_trailing_newline=True,
     )
     environment.filters.update(filters or {})
-    return environment.get_template(name).render(values)
+    text = environment.get_template(name).render(values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"

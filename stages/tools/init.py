@@ -1,22 +1,37 @@
-"""An ltp.toml to begin with: what model and data show, each line explained, and how well the original does on them."""
+"""Write a first ltp.toml for a model and its data, each line explained."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.metric import BUDGET
 from ltp_pipeline.settings.load import CONFIG_NAME, join, load_settings, read_settings
+from ltp_pipeline.settings.schema import TaskSettings
+from ltp_pipeline.settings.write import format_section_name, format_value
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.stages.prepare import trial
-from ltp_pipeline.stages.tools import init_text
+from ltp_pipeline.stages.prepare import trial as trials
 from ltp_pipeline.stages.tools.inspect import inspect
 from ltp_pipeline.system.files import write_text
-from ltp_pipeline.tasks.custom import CustomTask
+from ltp_pipeline.system.templates import render_template
+from ltp_pipeline.system.text import pluralize
 
-KEPT = ("data", "task")  # sections of a file that is written over
+if TYPE_CHECKING:
+    from ltp_pipeline.data.recipe import Recipe
+    from ltp_pipeline.graph.model_file import TensorInfo
+    from ltp_pipeline.results.tool_results import InspectionResult
+    from ltp_pipeline.settings.schema import Settings
+    from ltp_pipeline.stages.prepare.trial import Trial
+    from ltp_pipeline.tasks.custom import CustomTask
+
+REUSED_SECTIONS = ("data", "task")  # sections of an ltp.toml that --force keeps
+SUGGESTED_SECTIONS = ("data", "task", "budget", "train", "kernels", "export", "gates")
+MAX_NAMED = 5  # layer weights and problems that are named
+BYTE_SCALE = 1 / 255
 
 
 def init(
@@ -25,36 +40,198 @@ def init(
     task: CustomTask | None = None,
     force: bool = False,
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write an ltp.toml beside the model; its path, and what was found, in lines.
+    """Write an ltp.toml next to the model.
 
-    What options say stands, and with `force` what a file that is there says of data and task; the rest is suggested.
+    Args:
+        model: ONNX file.
+        options: Settings by section that the user passed. The file contains them unchanged; other
+            settings are inferred from the model and from its accuracy on the data.
+        task: The user's own task, which brings data, loss and metric.
+        force: Replace an ltp.toml, but keep its `[data]` and `[task]`.
+
+    Returns:
+        The path of the file, and the lines to print about model and data.
+
+    Raises:
+        InputError: If the file exists and `force` is False, or the data do not fit the model.
     """
     target = model.parent / CONFIG_NAME
     if target.exists() and not force:
-        remedy = "look at it, or give --force to write a new one, which begins with its [data] and [task]"
-        raise InputError(f"{target} is there already", remedy)
-    said: dict[str, Any] = {}
-    if target.exists() and task is None:
-        said = {name: section for name, section in read_settings(target).items() if name in KEPT}
-    join(said, options)
-    given = load_settings(None, options=said)
-    file, found = read(model), inspect(model)
-    tried = None
-    if task is not None:
-        tried = trial.of_task(file, Session(model, foreign=file.model), task, given)
-    elif given.data.path is not None:
-        tried = trial.of_data(file, Session(model, foreign=file.model), given)
-    told = [init_text.about_model(found), *found.plan]
-    if tried is not None:
-        told += [
-            init_text.sizes(tried),
-            *init_text.stored(tried),
-            *init_text.suggested(tried, given),
-            init_text.how_well(tried, task),
-        ]
-    if task is not None:
-        told.append(
-            f"data, loss and metric come from {task.origin}: give --task with every command"
+        raise InputError(
+            f"{target} exists already",
+            "edit it, or pass --force to write a new file with its [data] and [task]",
         )
-    write_text(target, "\n".join(init_text.lines(found, tried, model, task, given)) + "\n")
-    return target, tuple(told)
+    sections: dict[str, Any] = {}
+    if target.exists() and task is None:
+        stored = read_settings(target)
+        sections = {name: stored[name] for name in REUSED_SECTIONS if name in stored}
+    join(sections, options)
+    settings = load_settings(None, options=sections)
+    inspection = inspect(model)
+    trial = _try_original(model, settings, task)
+    values = {
+        "arguments": _one_line(
+            model.name if task is None else f"{model.name} --task {task.origin}"
+        ),
+        "custom_task": None if task is None else _one_line(task.origin),
+        "model": _describe_model(inspection),
+        "trial": None if trial is None else _describe_trial(trial, settings),
+        **_suggest_settings(inspection, trial, settings, model, task),
+    }
+    filters = {"toml": format_value, "line": _one_line}
+    folder = Path(__file__).parent
+    write_text(target, render_template(folder, "ltp.toml.j2", values, filters))
+    summary = render_template(folder, "init.txt.j2", values, filters)
+    return target, tuple(summary.splitlines())
+
+
+def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> Trial | None:
+    """Measure the original on some samples; None if the user passed neither data nor a task."""
+    file = read(model)
+    if task is not None:
+        return trials.of_task(file, Session(model, foreign=file.model), task, settings)
+    if settings.data.path is not None:
+        return trials.of_data(file, Session(model, foreign=file.model), settings)
+    return None
+
+
+def _describe_model(inspection: InspectionResult) -> dict[str, Any]:
+    """Return what both templates say about the model."""
+    name = _one_line(Path(inspection.path).name)
+    layers = pluralize(len(inspection.kernels), "layer weight")
+    unpruned = [layer for layer in inspection.kernels if not layer.prunable]
+    names = [_one_line(tensor.name) for tensor in inspection.inputs]
+    arrays = [*names, "y"] if len(names) > 1 else ["x", "y"]
+    return {
+        "summary": f"{name}: opset {inspection.opset}, {layers} with {inspection.kernel_elements:,} elements",
+        "tensors": [
+            *(f"input {_format_tensor(tensor)}" for tensor in inspection.inputs),
+            *(f"output {_format_tensor(tensor)}" for tensor in inspection.outputs),
+        ],
+        "unpruned": [_one_line(f"{layer.name}, {layer.reason}") for layer in unpruned[:MAX_NAMED]],
+        "num_further_unpruned": max(0, len(unpruned) - MAX_NAMED),
+        "other_weights": _one_line(inspection.unpruned or ""),
+        "problems": [_one_line(problem) for problem in inspection.unsupported[:MAX_NAMED]],
+        "plan": inspection.plan,
+        "array_names": " and ".join(f"{name}_train" for name in arrays),
+    }
+
+
+def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
+    """Return what both templates say about the data and the original's accuracy on them."""
+    metric = trial.task.metric
+    splits = dict.fromkeys(trial.data.splits)
+    outputs = [output.name for output in trial.task.outputs]
+    task_settings = {"kind": trial.task.asked.kind}
+    if len(outputs) == 1:
+        task_settings["output"] = outputs[0]
+    for key in TaskSettings.model_fields:
+        if key in trial.asked.model_fields_set and key not in task_settings:
+            task_settings[key] = getattr(trial.asked, key)
+    rivals = trial.others if trial.value is not None else {}
+    return {
+        "splits": ", ".join(f"{len(split):,} {split.name}" for split in splits),
+        "inputs": [_format_input(name, recipe) for name, recipe in trial.recipes.items()],
+        "task_settings": task_settings,
+        "has_labels": not trial.task.is_relative,
+        "compared_outputs": [_one_line(name) for name in outputs] if len(outputs) > 1 else [],
+        "inferred": trial.asked.model_fields_set - settings.task.model_fields_set,
+        "metric": metric,
+        "shown": lambda value: _one_line(metric.shown(value)),
+        "metric_name": _one_line(metric.described),
+        "value": trial.value,
+        "unscaled_value": trial.as_stored,
+        "other_outputs": {
+            _one_line(name): value for name, value in rivals.items() if value is not None
+        },
+        "num_samples": trial.samples,
+        "chance_value": trial.task.guess(trial.data.val),
+        "is_near_chance": trial.is_hardly_better_than_a_guess,
+    }
+
+
+def _suggest_settings(
+    inspection: InspectionResult,
+    trial: Trial | None,
+    settings: Settings,
+    model: Path,
+    task: CustomTask | None,
+) -> dict[str, Any]:
+    """Return the settings for ltp.toml: those that the user passed, and suggestions for others."""
+    passed = settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+    sections = {name: passed.pop(name, {}) for name in SUGGESTED_SECTIONS}
+    sections["data"].pop("path", None)
+    by_input = sections["data"].pop("inputs", {})
+    path = None
+    if settings.data.path is not None:
+        path = os.path.relpath(settings.data.path.resolve(), model.parent.resolve())
+    inputs = []
+    if trial is not None and task is None and len(inspection.inputs) == 1:
+        # Settings of the only input stand directly in [data].
+        inputs.append(_suggest_input(None, inspection.inputs[0].name, sections["data"], trial))
+        sections["data"] = {}
+    elif trial is not None and task is None:
+        by_input = {
+            name: by_input.get(name, {}) for name in [*by_input, *trial.chosen, *trial.unscaled]
+        }
+    for name, values in by_input.items():
+        section = format_section_name("data", "inputs", name)
+        inputs.append(_suggest_input(section, name, values, trial))
+    budget = BUDGET
+    if trial is not None and trial.value is not None:
+        budget = trial.task.metric.default_budget(trial.value)
+    return {
+        "path": None if path is None else Path(path).as_posix(),
+        "passed": sections,
+        "inputs": inputs,
+        "has_default_budget": settings.wants_default_budget,
+        "budget": f"{budget:.3g}",
+        "further_sections": passed,
+    }
+
+
+def _suggest_input(
+    section: str | None, name: str, passed: Mapping[str, Any], trial: Trial | None
+) -> dict[str, Any]:
+    """Return the settings of an input for ltp.toml; `section` is None if they stand in `[data]`."""
+    chosen: Mapping[str, Any] = {}
+    scaled = None
+    if trial is not None:
+        chosen = trial.chosen.get(name, {})
+        scaled = trial if "scale" in chosen else trial.unscaled.get(name)
+    return {
+        "section": section,
+        "passed": passed,
+        "scale": BYTE_SCALE if scaled is None else scaled.chosen[name]["scale"],
+        "is_scaled": "scale" in chosen,
+        "value_with_scale": None if scaled is None else scaled.value,
+        "is_channels_last": "layout" in chosen,
+    }
+
+
+def _format_tensor(tensor: TensorInfo) -> str:
+    """Return name, type and shape of an input or output of the model."""
+    shape = "any shape" if tensor.shape is None else _format_shape(tensor.shape)
+    return f"{_one_line(tensor.name)}: {tensor.type.lower()}, {shape}"
+
+
+def _format_input(name: str, recipe: Recipe) -> str:
+    """Return what the stored samples of an input are like."""
+    name = _one_line(name)
+    if recipe.mask_of is not None:
+        values = "no values" if recipe.marks_padding else "values"
+        return f"{name}: a mask that is computed, 1 where {_one_line(recipe.mask_of)} has {values}"
+    kind = f"{recipe.dtype.name} of shape {_format_shape(recipe.shape)}"
+    return f"{name}: {kind} per sample, from {recipe.low:.6g} to {recipe.high:.6g}"
+
+
+def _format_shape(shape: Sequence[int | str | None]) -> str:
+    """Return a shape like 3×224×224; unknown sizes are question marks."""
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return _one_line("×".join(sizes)) or "scalar"
+
+
+def _one_line(text: str) -> str:
+    """Return a text from a file or a user without control characters and line breaks."""
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split())

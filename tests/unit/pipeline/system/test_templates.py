@@ -19,10 +19,16 @@ def test_render_template_statements_leave_no_lines_behind(tmp_path: Path) -> Non
 def test_render_template_html_escapes_values(tmp_path: Path) -> None:
     (tmp_path / "page.html.j2").write_text("<p>{{ title }}</p>")
     text = render_template(tmp_path, "page.html.j2", {"title": "<T>"})
-    assert text == "<p>&lt;T&gt;</p>"
+    assert text == "<p>&lt;T&gt;</p>\n"
 
 
 def test_render_template_missing_value_raises(tmp_path: Path) -> None:
     (tmp_path / "page.j2").write_text("{{ title }}")
     with pytest.raises(UndefinedError):
         render_template(tmp_path, "page.j2", {})
+
+
+def test_render_template_skipped_parts_leave_one_empty_line(tmp_path: Path) -> None:
+    template = "a\n\n{% if more %}\nb\n{% endif %}\n\n{% if more %}\nb\n{% endif %}\n\nc\n"
+    (tmp_path / "page.j2").write_text(template)
+    assert render_template(tmp_path, "page.j2", {"more": False}) == "a\n\nc\n"

@@ -57,7 +57,7 @@ def begun(
 
 
 @pytest.mark.parametrize("name", ["image", "serving/image:0", 'a "b"\\c\x7f'])
-def test_of_several_inputs_only_the_one_of_pixels_gets_a_scale(tmp_path: Path, name: str) -> None:
+def test_init_several_inputs_only_pixels_get_a_scale(tmp_path: Path, name: str) -> None:
     rng, model = np.random.default_rng(0), image_and_numbers(Graph(), name)
     image, numbers = pixels(rng), rng.standard_normal((SAMPLES, 4)).astype(np.float32)
     y = kinds.answers(model, **{name: image.astype(np.float32) / 255, "numbers": numbers}).argmax(1)
@@ -67,7 +67,7 @@ def test_of_several_inputs_only_the_one_of_pixels_gets_a_scale(tmp_path: Path, n
     assert "top-1 100.00 %" in said
 
 
-def test_two_inputs_of_pixels_get_a_scale_each(tmp_path: Path) -> None:
+def test_init_two_inputs_of_pixels_each_gets_its_scale(tmp_path: Path) -> None:
     rng, g = np.random.default_rng(0), Graph()
     g.random("of_left", 192, CLASSES, scale=1.0)
     g.random("of_right", 192, CLASSES, scale=1.0)
@@ -82,7 +82,7 @@ def test_two_inputs_of_pixels_get_a_scale_each(tmp_path: Path) -> None:
     assert settings["data"]["inputs"]["right"] == {"scale": 1 / 16}
 
 
-def test_each_input_of_images_has_a_layout_of_its_own(tmp_path: Path) -> None:
+def test_init_one_transposed_input_only_it_gets_a_layout(tmp_path: Path) -> None:
     rng, g = np.random.default_rng(0), Graph()
     for side in ("left", "right"):
         g.random(f"of_{side}", 192, CLASSES, scale=1.0)
@@ -97,7 +97,7 @@ def test_each_input_of_images_has_a_layout_of_its_own(tmp_path: Path) -> None:
     assert "top-1 100.00 %" in said
 
 
-def test_the_scale_of_one_input_stands_under_data(tmp_path: Path) -> None:
+def test_init_single_input_has_its_scale_in_data(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
@@ -106,14 +106,14 @@ def test_the_scale_of_one_input_stands_under_data(tmp_path: Path) -> None:
     assert "inputs" not in settings["data"]
 
 
-def test_a_scale_that_changes_nothing_is_not_suggested(tmp_path: Path) -> None:
+def test_init_scale_without_effect_is_not_suggested(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng, dtype=np.int32)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
     assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
-def test_a_scale_that_is_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
+def test_init_scale_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
     """The labels are nearly those of pixels as they are stored; of the others, some fit a scale."""
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng, dtype=np.int32)
@@ -125,7 +125,7 @@ def test_a_scale_that_is_better_by_chance_is_not_suggested(tmp_path: Path) -> No
     assert "scale" not in begun(tmp_path, model, {"x": x, "y": mixed})[0]["data"]
 
 
-def test_bytes_of_the_whole_range_are_scaled_though_it_changes_nothing(tmp_path: Path) -> None:
+def test_init_bytes_of_full_range_are_scaled_without_effect(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
@@ -135,10 +135,10 @@ def test_bytes_of_the_whole_range_are_scaled_though_it_changes_nothing(tmp_path:
         for line in (tmp_path / "ltp.toml").read_text().splitlines()
         if line.startswith("scale")
     )
-    assert "so prepared, the original has 100.00 %, and as they are stored 100.00 %" in line
+    assert line.count("100.00 %") == 2
 
 
-def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_off(
+def test_init_bytes_clearly_better_unscaled_have_an_unused_scale(
     tmp_path: Path,
 ) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
@@ -150,10 +150,11 @@ def test_bytes_that_are_clearly_better_as_they_are_stored_have_a_scale_that_is_o
         for line in (tmp_path / "ltp.toml").read_text().splitlines()
         if line.startswith("# scale = ")
     )
-    assert "as they are stored 100.00 %" in line
+    assert "62.96 %" in line
+    assert "100.00 %" in line
 
 
-def test_a_scale_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+def test_init_passed_scale_is_kept_and_no_other_tried(tmp_path: Path) -> None:
     model, x = one_image(bias=2.0), pixels(np.random.default_rng(0))
     y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
     settings, said = begun(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
@@ -161,7 +162,7 @@ def test_a_scale_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> No
     assert "top-1 100.00 %" not in said
 
 
-def test_a_layout_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> None:
+def test_init_passed_layout_is_kept_and_no_other_tried(tmp_path: Path) -> None:
     x, y = np.moveaxis(pixels(np.random.default_rng(0)), 1, 3), np.arange(SAMPLES) % CLASSES
     with pytest.raises(InputError, match="8×8×3"):
         begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NCHW"})
@@ -179,17 +180,18 @@ def test_a_layout_that_is_given_stays_and_no_other_is_tried(tmp_path: Path) -> N
         (255, np.float32, False),
     ],
 )
-def test_without_labels_only_bytes_of_the_whole_range_are_scaled(
+def test_init_no_labels_only_bytes_of_full_range_are_scaled(
     tmp_path: Path, high, dtype, scaled
 ) -> None:
     settings, said = begun(
         tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)}
     )
     assert settings["data"].get("scale") == (BYTE if scaled else None)
-    assert "there are no labels" in said
+    assert settings["task"]["kind"] == "imitate"
+    assert "without labels" in said
 
 
-def test_numbers_with_a_fraction_are_no_pixels_though_the_largest_is_whole(tmp_path: Path) -> None:
+def test_init_fractions_with_integer_maximum_get_no_scale(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = rng.uniform(0, 255, (SAMPLES, 3, 8, 8)).astype(np.float32)
     x[:, 0, 0, 0] = 255
@@ -197,12 +199,12 @@ def test_numbers_with_a_fraction_are_no_pixels_though_the_largest_is_whole(tmp_p
     assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
-def test_images_of_nothing_but_zeros_get_no_scale(tmp_path: Path) -> None:
+def test_init_images_of_zeros_get_no_scale(tmp_path: Path) -> None:
     x, y = np.zeros((SAMPLES, 3, 8, 8), np.uint8), np.arange(SAMPLES) % CLASSES
     assert "scale" not in begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y})[0]["data"]
 
 
-def test_tokens_out_of_the_vocabulary_are_refused_as_by_run(tmp_path: Path) -> None:
+def test_init_token_outside_vocabulary_raises(tmp_path: Path) -> None:
     model, arrays = kinds.positions(np.random.default_rng(0))
     ids = arrays["ids"].copy()
     ids[3] = 99
@@ -226,7 +228,7 @@ def counts() -> tuple[onnx.ModelProto, dict[str, Array]]:
     }
 
 
-def test_what_is_given_decides_and_is_written_in_all_sections(tmp_path: Path) -> None:
+def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError) as refused:
         begun(tmp_path, model, arrays)
@@ -244,14 +246,14 @@ def test_what_is_given_decides_and_is_written_in_all_sections(tmp_path: Path) ->
     assert settings["budget"] == {}  # lambda decides
 
 
-def test_a_setting_that_is_not_known_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_init_unknown_setting_raises_and_writes_nothing(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError, match=r"unknown setting task\.sort"):
         begun(tmp_path, model, arrays, task={"sort": "regress"})
     assert not (tmp_path / "ltp.toml").exists()
 
 
-def test_set_of_the_command_line_reaches_the_trials(
+def test_init_set_option_decides_the_task(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, arrays = counts()
@@ -267,10 +269,10 @@ def test_set_of_the_command_line_reaches_the_trials(
     )
     result = invoke(capsys, *command)
     assert result.code == 0, result.err
-    assert 'task: "regress"' in result.out
+    assert "task: regress;" in result.out
 
 
-def test_force_begins_with_data_and_task_of_the_file_that_is_there(tmp_path: Path) -> None:
+def test_init_force_keeps_data_and_task_of_the_old_file(tmp_path: Path) -> None:
     model, arrays = counts()
     onnx.save(model, tmp_path / "model.onnx")
     np.savez(tmp_path / "data.npz", **arrays)
@@ -284,9 +286,7 @@ def test_force_begins_with_data_and_task_of_the_file_that_is_there(tmp_path: Pat
 
 
 @pytest.mark.parametrize("label", [255, -1])
-def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(
-    tmp_path: Path, label: int
-) -> None:
+def test_init_label_without_class_becomes_the_ignored_label(tmp_path: Path, label: int) -> None:
     model, arrays = kinds.segment(np.random.default_rng(0))
     y = arrays["y"].astype(np.int16)
     y[:, 0] = label
@@ -295,7 +295,7 @@ def test_a_number_that_is_no_class_is_taken_for_an_ignored_label(
     assert f"ignored_label = {label}" in said
 
 
-def test_a_number_that_is_no_class_is_not_ignored_where_one_class_would_be_left(
+def test_init_label_without_class_raises_if_one_class_would_remain(
     tmp_path: Path,
 ) -> None:
     """Masks of 0 and 255: the second is a class."""
@@ -304,7 +304,7 @@ def test_a_number_that_is_no_class_is_not_ignored_where_one_class_would_be_left(
         begun(tmp_path, model, {**arrays, "y": arrays["y"].astype(np.uint8) * 255})
 
 
-def test_other_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
+def test_init_label_out_of_range_raises(tmp_path: Path) -> None:
     model, arrays = kinds.segment(np.random.default_rng(0))
     y = arrays["y"].astype(np.int16)
     y[:, 0] = 77
@@ -312,26 +312,26 @@ def test_other_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
         begun(tmp_path, model, {**arrays, "y": y})
 
 
-def test_the_one_array_that_no_input_takes_is_the_target(tmp_path: Path) -> None:
+def test_init_single_unused_array_becomes_the_target(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     settings, said = begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"]})
     assert settings["task"]["target"] == "price"
     assert 'target = "price"' in said
 
 
-def test_of_two_arrays_that_no_input_takes_the_target_must_be_said(tmp_path: Path) -> None:
+def test_init_two_unused_arrays_raises(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', 'size'"):
         begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"], "size": arrays["y"]})
 
 
-def test_an_array_beside_labels_is_not_the_target(tmp_path: Path) -> None:
+def test_init_unused_array_next_to_labels_raises(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', which no input"):
         begun(tmp_path, model, {**arrays, "price": arrays["y"]})
 
 
-def test_where_such_an_array_does_not_fit_the_error_says_that_it_was_read_as_labels(
+def test_init_unfit_unused_array_raises_and_says_it_was_read_as_labels(
     tmp_path: Path,
 ) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
@@ -339,7 +339,7 @@ def test_where_such_an_array_does_not_fit_the_error_says_that_it_was_read_as_lab
         begun(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
 
 
-def test_the_error_is_that_of_the_layout_that_came_furthest(tmp_path: Path) -> None:
+def test_init_no_layout_fits_raises_error_of_the_furthest(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = np.moveaxis(pixels(rng), 1, 3), np.full(SAMPLES, CLASSES + 2)
     with pytest.raises(InputError, match="the model has 5 classes"):
@@ -350,31 +350,32 @@ OUTPUTS = ("shape", "colour")
 
 
 @pytest.mark.parametrize("meant", [0, 1])
-def test_of_two_outputs_that_fit_the_clearly_better_is_taken(tmp_path: Path, meant: int) -> None:
+def test_init_two_fitting_outputs_the_better_is_chosen(tmp_path: Path, meant: int) -> None:
     model, x = two_outputs(CLASSES), numbers()
     y = run_onnxruntime(model, {"x": x})[meant].argmax(1)
     settings, said = begun(tmp_path, model, {"x": x, "y": y})
     assert settings["task"]["output"] == OUTPUTS[meant]
-    assert f"with {OUTPUTS[1 - meant]}" in said
+    assert f"the output {OUTPUTS[1 - meant]}," in (tmp_path / "ltp.toml").read_text()
     assert "top-1 100.00 %" in said
 
 
-def test_of_two_outputs_of_which_none_is_better_the_first_is_taken(tmp_path: Path) -> None:
+def test_init_two_equal_outputs_the_first_is_chosen(tmp_path: Path) -> None:
     settings, said = begun(
         tmp_path, two_outputs(CLASSES), {"x": numbers(), "y": np.arange(SAMPLES) % CLASSES}
     )
     assert settings["task"]["output"] == OUTPUTS[0]
-    assert "the output that is meant" in said
+    assert "Check " in said
+    assert "the output" in said
 
 
-def test_an_output_that_is_given_is_not_asked_for(tmp_path: Path) -> None:
+def test_init_passed_output_is_kept(tmp_path: Path) -> None:
     model, x = two_outputs(CLASSES), numbers()
     y = run_onnxruntime(model, {"x": x})[0].argmax(1)
     settings, _ = begun(tmp_path, model, {"x": x, "y": y}, task={"output": OUTPUTS[1]})
     assert settings["task"]["output"] == OUTPUTS[1]
 
 
-def test_without_labels_all_outputs_are_compared(tmp_path: Path) -> None:
+def test_init_no_labels_sets_no_output(tmp_path: Path) -> None:
     settings, _ = begun(tmp_path, two_outputs(CLASSES), {"x": numbers()})
     assert settings["task"] == {"kind": "imitate"}
 
@@ -382,7 +383,7 @@ def test_without_labels_all_outputs_are_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "marked"), [("tokens_mask", "values"), ("padding_mask", "no values")]
 )
-def test_a_doubt_names_the_masks_that_are_made(tmp_path: Path, name: str, marked: str) -> None:
+def test_init_computed_mask_is_described(tmp_path: Path, name: str, marked: str) -> None:
     g, rng = Graph(), np.random.default_rng(0)
     g.random("of_tokens", 1, CLASSES, scale=1.0)
     sums = g.add(
@@ -396,10 +397,8 @@ def test_a_doubt_names_the_masks_that_are_made(tmp_path: Path, name: str, marked
         "tokens_offsets": np.cumsum([0, *lengths]),
         "y": rng.integers(0, CLASSES, SAMPLES),
     }
-    assert (
-        f"the mask {name!r} is made: 1 where there are {marked}."
-        in begun(tmp_path, model, arrays)[1]
-    )
+    said = begun(tmp_path, model, arrays)[1]
+    assert f"{name}: a mask that is computed, 1 where tokens has {marked}\n" in said
 
 
 class Task:
@@ -440,7 +439,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_original_is_measured_with_the_users_task(folder: Path) -> None:
+def test_init_custom_task_measures_the_original(folder: Path) -> None:
     path, said = api.init(folder / "model.onnx", task=Task(folder))
     x, y = (np.load(folder / "data.npz")[name][200:250] for name in ("x", "y"))
     wanted = float(np.abs(kinds.answers(onnx.load(folder / "model.onnx"), x=x) - y).mean())
@@ -452,23 +451,22 @@ def test_the_original_is_measured_with_the_users_task(folder: Path) -> None:
     assert tomllib.loads(path.read_text())["data"] == {}
 
 
-def test_the_budget_of_a_metric_that_is_no_share_is_off_and_tells_its_unit(folder: Path) -> None:
+def test_init_metric_with_unit_has_an_unused_budget_in_it(folder: Path) -> None:
     path, _ = api.init(folder / "model.onnx", task=Task(folder))
     assert tomllib.loads(path.read_text())["budget"] == {}
-    _, _, told = path.read_text().partition("# accuracy_budget")
-    told = told.partition("target_compression")[0]
-    assert "MAE" in told
-    assert "in mm" in told
-    assert "1 % of the original's" in told
+    lines = path.read_text().splitlines()
+    (budget,) = [line for line in lines if line.startswith("# accuracy_budget = ")]
+    assert "MAE" in budget
+    assert "in mm" in budget
 
 
-def test_the_budget_of_a_share_is_a_point(folder: Path) -> None:
+def test_init_fraction_metric_has_a_budget_of_one_point(folder: Path) -> None:
     shares = Task(folder, name="recall", unit=None, higher_is_better=True, is_fraction=True)
     path, _ = api.init(folder / "model.onnx", task=shares)
     assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
 
 
-def test_a_task_without_a_score_says_what_is_measured_instead(folder: Path) -> None:
+def test_init_task_without_score_says_so(folder: Path) -> None:
     class Unscored(Task):
         score = None
 
@@ -477,7 +475,7 @@ def test_a_task_without_a_score_says_what_is_measured_instead(folder: Path) -> N
     assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
 
 
-def test_an_error_in_the_users_loss_is_found_and_nothing_is_written(folder: Path) -> None:
+def test_init_failing_loss_raises_and_writes_nothing(folder: Path) -> None:
     class Wrong(Task):
         def loss(self, outputs, _batch):
             return outputs["nothing"]
@@ -488,7 +486,7 @@ def test_an_error_in_the_users_loss_is_found_and_nothing_is_written(folder: Path
 
 
 @pytest.mark.parametrize("verb", [api.init, api.validate])
-def test_a_task_and_data_are_refused_together_as_by_run(folder: Path, verb) -> None:
+def test_init_task_and_data_raise_the_error_of_run(folder: Path, verb) -> None:
     with pytest.raises(InputError) as of_run:
         api.run(
             folder / "model.onnx",
