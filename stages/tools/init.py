@@ -122,7 +122,7 @@ def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
     metric = trial.task.metric
     splits = dict.fromkeys(trial.data.splits)
     outputs = [output.name for output in trial.task.outputs]
-    task_settings = {"kind": trial.task.asked.kind}
+    task_settings = {"kind": trial.task.describe_output().kind}
     if len(outputs) == 1:
         task_settings["output"] = outputs[0]
     for key in TaskSettings.model_fields:
@@ -145,7 +145,7 @@ def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
             _one_line(name): value for name, value in rivals.items() if value is not None
         },
         "num_samples": trial.samples,
-        "chance_value": trial.task.guess(trial.data.val),
+        "chance_value": trial.task.chance_level(trial.data.val),
         "is_near_chance": trial.is_hardly_better_than_a_guess,
     }
 
