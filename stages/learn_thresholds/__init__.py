@@ -1,4 +1,12 @@
-"""Learn a pruning threshold for every layer while training the network; Learned Threshold Pruning."""
+"""Learned Threshold Pruning: learn a pruning threshold for every layer while training the network.
+
+- functional.py: the equations, as pure functions of tensors
+- budget_mode.py, paper_mode.py, fixed_masks.py: the pruning methods; method.py is their protocol
+- schedule.py: number of kept weights and gate widths over the phase
+- masks.py, blocks.py: from thresholds to masks of an exact size, weight by weight or in blocks
+- phase.py: what the phase does in each training step
+- trail.py: the networks met on the way, each written as a file
+"""
 
 from __future__ import annotations
 
@@ -28,83 +36,117 @@ from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import choose_optimizer
 from ltp_pipeline.system.arrays import StateDict
 
-MAX_SEARCH_COMPRESSION = (
-    100.0  # compression at which a search for the sparsest network within an accuracy budget ends
-)
+# The compression at which a search for the sparsest network within an accuracy budget ends.
+MAX_SEARCH_COMPRESSION = 100.0
 
 
 def run(context: RunContext, state: StateDict, original: float) -> ThresholdLearningResult:
-    """Train weights and thresholds together; the trail holds every network met on the way.
+    """Train weights and thresholds together.
 
-    `original` is the validation accuracy to begin with, by which a budget that is out of reach is told early.
+    Args:
+        context: The run.
+        state: Tensors to begin with; they are copied.
+        original: Validation accuracy of the original. With an accuracy budget, it tells early
+            whether the budget is out of reach.
+
+    Returns:
+        The trail: every network met on the way.
+
+    Raises:
+        TrainingFailed: Training diverged, or nothing was pruned.
     """
-    kernels = context.network.kernels
-    before = sum(k.elements for k in kernels) / sum(count_nonzeros(context.network, state).values())
+    network = context.network
+    elements = sum(layer.elements for layer in network.kernels)
+    compression_before = elements / sum(count_nonzeros(network, state).values())
     budget = context.settings.budget.accuracy_budget
-    least = None if budget is None else context.task.metric.worst_allowed(original, budget)
+    worst_accuracy = None
+    if budget is not None:
+        worst_accuracy = context.task.metric.worst_allowed(original, budget)
 
-    def begin(live: Mapping[str, Tensor]) -> ThresholdLearningPhase:
-        return ThresholdLearningPhase(
-            live,
-            context,
-            make_pruning_method(context.network, live, context.settings, context.strength),
-            least,
-        )
+    def begin(tensors: Mapping[str, Tensor]) -> ThresholdLearningPhase:
+        method = make_pruning_method(network, tensors, context.settings, context.strength)
+        return ThresholdLearningPhase(tensors, context, method, worst_accuracy)
 
     train(context, dict(state), begin, context.epochs, after=context.finetune_epochs)
     entries = trail.read_entries(context.workspace)
-    if all(e.compression <= before for e in entries):
+    if all(entry.compression <= compression_before for entry in entries):
         raise TrainingFailed(
             "nothing was pruned: no weight fell below its threshold",
-            "raise method.lambda or method.threshold_lr_ratio, or give a target instead",
+            "raise method.lambda or method.threshold_lr_ratio, or set a target instead",
         )
     context.workspace.keep(learned=True)
     return ThresholdLearningResult(tuple(entries))
 
 
-def load_trail(workspace: RunDirectory) -> ThresholdLearningResult:
-    """What an earlier run learned."""
-    entries = trail.read_entries(workspace)
-    if not workspace.manifest.learned or not entries:
+def load_trail(run_directory: RunDirectory) -> ThresholdLearningResult:
+    """Return what an earlier run learned.
+
+    Raises:
+        InputError: The run has not finished learning.
+    """
+    entries = trail.read_entries(run_directory)
+    if not run_directory.manifest.learned or not entries:
         raise InputError(
-            f"{workspace.root} has not finished learning", "go on with `ltp-pipeline run` first"
+            f"the run in {run_directory.root} has not finished learning thresholds",
+            "resume it with `ltp-pipeline run` first",
         )
     return ThresholdLearningResult(tuple(entries))
 
 
 def make_pruning_method(
-    network: Network, tensors: Mapping[str, Tensor], settings: Settings, strength: float = 1.0
+    network: Network, tensors: Mapping[str, Tensor], settings: Settings, aggressiveness: float = 1.0
 ) -> PruningMethod:
-    """Paper mode or budget mode, for a target of this strength; refuses one that cannot be met, before any training."""
+    """Return the pruning method that the settings ask for.
+
+    Args:
+        network: The network.
+        tensors: The tensors being trained.
+        settings: The settings; method.lambda selects paper mode.
+        aggressiveness: m of (R5). A target with m = 0 is pruned in one shot, with fixed masks.
+
+    Raises:
+        InputError: The target cannot be met, or settings contradict each other.
+    """
     method = settings.method
-    live = {k.name: tensors[k.name] for k in network.prunable}
-    present, axes = count_nonzeros(network, tensors), block_axes(network.kernels, method.block)
-    here = {name: int(r.count_nonzero()) for name, r in weight_sizes(live, axes).items()}
-    lowest = min_kept_counts(network.prunable, here, method, axes)
+    layer_weights = {layer.name: tensors[layer.name] for layer in network.prunable}
+    axes = block_axes(network.kernels, method.block)
+    nonzeros = count_nonzeros(network, tensors)
+    sizes = weight_sizes(layer_weights, axes)
+    prunable_nonzeros = {name: int(r.count_nonzero()) for name, r in sizes.items()}
+    lowest = min_kept_counts(network.prunable, prunable_nonzeros, method, axes)
     if method.lambda_ is not None:
         _check_clamp_optimizer(network, settings)
-        return FixedLambdaPruning(live, lowest, method.lambda_, method, settings.train.momentum)
-    others = sum(present[k.name] for k in network.kernels if not k.prunable)
-    most = sum(k.elements for k in network.kernels) / (others + sum(lowest.values()))
-    wanted = settings.budget.wanted_compression
-    count = target_nonzeros(
-        network.kernels, present, lowest, wanted or min(MAX_SEARCH_COMPRESSION, most)
-    )
-    if wanted and strength == 0:
-        return FixedMaskPruning(live, lowest, count, axes)
-    total, first = sum(w.numel() for w in live.values()), sum(here.values())  # zeros stay zeros
-    schedule = (
-        PruningSchedule.to_target(total, first, count, strength)
-        if wanted
-        else PruningSchedule(total, first, count)
-    )
-    return SolvedLambdaPruning(
-        live, lowest, schedule, live.keys() - _scale_free_weights(network), axes
-    )
+        momentum = settings.train.momentum
+        return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
+    target = settings.budget.wanted_compression
+    compression = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
+    count = target_nonzeros(network.kernels, nonzeros, lowest, compression)
+    if target and aggressiveness == 0:
+        return FixedMaskPruning(layer_weights, lowest, count, axes)
+    total = sum(w.numel() for w in layer_weights.values())
+    present = sum(prunable_nonzeros.values())  # zeros of the original stay zero
+    if target:
+        schedule = PruningSchedule.to_target(total, present, count, aggressiveness)
+    else:
+        schedule = PruningSchedule(total, present, count)
+    scaled = layer_weights.keys() - _scale_free_weights(network)
+    return SolvedLambdaPruning(layer_weights, lowest, schedule, scaled, axes)
+
+
+def _max_compression(
+    network: Network, nonzeros: Mapping[str, int], lowest: Mapping[str, int]
+) -> float:
+    """Return the compression ratio at which every prunable layer keeps its `lowest` weights."""
+    elements = sum(layer.elements for layer in network.kernels)
+    excluded = sum(nonzeros[layer.name] for layer in network.kernels if not layer.prunable)
+    return elements / (excluded + sum(lowest.values()))
 
 
 def _check_clamp_optimizer(network: Network, settings: Settings) -> None:
-    """Refuse (17) with AdamW: its steps do not follow the size of the gradient, which is what (17) limits."""
+    """Raise InputError if eq. (17) is used with AdamW.
+
+    Eq. (17) limits the size of a gradient, and the steps of AdamW do not follow that size.
+    """
     is_clamped = WeightGradient(settings.method.weight_gradient) is WeightGradient.CLAMPED
     if is_clamped and choose_optimizer(settings.train, network.file.model) == "adamw":
         raise InputError(
@@ -114,7 +156,6 @@ def _check_clamp_optimizer(network: Network, settings: Settings) -> None:
 
 
 def _scale_free_weights(network: Network) -> set[str]:
-    """Kernels with a norm behind them, in the file or restored."""
-    return {norm.kernel for norm in network.norms} | normalised(
-        network.file.model.graph, network.prunable
-    )
+    """Return the layer weights with a normalization layer behind them, in the file or restored."""
+    graph = network.file.model.graph
+    return {norm.kernel for norm in network.norms} | normalised(graph, network.prunable)

@@ -1,6 +1,7 @@
-"""A mild budget: the network still works when it is cut to size, so the cut is kept and the rest is trained.
+"""Pruning for a mild budget: prune in one shot, keep the masks fixed and train what remains.
 
-Masks that move cost such a network more than better ones would bring; docs/method.md has the reason, (R5).
+A network that still works after one-shot pruning loses more by moving masks than better masks
+would gain; docs/explanation/method.md, (R5), has the reason.
 """
 
 from collections.abc import Mapping
@@ -14,51 +15,59 @@ from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class FixedMaskPruning:
-    """One threshold for all kernels, and the masks it gives, held from the first step on."""
+    """One threshold for all layers, whose masks stay fixed from the first step on."""
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor],
+        layer_weights: Mapping[str, Tensor],
         lowest: Mapping[str, int],
         count: int,
         axes: BlockAxes = NO_BLOCKS,
     ) -> None:
-        self.layer_weights = tensors
+        """Choose the masks.
+
+        Args:
+            layer_weights: The weights being pruned, by layer.
+            lowest: The smallest number of weights that each layer keeps.
+            count: Number of weights to keep in all layers together.
+            axes: Axis of the output channels of layers that are pruned in blocks.
+        """
+        self.layer_weights = layer_weights
+        one = next(iter(layer_weights.values())).new_ones(())
+        equal_thresholds = dict.fromkeys(layer_weights, one)
         with torch.no_grad():
-            one, rs = (
-                dict.fromkeys(tensors, next(iter(tensors.values())).new_ones(())),
-                weight_sizes(tensors, axes),
-            )
-            self.masks = keep_exactly(rs, one, lowest, count, axes)
-            self.tau = self.threshold_leaf = torch.stack(scale_thresholds(rs, one, lowest, count))
+            sizes = weight_sizes(layer_weights, axes)
+            self.masks = keep_exactly(sizes, equal_thresholds, lowest, count, axes)
+            thresholds = scale_thresholds(sizes, equal_thresholds, lowest, count)
+            self.tau = self.threshold_leaf = torch.stack(thresholds)
         self.count = sum(int(mask.sum()) for mask in self.masks.values())
         self.T = torch.zeros_like(self.tau)
 
     def effective_weights(self) -> dict[str, Tensor]:
-        """Kept weights as they are; eq. (9)."""
+        """Return the kept weights unchanged and zero for all others. Eq. (9)."""
         return {name: w * self.masks[name] for name, w in self.layer_weights.items()}
 
     def count_kept(self) -> int:
-        """How many weights the network in training has."""
+        """Return the number of weights that the masks keep."""
         return self.count
 
     def after_backward(self, position: StepPosition) -> None:
-        """Nothing moves."""
+        """Leave the thresholds as they are."""
 
     @torch.no_grad()
-    def pruned_weights(self, share: float) -> dict[str, Tensor]:  # noqa: ARG002 - the same at any time
-        """The network as it stands."""
+    def pruned_weights(self, progress: float) -> dict[str, Tensor]:  # noqa: ARG002 - masks are fixed
+        """Return the masked weights."""
         return {
             name: w.masked_fill(~self.masks[name], 0.0) for name, w in self.layer_weights.items()
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Nothing: the masks come from the original."""
+        """Return nothing, because the masks follow from the original weights."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to take back."""
+        """Restore nothing, see `state_dict`."""
 
-    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
-        """There is no λ."""
+    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no values
+        """Return nothing, because there is no λ."""
         return {}

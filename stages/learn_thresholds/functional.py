@@ -1,9 +1,17 @@
 """The equations of Learned Threshold Pruning (Azarian et al., 2021) as pure functions of tensors.
 
-Numbers are the labels of the paper's LaTeX source; docs/method.md maps them to the printed ones. Symbols: w weights of
-a layer, v their pruned version, τ the layer's threshold on w², T its temperature, λ the weight of the regulariser.
-Equations (R1) to (R3), (R6) and (R8) are ours, a small step from the paper's; docs/method.md derives them. In these, r
-stands for the size of a weight: it is w itself, or the root mean square of the block that w is pruned with (R8).
+Numbers are the labels of the paper's LaTeX source; docs/explanation/method.md maps them to the
+printed ones. Symbols:
+
+- w: weights of a layer; v: their pruned version
+- τ: threshold of the layer, on w²
+- T: temperature of the layer
+- λ: weight of the regularizer in the loss
+
+Equations (R1) to (R3), (R6) and (R8) are our own, a small step from the paper's;
+docs/explanation/method.md derives them. In these, r stands for the size of a weight: the weight w
+itself, or the root mean square of the block that w is pruned with (R8). The gate is ρ, and its
+width in units of τ is c.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,11 +25,18 @@ TRANSITION = 8.0  # in units of T: beyond it the sigmoid is 0 or 1 to three digi
 
 
 class WeightGradient(StrEnum):
-    """How ∂v/∂w is taken in the backward pass."""
+    """Form of ∂v/∂w in the backward pass.
 
-    APPROXIMATE = "4"  # sigm((w² - τ) / T): the sigmoid as a constant, so that no gap opens around the threshold
-    CLAMPED = "20"  # with the σ_T term and the regulariser's, clamped by eq. (17)
-    EXACT = "10"  # with the σ_T term and no clamp, for the paper's ablation
+    Attributes:
+        APPROXIMATE: Eq. (4), sigm((w² - τ) / T). The sigmoid counts as a constant, so that no gap
+            opens around the threshold.
+        CLAMPED: Eq. (20), with the σ_T terms of loss and regularizer, clamped by eq. (17).
+        EXACT: Eq. (10), with the σ_T term and no clamp, for the paper's ablation.
+    """
+
+    APPROXIMATE = "4"
+    CLAMPED = "20"
+    EXACT = "10"
 
 
 def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:
@@ -30,12 +45,12 @@ def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:
 
 
 def soft_gate(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
-    """Evaluate sigm((w² - τ) / T), how far each weight is kept. The factor in eq. (1)."""
+    """Evaluate sigm((w² - τ) / T), the degree to which each weight is kept. Factor of eq. (1)."""
     return torch.sigmoid((w.square() - tau) / T)
 
 
 def sigma_T(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
-    """Derivative of the gate with respect to w: 2w/T · sigm · (1 - sigm). Eq. (14)."""
+    """Evaluate the derivative of the gate with respect to w, 2w/T · sigm · (1 - sigm). Eq. (14)."""
     s = soft_gate(w, tau, T)
     return 2 * w / T * s * (1 - s)
 
@@ -43,24 +58,27 @@ def sigma_T(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
 def soft_prune(
     w: Tensor, tau: Tensor, T: Tensor | float, gradient: WeightGradient = WeightGradient.APPROXIMATE
 ) -> Tensor:
-    """v = w · sigm((w² - τ) / T), differentiable in w and τ. Eq. (1), with gradients (10) for τ and (4) for w."""
+    """Evaluate v = w · sigm((w² - τ) / T), differentiable in w and τ. Eq. (1).
+
+    The gradient with respect to τ is eq. (10), with respect to w the requested form of it.
+    """
     v: Tensor = _SoftPrune.apply(w, tau, T, gradient)  # type: ignore[no-untyped-call]
     return v
 
 
 def soft_l0(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
-    """L0 = Σ sigm((w² - τ) / T), the differentiable count of kept weights. Eq. (2)."""
+    """Evaluate L0 = Σ sigm((w² - τ) / T), the differentiable count of kept weights. Eq. (2)."""
     return soft_gate(w, tau, T).sum()
 
 
 def soft_l0_slope(w: Tensor, tau: Tensor, T: Tensor | float) -> Tensor:
-    """∂L0/∂τ = -½ Σ σ_T(w)/w, written without the division. Eq. (16)."""
+    """Evaluate ∂L0/∂τ = -½ Σ σ_T(w)/w, written without the division. Eq. (16)."""
     s = soft_gate(w, tau, T)
     return -(s * (1 - s)).sum() / T
 
 
 def threshold_step(grad_loss: Tensor, grad_l0: Tensor, lam: float, lr: float) -> Tensor:
-    """Δτ = -η_τ (∂L/∂τ + λ ∂L0/∂τ), a step down the loss L + λ Σ L0 of eq. (18). Eq. (8)."""
+    """Evaluate Δτ = -η_τ (∂L/∂τ + λ ∂L0/∂τ), a step down the loss of eq. (18). Eq. (8)."""
     return -lr * (grad_loss + lam * grad_l0)
 
 
@@ -74,9 +92,20 @@ def clamped_weight_gradient(
     momentum: float = 0.0,
     share: float = 0.1,
 ) -> Tensor:
-    """Add λ σ_T to ∂L/∂w, eq. (20), and keep the step of weights in the transition region small against T, eq. (17).
+    """Add λ σ_T to ∂L/∂w, eq. (20), and limit the step of weights near the threshold, eq. (17).
 
-    With momentum β a steady gradient moves a weight by η / (1 - β) of it a step, so that is the η of (17).
+    With momentum β, a steady gradient moves a weight by η / (1 - β) times the gradient in each
+    step. That is the η of eq. (17).
+
+    Args:
+        grad: ∂L/∂w.
+        w: Weights of the layer.
+        tau: Threshold of the layer.
+        T: Temperature of the layer.
+        lam: λ.
+        lr: Learning rate of the weights.
+        momentum: β of the optimizer.
+        share: The largest step on w², as a fraction of T.
     """
     full = grad + lam * sigma_T(w, tau, T)
     eta = lr / (1 - momentum)
@@ -86,14 +115,20 @@ def clamped_weight_gradient(
 
 
 def layer_temperature(w: Tensor, t0: float) -> Tensor:
-    """T = T0 · σ²_|w|. Eq. (12)."""
+    """Evaluate T = T0 · σ²_|w|. Eq. (12)."""
     return t0 * w.abs().var(correction=0)
 
 
 def rectified_gates(rs: list[Tensor], taus: Tensor, cs: Sequence[float]) -> list[Tensor]:
-    """ρ = max(0, 2 sigm((r² - τ) / T) - 1) with T = cτ: exactly zero below the threshold, rising softly above. (R1).
+    """Evaluate ρ = max(0, 2 sigm((r² - τ) / T) - 1) with T = cτ, for several layers at once. (R1).
 
-    For several layers at once, so that a network of many small ones does not spend its time between them.
+    The gate is exactly zero below the threshold and rises softly above it. Layers are computed
+    together, so that a network of many small layers does not spend its time between them.
+
+    Args:
+        rs: r of each layer.
+        taus: Thresholds of the layers.
+        cs: Gate widths of the layers.
     """
     starts = [r.new_full((), -0.5 / c) for r, c in zip(rs, cs, strict=True)]
     gates = torch._foreach_addcmul(
@@ -111,36 +146,49 @@ def rectified_prune(
     scaled: Collection[int] = (),
     rs: list[Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
-    """v = w · ρ, differentiable in τ, with ∂v/∂w taken as 1 above the threshold and 0 below, as eq. (4) does. (R2).
+    """Evaluate v = w · ρ, differentiable in τ, for several layers at once. (R2).
 
-    The gate is that of `rs`, by (R8); without them, of the weights themselves.
+    ∂v/∂w is taken as 1 above the threshold and 0 below it, as eq. (4) does.
 
-    The layers at the positions `scaled` are brought back to the scale of what they keep, s · w · ρ by (R6): here, so
-    that gradients need no pass of their own for it.
+    Args:
+        ws: Weights of each layer.
+        taus: Thresholds of the layers.
+        cs: Gate widths of the layers.
+        scaled: Positions of layers that are brought back to the norm of the weights they keep,
+            v = s · w · ρ. (R6). This is done here, because a separate pass would need gradients
+            of its own.
+        rs: r of each layer (R8); None if weights are pruned one by one.
     """
     vs: tuple[Tensor, ...] = _RectifiedPrune.apply(taus, cs, scaled, rs or ws, *ws)  # type: ignore[no-untyped-call]
     return vs
 
 
 def kept_norm_ratio(w: Tensor, v: Tensor) -> Tensor:
-    """s = ‖w where v ≠ 0‖ / ‖v‖: by how much the gate shrank a layer; a constant for gradients. (R6)."""
-    w, v = w.detach(), v.detach()
-    kept = v.sign().mul_(
-        w
-    )  # but for signs, which a norm does not see; several times faster than a comparison
-    s: Tensor = kept.norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
+    """Return s = ‖w where v ≠ 0‖ / ‖v‖, the factor by which the gate shrank a layer. (R6).
+
+    Gradients treat it as a constant.
+    """
+    w = w.detach()
+    v = v.detach()
+    # The kept weights, apart from their signs, which a norm does not see. This is several times
+    # faster than a comparison.
+    kept_weights = v.sign().mul_(w)
+    s: Tensor = kept_weights.norm() / v.norm().clamp_min(torch.finfo(v.dtype).tiny)
     return s
 
 
 def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
-    """Δ log τ = -η c ∂L/∂log τ, clipped to η: eq. (8) free of scale, without its λ, which is solved for. (R3).
+    """Evaluate Δ log τ = -η c ∂L/∂log τ, clipped to η. (R3).
 
-    The gradient grows as 1/c, because the gate rises within cτ; the factor c takes that out again.
+    This is eq. (8) free of scale and without λ, which is solved for. The gradient grows as 1/c,
+    because the gate rises within cτ; the factor c removes that growth.
     """
     return -lr * (cs * grad_loss).clamp(-1, 1)
 
 
 class _RectifiedPrune(torch.autograd.Function):
+    """Pruning by the rectified gate."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -163,15 +211,15 @@ class _RectifiedPrune(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         taus, *rest = ctx.saved_tensors
         ws, rs, gates = (rest[i * len(grads) : (i + 1) * len(grads)] for i in range(3))
-        # ρ is never negative: its sign is the mask, and several times faster than a comparison
+        # ρ is never negative, so its sign is the mask. This is several times faster than a comparison.
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
         for i, s in ctx.scales.items():
             grad_ws[i].mul_(s)
-        # ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ² above the threshold; τ divides last and twice, because τ² may underflow
-        slopes = (
-            gates  # in place: a new tensor of that size costs more than what is computed with it
-        )
+        # Above the threshold, ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ². τ divides last and twice, because τ²
+        # may underflow.
+        # In place, because a new tensor of that size costs more than what is computed with it.
+        slopes = gates
         torch._foreach_mul_(slopes, gates)
         torch._foreach_neg_(slopes)
         torch._foreach_add_(slopes, 1.0)
@@ -184,7 +232,10 @@ class _RectifiedPrune(torch.autograd.Function):
 
 
 class _SoftPrune(torch.autograd.Function):
-    """Keeps only w for the backward pass and computes the sigmoid again there: no second copy of the weights."""
+    """Soft pruning that saves only w for the backward pass and computes the sigmoid again there.
+
+    So no second copy of the weights is held.
+    """
 
     @staticmethod
     def forward(

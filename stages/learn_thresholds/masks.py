@@ -1,6 +1,8 @@
-"""From thresholds to exact masks: which weights stay, to the count asked for, with no layer dying.
+"""From thresholds to exact masks: keep the requested number of weights and let no layer die.
 
-`sizes` is what stands for the sizes of weights, r of blocks.py: the weights themselves, or those of their blocks.
+In this module, `sizes` is r of blocks.py for each layer: the tensor by which the size of its
+weights is compared. It is the weights themselves, or the root mean square of their blocks.
+`lowest` is the smallest number of weights that each layer keeps.
 """
 
 import math
@@ -20,39 +22,43 @@ from ltp_pipeline.stages.learn_thresholds.blocks import (
 )
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
 
-TINY = 1e-30  # a threshold that prunes nothing but zeros, and whose inverse is still finite
+TINY = 1e-30  # a threshold that prunes only zeros, and whose inverse is still finite
 
 
 def min_kept_counts(
-    kernels: Sequence[LayerWeight],
-    present: Mapping[str, int],
+    layers: Sequence[LayerWeight],
+    nonzeros: Mapping[str, int],
     settings: MethodSettings,
     axes: BlockAxes = NO_BLOCKS,
 ) -> dict[str, int]:
-    """Fewest weights each layer keeps: a share of its size, but at least a handful, so that signal gets through.
+    """Return the smallest number of weights that each layer keeps, so that signal gets through.
 
-    In blocks, whole ones; `present` is what each layer has now, weights or those of blocks that are not zero.
+    Args:
+        layers: The layer weights being pruned.
+        nonzeros: Number of weights of each layer that are not zero at present.
+        settings: min_layer_density and min_layer_weights.
+        axes: Layers that are pruned in blocks; these keep whole blocks.
     """
-    wanted = {
-        k.name: max(settings.floor_weights, math.ceil(settings.floor * k.elements)) for k in kernels
-    }
-    whole = {
-        name: -(-floor // BLOCK) * BLOCK if name in axes else floor
-        for name, floor in wanted.items()
-    }
-    return {name: min(floor, present[name]) for name, floor in whole.items()}
+    counts: dict[str, int] = {}
+    for layer in layers:
+        by_density = math.ceil(settings.floor * layer.elements)
+        count = max(settings.floor_weights, by_density)
+        if layer.name in axes:
+            count = math.ceil(count / BLOCK) * BLOCK
+        counts[layer.name] = min(count, nonzeros[layer.name])
+    return counts
 
 
-def keep_above(w: Tensor, tau: Tensor | float, floor: int) -> Tensor:
-    """Mask of eq. (9), w² > τ, widened to the `floor` largest weights where fewer would stay."""
+def keep_above(w: Tensor, tau: Tensor | float, lowest: int) -> Tensor:
+    """Return the mask of eq. (9), w² > τ, or of the `lowest` largest weights if it keeps fewer."""
     mask = is_kept(w, tau)
-    if int(mask.sum()) >= floor:
+    if int(mask.sum()) >= lowest:
         return mask
-    return keep_largest(w, floor)
+    return keep_largest(w, lowest)
 
 
 def keep_largest(w: Tensor, count: int) -> Tensor:
-    """Mask of exactly the `count` weights that are largest in size; the first ones among equals."""
+    """Return the mask of the `count` weights that are largest in size; first ones win ties."""
     return _mask_largest(w.abs().flatten(), count).view_as(w)
 
 
@@ -63,23 +69,25 @@ def keep_exactly(
     count: int,
     axes: BlockAxes = NO_BLOCKS,
 ) -> dict[str, Tensor]:
-    """Masks that keep exactly `count` weights: each layer's `lowest` largest, then those largest in r²/τ.
+    """Return masks that keep exactly `count` weights in all layers together.
 
-    Of the last block that would be kept in part nothing is: then up to BLOCK - 1 fewer weights stay.
+    Each layer keeps its `lowest` largest weights. The remaining ones are those largest in r²/τ. A
+    block that would be kept only in part is pruned, so up to BLOCK - 1 fewer weights stay.
     """
-    ratio, lengths = _threshold_ratios(sizes, tau, lowest)
-    kept = torch.split(_mask_largest(ratio, count), lengths)
-    masks = {n: part.view_as(r) for (n, r), part in zip(sizes.items(), kept, strict=True)}
-    return {
-        n: whole_block_mask(mask, sizes[n], axes[n]) if n in axes else mask
-        for n, mask in masks.items()
-    }
+    ratios, lengths = _threshold_ratios(sizes, tau, lowest)
+    parts = torch.split(_mask_largest(ratios, count), lengths)
+    masks: dict[str, Tensor] = {}
+    for (name, r), part in zip(sizes.items(), parts, strict=True):
+        mask = part.view_as(r)
+        masks[name] = whole_block_mask(mask, r, axes[name]) if name in axes else mask
+    return masks
 
 
 def whole_block_mask(mask: Tensor, r: Tensor, axis: int) -> Tensor:
-    """Mask of the largest blocks, as many as the weights that a mask keeps make; the first ones among equals.
+    """Return the mask of as many of the largest blocks as the weights of a mask make up.
 
-    A mask by size keeps whole blocks but for the last, unless several are equal: then it may keep a part of each.
+    A mask by size keeps whole blocks, except for the last one. If several blocks are equal, it may
+    keep a part of each; then the first ones stay.
     """
     return repeat_in_blocks(keep_largest(block_values(r, axis), int(mask.sum()) // BLOCK), axis)
 
@@ -87,35 +95,83 @@ def whole_block_mask(mask: Tensor, r: Tensor, axis: int) -> Tensor:
 def scale_thresholds(
     sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
 ) -> list[Tensor]:
-    """Thresholds times the common factor that leaves `count` weights above them, lowered to where a floor needs it."""
-    ratio, _ = _threshold_ratios(sizes, tau, lowest)
-    below = ratio.numel() - count
-    factor = _kth_smallest(ratio, below) if below > 0 else ratio.new_zeros(())
-    if not factor > 0:  # nothing to prune but what is zero already
-        factor = ratio[ratio > 0].min() / 2
-    return [
-        (tau[n] * factor).minimum(_largest_threshold(r, lowest[n])).clamp(min=TINY)
-        for n, r in sizes.items()
-    ]
+    """Multiply all thresholds by the common factor that leaves `count` weights above them.
+
+    A threshold is lowered further if its layer would keep fewer than its `lowest` weights.
+    """
+    ratios, _ = _threshold_ratios(sizes, tau, lowest)
+    below = ratios.numel() - count
+    factor = _kth_smallest(ratios, below) if below > 0 else ratios.new_zeros(())
+    if not factor > 0:  # only weights that are zero already have to go
+        factor = ratios[ratios > 0].min() / 2
+    thresholds = []
+    for name, r in sizes.items():
+        scaled = (tau[name] * factor).minimum(_largest_threshold(r, lowest[name]))
+        thresholds.append(scaled.clamp(min=TINY))
+    return thresholds
 
 
 def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
-    """Weights above their layer's threshold."""
+    """Return the number of weights above the threshold of their layer."""
     layers = zip(sizes.values(), tau.detach().unbind(), strict=True)
     return sum(int(is_kept(r.detach(), t).sum()) for r, t in layers)
 
 
-def _largest_threshold(r: Tensor, floor: int) -> Tensor:
-    """Largest threshold that leaves `floor` weights above it."""
-    if floor >= r.numel():
+def target_nonzeros(
+    layers: Sequence[LayerWeight],
+    nonzeros: Mapping[str, int],
+    lowest: Mapping[str, int],
+    compression: float,
+) -> int:
+    """Return the number of weights that prunable layers may keep to reach a compression ratio.
+
+    Layers that are excluded from pruning count toward the target too.
+
+    Args:
+        layers: All layer weights of the network.
+        nonzeros: Number of nonzeros of each layer at present.
+        lowest: The smallest number of weights that each prunable layer keeps.
+        compression: Elements of all layers / their nonzeros.
+
+    Raises:
+        InputError: The target is out of reach, or the network has it already.
+    """
+    elements = sum(layer.elements for layer in layers)
+    excluded = sum(nonzeros[layer.name] for layer in layers if not layer.prunable)
+    # A quotient may have been rounded down before.
+    count = math.floor(elements / compression * (1 + 1e-12)) - excluded
+    least = sum(lowest.values())
+    if count < least:
+        raise InputError(
+            f"compression {compression:g}× is out of reach: {excluded:,} weights are excluded from "
+            f"pruning and layers keep at least {least:,} more, "
+            f"so {elements / (excluded + least):.1f}× is the most",
+            "set a lower target, lower method.min_layer_density, or exclude fewer layers",
+        )
+    present = sum(nonzeros.values())
+    if count + excluded >= present:
+        raise InputError(
+            f"the model already has compression {elements / present:.2f}×, "
+            f"and the target is {compression:g}×",
+            "set a target above the compression that the model has",
+        )
+    return count
+
+
+def _largest_threshold(r: Tensor, lowest: int) -> Tensor:
+    """Return the largest threshold that leaves `lowest` weights above it."""
+    if lowest >= r.numel():
         return r.new_zeros(())
-    return _kth_smallest(r.detach().square().flatten(), r.numel() - floor)
+    return _kth_smallest(r.detach().square().flatten(), r.numel() - lowest)
 
 
 def _threshold_ratios(
     sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int]
 ) -> tuple[Tensor, list[int]]:
-    """r²/τ of all weights in one vector, infinite for each layer's `lowest` largest; and the layers' numbers."""
+    """Return r²/τ of all weights in one vector, and the number of weights of each layer.
+
+    The ratio of a layer's `lowest` largest weights is infinite.
+    """
     parts = []
     for name, r in sizes.items():
         ratio = r.detach().square().flatten() / tau[name]
@@ -125,50 +181,19 @@ def _threshold_ratios(
 
 
 def _mask_largest(values: Tensor, count: int) -> Tensor:
-    """Which values are the `count` largest; the first ones among equals."""
+    """Return the mask of the `count` largest values; first ones win ties."""
     if not 0 < count < values.numel():
         return torch.full_like(values, count > 0, dtype=torch.bool)
     least = _kth_smallest(values.clone(), values.numel() - count + 1)
     mask = values > least
-    equal = (values == least).nonzero().flatten()
-    mask[equal[: count - int(mask.sum())]] = True
+    ties = (values == least).nonzero().flatten()
+    mask[ties[: count - int(mask.sum())]] = True
     return mask
 
 
 def _kth_smallest(values: Tensor, k: int) -> Tensor:
-    """The k-th smallest value; `values` may be put in another order."""
+    """Return the k-th smallest value; `values` may be reordered in place."""
     if values.device.type != "cpu":
         return values.kthvalue(k).values
     values.numpy().partition(k - 1)  # several times as fast as kthvalue
     return values[k - 1]
-
-
-def target_nonzeros(
-    kernels: Sequence[LayerWeight],
-    nonzeros: Mapping[str, int],
-    lowest: Mapping[str, int],
-    compression: float,
-) -> int:
-    """How many weights of the prunable kernels may stay so that the whole model has this compression.
-
-    Kernels that are not pruned weigh on the target too; `nonzeros` is what every kernel has now.
-    """
-    elements = sum(k.elements for k in kernels)
-    others = sum(nonzeros[k.name] for k in kernels if not k.prunable)
-    count = (
-        math.floor(elements / compression * (1 + 1e-12)) - others
-    )  # a quotient may have been rounded down before
-    least = sum(lowest.values())
-    if count < least:
-        raise InputError(
-            f"compression {compression:g}× is out of reach: {others:,} weights are not prunable and the floors keep "
-            f"{least:,} more, so {elements / (others + least):.1f}× is the most",
-            "ask for less, lower method.floor, or exclude fewer kernels",
-        )
-    present = sum(nonzeros.values())
-    if count + others >= present:
-        raise InputError(
-            f"the model already has compression {elements / present:.2f}×, and {compression:g}× was asked for",
-            "ask for more than it has",
-        )
-    return count

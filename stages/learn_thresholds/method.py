@@ -1,4 +1,7 @@
-"""What a way of pruning while training consists of; paper mode and budget mode are the two."""
+"""The protocol of a pruning method: how weights are pruned in training and how thresholds move.
+
+budget_mode.py, paper_mode.py and fixed_masks.py implement it.
+"""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,36 +12,45 @@ from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class PruningMethod(Protocol):
-    """How weights are pruned while they are trained, and how thresholds move."""
+    """A way of pruning weights while they are trained.
 
-    layer_weights: Mapping[str, Tensor]  # the kernels being pruned
-    threshold_leaf: Tensor  # what the gradient of the thresholds arrives at
+    Attributes:
+        layer_weights: The weights being pruned, by layer; training changes them in place.
+        threshold_leaf: The leaf tensor that receives the gradient of the thresholds.
+    """
+
+    layer_weights: Mapping[str, Tensor]
+    threshold_leaf: Tensor
 
     @property
     def tau(self) -> Tensor:
-        """Thresholds on w², or on the mean of a block's, in the order of `live`."""
+        """Thresholds on w², or on the mean of w² over a block, in the order of the layers."""
 
     @property
     def T(self) -> Tensor:
-        """Temperatures, in the same order."""
+        """Temperatures, in the order of the layers."""
 
     def effective_weights(self) -> dict[str, Tensor]:
-        """Pruned weights for a forward pass, differentiable."""
+        """Return the pruned weights for a forward pass, differentiable."""
 
     def count_kept(self) -> int:
-        """How many weights the network in training has now."""
+        """Return the number of weights that the network in training has at present."""
 
     def after_backward(self, position: StepPosition) -> None:
         """Move the thresholds."""
 
-    def pruned_weights(self, share: float) -> dict[str, Tensor]:
-        """Hard-pruned weights if pruning ended here, with this share of the phase done."""
+    def pruned_weights(self, progress: float) -> dict[str, Tensor]:
+        """Return hard-pruned weights, as if the phase ended here.
+
+        Args:
+            progress: Completed fraction of the phase.
+        """
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What must survive an interruption."""
+        """Return the tensors that a resumed run needs."""
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state_dict` returned."""
 
     def log_values(self, position: StepPosition) -> dict[str, float]:
-        """λ and the thresholds' learning rate in this step."""
+        """Return λ and the learning rate of the thresholds in this step."""

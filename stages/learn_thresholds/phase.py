@@ -1,4 +1,4 @@
-"""The phase in which weights and thresholds are learned together."""
+"""The training phase in which weights and thresholds are learned together."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,18 @@ from ltp_pipeline.stages.train.optimizer import iter_moments
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 from ltp_pipeline.system import distributed
 
-FAR_OUTSIDE_BUDGETS = 2  # default budgets; fine-tuning commonly wins back less
+# A network this many default budgets below the requested accuracy is reported as far outside the
+# budget. Fine-tuning commonly recovers less than that.
+FAR_OUTSIDE_BUDGETS = 2
 
 
 class ThresholdLearningPhase:
-    """Pruned weights in the forward pass, thresholds moved after each backward pass, entries of the trail."""
+    """Forward passes with pruned weights, thresholds that move, and an entry of the trail per epoch.
+
+    Attributes:
+        name: Name of the phase in progress and logs.
+        key: Name of its checkpoint.
+    """
 
     name = key = "learn"
 
@@ -29,52 +36,76 @@ class ThresholdLearningPhase:
         method: PruningMethod,
         worst_accuracy: float | None = None,
     ) -> None:
-        self.tensors, self.context, self.method = tensors, context, method
-        self.worst_accuracy = (
-            worst_accuracy  # the worst accuracy within the budget, where that is what was asked for
-        )
+        """Begin the phase.
+
+        Args:
+            tensors: The tensors being trained, by name.
+            context: The run.
+            method: How weights are pruned and thresholds move.
+            worst_accuracy: The worst accuracy within the budget; None with another kind of budget.
+        """
+        self.tensors = tensors
+        self.context = context
+        self.method = method
+        self.worst_accuracy = worst_accuracy
         self.total = sum(w.numel() for w in method.layer_weights.values())
 
     def effective_weights(self) -> Mapping[str, Tensor]:
-        """v in place of the kernels."""
+        """Return the pruned weights for the forward pass."""
         return self.method.effective_weights()
 
     def after_backward(self, position: StepPosition) -> None:
-        """Move the thresholds, equally on all ranks, and stop when one runs away."""
+        """Move the thresholds, equally in all processes, and note when nothing is pruned.
+
+        Raises:
+            TrainingFailed: A threshold is not finite.
+        """
         if self.method.threshold_leaf.grad is not None:
             distributed.all_reduce_mean(self.method.threshold_leaf.grad)
         self.method.after_backward(position)
-        finite = self.method.tau.isfinite()
-        if not bool(finite.all()):
-            layer = list(self.method.layer_weights)[int(finite.logical_not().nonzero()[0])]
+        is_finite = self.method.tau.isfinite()
+        if not bool(is_finite.all()):
+            layer = list(self.method.layer_weights)[int(is_finite.logical_not().nonzero()[0])]
             raise TrainingFailed(
-                f"the threshold of layer {layer!r} ran away in epoch {position.epoch + 1}, step {position.step}",
-                "lower train.lr (or method.lambda and threshold_lr_ratio, where given); the trail so far is kept",
+                f"the threshold of layer {layer!r} diverged "
+                f"in epoch {position.epoch + 1}, step {position.step}",
+                "lower train.lr (in paper mode also method.lambda or method.threshold_lr_ratio); "
+                "the trail so far is kept",
             )
-        if position.step + 1 == max(position.steps // 10, 1) and self._kept_fraction() == 1.0:
+        tenth = max(position.steps // 10, 1)
+        if position.step + 1 == tenth and self._kept_fraction() == 1.0:
             self.context.workspace.progress.say(
-                "Note: a tenth of the steps is done and nothing is pruned yet; "
+                "Note: nothing is pruned yet after a tenth of the steps; "
                 "raise method.lambda or method.threshold_lr_ratio"
             )
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take the momentum of pruned weights away: it would carry them back without a reason in the loss."""
+        """Clear the optimizer's moments of pruned weights.
+
+        Momentum would move these weights back although the loss has no gradient for it.
+        """
         for w in self.method.layer_weights.values():
             if w.grad is None:
                 continue
-            moved = (
-                w.grad.abs_().sign_()
-            )  # the gradient has served; its sign is faster than a comparison
+            # The gradient has been used. Its sign in place is faster than a comparison.
+            is_kept = w.grad.abs_().sign_()
             for moment in iter_moments(optimizer, w):
-                moment.mul_(moved)
+                moment.mul_(is_kept)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Hard-prune a copy, evaluate it and add it to the trail."""
+        """Hard-prune a copy, evaluate it and add it to the trail.
+
+        Args:
+            epoch: The completed epoch, counted from zero.
+
+        Returns:
+            Compression ratios and validation accuracy of the entry.
+        """
         epochs = self.context.epochs
         state = {**self.tensors, **self.method.pruned_weights((epoch + 1) / epochs)}
         entry = trail.add_entry(self.context, state, self.method, epoch)
-        first = epoch + 1 <= epochs_between_entries(epochs)
-        if first and self.worst_accuracy is not None:
+        is_first = epoch + 1 <= epochs_between_entries(epochs)
+        if is_first and self.worst_accuracy is not None:
             self._warn_out_of_reach(entry, self.worst_accuracy)
         return {
             "compression": entry.compression,
@@ -83,35 +114,33 @@ class ThresholdLearningPhase:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Thresholds."""
+        """Return the state of the pruning method."""
         return self.method.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take them back."""
+        """Restore the state of the pruning method."""
         self.method.load_state_dict(state)
 
     def log_values(self, position: StepPosition) -> dict[str, object]:
-        """λ, the thresholds' learning rate, kept fraction and thresholds."""
-        taus = dict(zip(self.method.layer_weights, self.method.tau.tolist(), strict=True))
-        return {
-            **self.method.log_values(position),
-            "kept": self._kept_fraction(),
-            "thresholds": taus,
-        }
+        """Return λ, the learning rate of the thresholds, the kept fraction and the thresholds."""
+        thresholds = dict(zip(self.method.layer_weights, self.method.tau.tolist(), strict=True))
+        values = self.method.log_values(position)
+        return {**values, "kept": self._kept_fraction(), "thresholds": thresholds}
 
-    def _warn_out_of_reach(self, entry: TrailEntry, least: float) -> None:
-        """Say where even the mildest network is far outside the budget."""
+    def _warn_out_of_reach(self, entry: TrailEntry, worst_accuracy: float) -> None:
+        """Warn if even the least compressed network is far outside the budget."""
         metric = self.context.task.metric
-        if metric.is_no_worse(
-            entry.accuracy,
-            metric.worst_allowed(least, FAR_OUTSIDE_BUDGETS * metric.default_budget(least)),
-        ):
+        margin = FAR_OUTSIDE_BUDGETS * metric.default_budget(worst_accuracy)
+        if metric.is_no_worse(entry.accuracy, metric.worst_allowed(worst_accuracy, margin)):
             return
         self.context.workspace.progress.say(
-            f"Note: the budget may be out of reach. The mildest network, {entry.compression:.1f}×, has "
-            f"{metric.shown(entry.accuracy)} on the validation split before fine-tuning, and {metric.no_worse} "
-            f"{metric.shown(least)} is asked for; a lower learning rate, more epochs or a larger budget would help"
+            "Note: the budget may be out of reach. The least compressed network, "
+            f"{entry.compression:.1f}×, has {metric.shown(entry.accuracy)} on the validation split "
+            f"before fine-tuning, and the budget is {metric.no_worse} "
+            f"{metric.shown(worst_accuracy)}. Try a lower learning rate, more epochs or a larger "
+            "budget"
         )
 
     def _kept_fraction(self) -> float:
+        """Return the fraction of prunable weights that the network in training has."""
         return self.method.count_kept() / self.total

@@ -1,4 +1,4 @@
-"""The trail: each epoch's network, hard-pruned, evaluated on the validation split and written as a file of its own."""
+"""The trail: after each epoch the network is hard-pruned, evaluated and written as a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
-from ltp_pipeline.stages.train import evaluate
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.stages.write_back import to_file_weights
@@ -21,47 +21,63 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 
 _ENTRIES = TypeAdapter(list[TrailEntry])
-ENCODING = "packed"  # the smallest that every tool reads
+ENCODING = "packed"  # the smallest encoding that every tool reads
 
 
 def add_entry(
     context: RunContext, state: StateDict, method: PruningMethod, epoch: int
 ) -> TrailEntry:
-    """Evaluate a hard-pruned network with fresh running statistics and write it."""
-    network, workspace = context.network, context.workspace
-    kernels = [k.name for k in network.kernels]
-    path = workspace.trail_path(epoch + 1)
+    """Evaluate a hard-pruned network with new running statistics and add it to the trail.
+
+    Args:
+        context: The run.
+        state: Tensors of the hard-pruned network.
+        method: The pruning method, for its thresholds and temperatures.
+        epoch: The completed epoch, counted from zero.
+
+    Returns:
+        The entry. Only the main process writes its file.
+    """
+    network = context.network
+    run_directory = context.workspace
+    number = epoch + 1
+    names = [layer.name for layer in network.kernels]
+    path = run_directory.trail_path(number)
     state = refresh_statistics(context, state)
-    accuracy = evaluate.evaluate_metric(context, state, context.data.val)
+    accuracy = evaluate_metric(context, state, context.data.val)
     weights = to_file_weights(network, state)
     if distributed.is_main_process():
-        workspace.change_trail(epoch + 1)
-        export.write(network.file, weights, kernels, ENCODING, path)
-    counted = export.count(weights, kernels)
-    whole = Sparsity.total(
-        found for _, found in float_weights(network.file.model.with_weights(weights))
-    )
+        run_directory.change_trail(number)
+        export.write(network.file, weights, names, ENCODING, path)
+    layer_counts = export.count(weights, names)
+    model = network.file.model.with_weights(weights)
+    model_counts = Sparsity.total(counts for _, counts in float_weights(model))
     entry = TrailEntry(
-        entry=epoch + 1,
-        epoch=epoch + 1,
-        compression=counted.elements / counted.nonzeros,
+        entry=number,
+        epoch=number,
+        compression=layer_counts.elements / layer_counts.nonzeros,
         accuracy=accuracy,
-        file=workspace.relative(path),
+        file=run_directory.relative(path),
         thresholds=dict(zip(method.layer_weights, method.tau.tolist(), strict=True)),
         temperatures=dict(zip(method.layer_weights, method.T.tolist(), strict=True)),
-        model_compression=whole.compression,
+        model_compression=model_counts.compression,
     )
     if distributed.is_main_process():
         entry = replace(entry, **export.hashes_of(path))
-        listed = [asdict(e) for e in [*read_entries(workspace, before=epoch + 1), entry]]
-        workspace.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), listed)
+        entries = [asdict(e) for e in [*read_entries(run_directory, before=number), entry]]
+        run_directory.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), entries)
     return entry
 
 
-def read_entries(workspace: RunDirectory, before: int | None = None) -> list[TrailEntry]:
-    """Entries written so far; those of epochs that are about to be done again are left out."""
+def read_entries(run_directory: RunDirectory, before: int | None = None) -> list[TrailEntry]:
+    """Return the entries written so far.
+
+    Args:
+        run_directory: The run.
+        before: Leave out entries from this number on, whose epochs are about to be repeated.
+    """
     try:
-        entries = _ENTRIES.validate_json(json.dumps(workspace.read_trail()))
+        entries = _ENTRIES.validate_json(json.dumps(run_directory.read_trail()))
     except ValidationError as error:
-        raise workspace.damaged_trail(error.errors()[0]["msg"]) from None
-    return [e for e in entries if before is None or e.entry < before]
+        raise run_directory.damaged_trail(error.errors()[0]["msg"]) from None
+    return [entry for entry in entries if before is None or entry.entry < before]

@@ -81,7 +81,7 @@ def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext
     assert method.axes == {k.name: 0 for k in job.network.kernels if k.name != "classifier.weight"}
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
     held = learn_thresholds.make_pruning_method(
-        job.network, state, Settings.model_validate(given), strength=0.0
+        job.network, state, Settings.model_validate(given), aggressiveness=0.0
     )
     assert isinstance(held, FixedMaskPruning)
     stem = held.masks["stem.weight"].view(4, 4, -1)
