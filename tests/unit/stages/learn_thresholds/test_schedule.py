@@ -46,12 +46,12 @@ def test_a_strong_budget_begins_at_the_root_of_its_compression_with_a_gate_as_wi
 
 def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_stays():
     shares = (0.0, 0.5, 1.0)
-    assert [towards(25, 1.0).gate_width_at(share, is_normalized=False) for share in shares] == pytest.approx(
-        [1.0, 0.1**0.5, 0.1]
-    )
-    assert [towards(3, 0.0).gate_width_at(share, is_normalized=False) for share in shares] == pytest.approx(
-        [0.01] * 3
-    )
+    assert [
+        towards(25, 1.0).gate_width_at(share, is_normalized=False) for share in shares
+    ] == pytest.approx([1.0, 0.1**0.5, 0.1])
+    assert [
+        towards(3, 0.0).gate_width_at(share, is_normalized=False) for share in shares
+    ] == pytest.approx([0.01] * 3)
 
 
 def test_the_count_falls_as_a_cubic():
