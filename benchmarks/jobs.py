@@ -20,7 +20,7 @@ from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import PhaseFactory
-from ltp_pipeline.stages.write_back import file_names, from_file_weights, to_file_weights
+from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors, to_file_weights
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.tasks.classification import ClassificationTask
@@ -70,7 +70,7 @@ def finish(job: RunContext, entry: TrailEntry) -> StateDict:
     A product must not ship that, so `prune` refuses it; here it counts as the method's result.
     """
     model = read(job.workspace.trail_path(entry.entry))
-    state = from_file_weights(job, read_tensors(model, file_names(job.network)))
+    state = from_file_weights(job, read_tensors(model, list_file_tensors(job.network)))
     pruned = Pruned(state, nonzero_masks(job.network, state), 0, {})
     return finetune.run(
         job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs

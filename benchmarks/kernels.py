@@ -99,7 +99,7 @@ def deployed(name: str) -> tuple[OnnxModel, list[str]]:
     """A network with its norms folded, and the kernels that are pruned."""
     model = OnnxModel.of(network(name))
     kernels = [kernel.name for kernel in find_layer_weights(model)]
-    model, _ = deploy.rewrite(model, kernels)
+    model, _ = deploy.rewrite_model(model, kernels)
     if name == POINTWISE_ONLY:
         kernels = [
             k for k in kernels if model.array(k).ndim == 2 or model.array(k).shape[2:] == (1, 1)
@@ -201,7 +201,7 @@ def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float
 
 def measure(plan: Plan, rounds: int) -> Iterator[dict[str, Any]]:
     """A row for each sparsity; to be called in a process of its own, because the library chooses its path once."""
-    kernels = library.kernels_library()
+    kernels = library.sparse_ops_library()
     model, names = deployed(plan.network)
     feeds = dict(named(inputs(plan.network, plan.batch, 0), model))
     dense, dense_made = session(model, plan, None)
@@ -261,7 +261,7 @@ def busy(seconds: float = 2.0) -> float:
 def in_own_process(plan: Plan, rounds: int) -> list[dict[str, Any]]:
     """The rows of a plan, on its path."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"} | (
-        {library.PATH_VARIABLE: plan.path} if plan.path else {}
+        {library.INSTRUCTION_SET_VARIABLE: plan.path} if plan.path else {}
     )
     code = "import json, sys; from benchmarks.kernels import *;"
     code += "print(json.dumps(list(measure(Plan(**json.loads(sys.argv[1])), int(sys.argv[2])))))"
@@ -302,7 +302,7 @@ def main() -> None:
         "command": "python -m benchmarks.kernels" + (" --quick" if options.quick else ""),
         "machine": {
             "processor": processor(),
-            "path": library.query_instruction_sets(library.kernels_library()).chosen,
+            "path": library.query_instruction_sets(library.sparse_ops_library()).chosen,
             "cores": os.cpu_count(),
             "busy": busy(),
             "platform": platform.platform(),

@@ -19,7 +19,7 @@ from benchmarks import datasets, matrix, series
 from benchmarks.kernels import Plan, row, session
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.exporters.sparse_ops.cost_model import choose
+from ltp_pipeline.exporters.sparse_ops.cost_model import select_layers
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.results import read_write
 from ltp_pipeline.run_directory.names import REPORT_JSON
@@ -94,7 +94,7 @@ def timed(run: Path) -> dict[str, Any]:
     report = read_write.read(run / REPORT_JSON)
     model = read(run / report.pruned.files[0].path).model  # with its weights unpacked
     names = [kernel.name for kernel in find_layer_weights(model)]
-    model, _ = deploy.rewrite(model, names)
+    model, _ = deploy.rewrite_model(model, names)
     rng = np.random.default_rng(0)
     feeds = {
         value.name: rng.standard_normal(
@@ -103,10 +103,10 @@ def timed(run: Path) -> dict[str, Any]:
         for value in model.graph.input
         if value.name not in model.tensors
     }
-    kernels, plan = library.kernels_library(), Plan(run.name, ())
-    chosen = choose(
+    kernels, plan = library.sparse_ops_library(), Plan(run.name, ())
+    chosen = select_layers(
         model, names, feeds, library.query_instruction_sets(kernels).chosen, fast_from=0.0
-    ).kernels
+    ).weight_names
     found = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
     kept = [layer.kept for layer in report.layers if layer.kept is not None]
     return {

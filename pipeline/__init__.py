@@ -1,7 +1,7 @@
 """Learned threshold pruning from ONNX to ONNX.
 
 The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `quantize`,
-`accelerate`, `kernels_library`, `trail`, `unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and
+`accelerate`, `sparse_ops_library`, `trail`, `unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and
 the types they return. Nothing heavy is imported before one of them is used.
 """
 
@@ -42,11 +42,11 @@ __all__ = [
     "import_model",
     "init",
     "inspect",
-    "kernels_library",
     "pick",
     "quantize",
     "report",
     "run",
+    "sparse_ops_library",
     "trail",
     "unpack",
     "validate",
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
         handoff,
         init,
         inspect,
-        kernels_library,
         pick,
         quantize,
         report,
         run,
+        sparse_ops_library,
         trail,
         unpack,
         validate,

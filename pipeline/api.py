@@ -44,11 +44,11 @@ __all__ = [
     "handoff",
     "init",
     "inspect",
-    "kernels_library",
     "pick",
     "quantize",
     "report",
     "run",
+    "sparse_ops_library",
     "trail",
     "unpack",
     "validate",
@@ -205,11 +205,11 @@ def accelerate(
     return write(model, out, settings, encoding, with_data, own)
 
 
-def kernels_library() -> Path:
+def sparse_ops_library() -> Path:
     """The library of sparse kernels, for `SessionOptions.register_custom_ops_library`; InputError without one."""
     from ltp_pipeline.exporters.sparse_ops import library
 
-    path = library.kernels_library()
+    path = library.sparse_ops_library()
     library.query_instruction_sets(
         path
     )  # raises where it is of another version, or cannot be loaded

@@ -17,8 +17,8 @@ from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, first_line
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import rounding, run_proof
 from ltp_pipeline.exporters.files.labels import write_metadata
-from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.exporters.files.read_back import AGAIN, verify
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
+from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN, verify_weights
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
@@ -55,14 +55,14 @@ class _Source:
     """A graph on its way into files."""
 
     made: BuiltGraph
-    kernels: Scan  # looked through once for all encodings
+    kernels: NonzeroIndex  # looked through once for all encodings
     sha256: str  # of the model that was given
 
 
 def run(
     file: ModelFile,
     weights: Weights,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     settings: ExportSettings,
     workspace: RunDirectory,
     feeds: Weights,
@@ -79,30 +79,34 @@ def run(
     made, left_out = dict[str, BuiltGraph](), dict[str, str]()
     for name in (name for name in GRAPHS if any(wanted.graph == name for wanted in asked)):
         try:
-            made[name] = GRAPHS[name].make(model, weights, kernels, feeds, calibration, settings)
+            made[name] = GRAPHS[name].build(
+                model, weights, weight_names, feeds, calibration, settings
+            )
         except NotFaster as error:
             left_out |= {wanted.name: error.message for wanted in asked if wanted.graph == name}
     if asked and not made:  # a network without a file could not be measured
         asked = [ExportFormat(DEPLOY, wanted.encoding) for wanted in asked]
-        made[DEPLOY] = GRAPHS[DEPLOY].make(model, weights, kernels, feeds, calibration, settings)
+        made[DEPLOY] = GRAPHS[DEPLOY].build(
+            model, weights, weight_names, feeds, calibration, settings
+        )
     files = []
     for name, graph in made.items():
-        source = _source(graph, kernels, file.sha256)
+        source = _source(graph, weight_names, file.sha256)
         targets = [
             _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
             for wanted in asked
             if wanted.graph == name
             for values in (EXACT, *(settings.values if wanted.can_be_rounded else ()))
         ]
-        for target in _proven(source, targets, feeds, settings.external_data):
+        for target in _write_verified(source, targets, feeds, settings.external_data):
             files.append(
                 ExportedFile(
                     target.path,
                     workspace.relative(target.path),
                     graph=name,
                     encoding=target.format.encoding,
-                    **hashes_of(target.path),
-                    bytes=size_of(target.path),
+                    **hash_file(target.path),
+                    bytes=get_file_size(target.path),
                     values=target.values,
                     notes=graph.notes,
                     quantization=graph.quantization,
@@ -112,77 +116,79 @@ def run(
     return Exported(files, left_out)
 
 
-def write(
-    file: ModelFile, weights: Weights, kernels: Collection[str], encoding: str, path: Path
+def write_file(
+    file: ModelFile, weights: Weights, weight_names: Collection[str], encoding: str, path: Path
 ) -> None:
     """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
     model = file.model.with_weights(weights)
-    source = _source(BuiltGraph(model, weights), kernels, file.sha256)
+    source = _source(BuiltGraph(model, weights), weight_names, file.sha256)
     target = _Target(ExportFormat(ORIGINAL, encoding), EXACT, path)
-    with _removed_unless_proven() as unproven:
-        writing, held = _write(source, [target], unproven)
+    with _remove_unverified() as unproven:
+        writing, held = _write_files(source, [target], unproven)
         writing[path].result()
-        verify(path, held[target], encoding)
+        verify_weights(path, held[target], encoding)
 
 
-def write_made(
+def write_graph(
     made: BuiltGraph,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     target: ExportFormat,
     path: Path,
     feeds: Weights,
     sha256: str,
 ) -> Path:
     """Write a graph that is no part of a run, proven as others are."""
-    _proven(_source(made, kernels, sha256), [_Target(target, EXACT, path)], feeds, external=False)
+    _write_verified(
+        _source(made, weight_names, sha256), [_Target(target, EXACT, path)], feeds, external=False
+    )
     return path
 
 
-def _source(made: BuiltGraph, kernels: Collection[str], sha256: str) -> _Source:
-    held = kernels if made.kernels is None else made.kernels
-    return _Source(made, Scan(made.model, held), sha256)
+def _source(made: BuiltGraph, weight_names: Collection[str], sha256: str) -> _Source:
+    held = weight_names if made.weight_names is None else made.weight_names
+    return _Source(made, NonzeroIndex(made.model, held), sha256)
 
 
-def count(weights: Weights, kernels: Collection[str]) -> Sparsity:
+def count_layers(weights: Weights, weight_names: Collection[str]) -> Sparsity:
     """Sparsity over all kernels."""
     return Sparsity.total(
-        Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in kernels
+        Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in weight_names
     )
 
 
-def hashes_of(path: Path) -> dict[str, Any]:
+def hash_file(path: Path) -> dict[str, Any]:
     """Hash of a file that was written, and of its data where they are beside it."""
-    hashes = [sha256_of(part) for part in _parts(path)]
+    hashes = [sha256_of(part) for part in _list_parts(path)]
     return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
-def _proven(
+def _write_verified(
     source: _Source, targets: list[_Target], feeds: Weights, external: bool
 ) -> list[_Target]:
     """Write the files of one graph and prove them, one after the other; those that were left out are not returned."""
     expected: dict[str, list[Array]] = {}  # outputs by the kind of values
-    with _removed_unless_proven() as unproven:
-        writing, held = _write(source, targets, unproven, external)
+    with _remove_unverified() as unproven:
+        writing, held = _write_files(source, targets, unproven, external)
         for target, weights in held.items():
             writing[target.path].result()
-            verify(target.path, weights, target.format.encoding)
+            verify_weights(target.path, weights, target.format.encoding)
             if target.values not in expected:
-                model = source.made.dense or source.made.model
+                model = source.made.dense_model or source.made.model
                 if target.values != EXACT:
                     model = model.with_weights(weights)
-                expected[target.values] = run_proof.dense_outputs(model, source.kernels, feeds)
-            run_proof.check_running(target.path, feeds, expected[target.values])
-            if source.made.dense is not None and target.values == EXACT:
-                _check_alone(target.path, source.made.dense, feeds)
+                expected[target.values] = run_proof.run_dense_model(model, source.kernels, feeds)
+            run_proof.verify_outputs(target.path, feeds, expected[target.values])
+            if source.made.dense_model is not None and target.values == EXACT:
+                _verify_without_library(target.path, source.made.dense_model, feeds)
             unproven.remove(target.path)
         return list(held)
 
 
-def _check_alone(path: Path, dense: OnnxModel, feeds: Weights) -> None:
+def _verify_without_library(path: Path, dense: OnnxModel, feeds: Weights) -> None:
     """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
     with scratch_folder("proof") as folder:
         write_dense(dense, folder / "dense.onnx")
-        for part in _parts(path):
+        for part in _list_parts(path):
             copy(part, folder / part.name)
         try:
             found = [
@@ -191,19 +197,20 @@ def _check_alone(path: Path, dense: OnnxModel, feeds: Weights) -> None:
             ]
         except onnxruntime_child.FAILURES as error:
             what = f"{path.name} does not run in a process of its own: {first_line(error)}"
-            raise ExportFailed(what, AGAIN) from None
+            raise ExportFailed(what, EXPORT_AGAIN) from None
     pairs = [
         (a, b)
         for a, b in zip(*found, strict=True)
         if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
     ]
-    if not all(run_proof.same_bits(a, b) for a, b in pairs):
+    if not all(run_proof.is_bit_identical(a, b) for a, b in pairs):
         raise ExportFailed(
-            f"{path.name} gives other bits than the dense model without the sparse kernels", AGAIN
+            f"{path.name} gives other bits than the dense model without the sparse kernels",
+            EXPORT_AGAIN,
         )
 
 
-def _write(
+def _write_files(
     source: _Source, targets: list[_Target], written: list[Path], external: bool = False
 ) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
     """Write the files: how that went for each, and what each must hold.
@@ -216,7 +223,7 @@ def _write(
         for target in sorted(
             targets, key=lambda target: target.format.encoding != "dense"
         ):  # the largest file first
-            model, weights = _encoded(source, target)
+            model, weights = _encode_target(source, target)
             if model is not None:
                 held[target] = weights
                 yield model, target.path
@@ -229,7 +236,7 @@ def _write(
     return writing, {target: held[target] for target in targets if target in held}
 
 
-def _encoded(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weights]:
+def _encode_target(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weights]:
     """An encoded model with its labels, and what it must hold; None where there is nothing to round."""
     encoding, model, weights = (
         ENCODINGS[target.format.encoding],
@@ -239,12 +246,12 @@ def _encoded(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weight
     if target.values == EXACT:
         encoded = encoding.encode(model, source.kernels)
     else:
-        encoded = encoding.encode(model, source.kernels, values=target.values)
-        packed = encoding.encoded_names(encoded)
+        encoded = encoding.encode(model, source.kernels, storage=target.values)
+        packed = encoding.find_encoded_names(encoded)
         if not packed:
             return None, {}
-        weights = rounding.stored_as(weights, packed, model.graph, target.values)
-    counted = count(weights, source.kernels)
+        weights = rounding.round_packed_weights(weights, packed, model.graph, target.values)
+    counted = count_layers(weights, source.kernels)
     encoded = write_metadata(
         encoded,
         format=encoding.name,
@@ -259,24 +266,24 @@ def _encoded(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weight
 
 
 @contextmanager
-def _removed_unless_proven() -> Iterator[list[Path]]:
+def _remove_unverified() -> Iterator[list[Path]]:
     """A list for files that were written and are to be proven; those in it when anything goes wrong are removed."""
     unproven: list[Path] = []
     try:
         yield unproven
     except BaseException:
         for path in unproven:
-            remove(path)
+            remove_file(path)
         raise
 
 
-def size_of(path: Path) -> int:
+def get_file_size(path: Path) -> int:
     """Bytes of a file and of the data beside it."""
-    return sum(part.stat().st_size for part in _parts(path))
+    return sum(part.stat().st_size for part in _list_parts(path))
 
 
 @contextmanager
-def moved_when_done(target: Path) -> Iterator[Path]:
+def move_when_done(target: Path) -> Iterator[Path]:
     """Where to write a file that is proven and measured before it has its name; what fails leaves nothing behind."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -304,12 +311,12 @@ def moved_when_done(target: Path) -> Iterator[Path]:
             data_beside(target).unlink(missing_ok=True)
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Remove a file and the data beside it."""
-    for part in _parts(path):
+    for part in _list_parts(path):
         part.unlink()
 
 
-def _parts(path: Path) -> list[Path]:
+def _list_parts(path: Path) -> list[Path]:
     """A file and the external data beside it, as far as they are there."""
     return [p for p in (path, data_beside(path)) if p.is_file()]

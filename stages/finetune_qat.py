@@ -15,9 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.exporters.int8.dynamic import LARGEST
-from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
-from ltp_pipeline.exporters.int8.training_graph import MARK, FakeQuantGraph, FakeQuantPoint, Trained
+from ltp_pipeline.exporters.int8.dynamic import LARGEST_STEPS
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.training_graph import (
+    MARK_OPERATOR,
+    FakeQuantGraph,
+    FakeQuantPoint,
+    QatResult,
+)
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model.network import Network, compile_graph
@@ -33,68 +38,73 @@ NAME = "int8"  # what people and the log call it
 
 
 @dataclass(frozen=True)
-class Rounding:
+class QatRounding:
     """The tensors of a state as the file rounds them."""
 
     training: FakeQuantGraph
     axes: Mapping[str, int]  # of output channels, by kernel
     largest: int  # weight in steps
 
-    def scales(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def compute_scales(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Scales of kernels, shaped to divide them; large enough for biases to be counted in 32 bits."""
         found = {
-            name: fake.weight_scale(state[name], axis, self.largest)
+            name: fake.compute_weight_scale(state[name], axis, self.largest)
             for name, axis in self.axes.items()
         }
         for bias in self.training.biases:
-            scale = found[bias.kernel]
+            scale = found[bias.weight_name]
             least = state[bias.name].detach().abs() / (
-                self._factor(state, bias.factor) * fake.LARGEST_BIAS
+                self._get_input_scale(state, bias.input_scale) * fake.LARGEST_BIAS
             )
-            found[bias.kernel] = torch.maximum(scale, least.reshape(scale.shape))
+            found[bias.weight_name] = torch.maximum(scale, least.reshape(scale.shape))
         return found
 
-    def weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def round_weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Kernels and biases for a forward pass, differentiable."""
-        scales = self.scales(state)
+        scales = self.compute_scales(state)
         found = {
-            name: fake.rounded_weight(state[name], scale, self.largest)
+            name: fake.round_weight(state[name], scale, self.largest)
             for name, scale in scales.items()
         }
         for bias in self.training.biases:
             b = state[bias.name]
-            step = (scales[bias.kernel].reshape(-1) * self._factor(state, bias.factor)).reshape(
-                b.shape
-            )
+            step = (
+                scales[bias.weight_name].reshape(-1)
+                * self._get_input_scale(state, bias.input_scale)
+            ).reshape(b.shape)
             most = 2 * fake.LARGEST_BIAS
-            found[bias.name] = fake.rounded(b, step, torch.zeros_like(step), -most, most)
+            found[bias.name] = fake.round_to_scale(b, step, torch.zeros_like(step), -most, most)
         return found
 
     @torch.no_grad()
-    def tensors(self, state: Mapping[str, Tensor]) -> dict[str, Array]:
+    def compute_int8_tensors(self, state: Mapping[str, Tensor]) -> dict[str, Array]:
         """What the tensors of the int8 graph hold."""
         scales, found = (
-            self.scales(state),
+            self.compute_scales(state),
             {name: t for name, t in state.items() if name not in self.training.ranges},
         )
         for name, scale in scales.items():
             found[f"{name}_scale"] = scale
-            found[name + SUFFIX] = torch.round(state[name] / scale).clamp(
+            found[name + QUANTIZED_SUFFIX] = torch.round(state[name] / scale).clamp(
                 -self.largest, self.largest
             )
         for bias in self.training.biases:
-            step = scales[bias.kernel].reshape(-1) * self._factor(state, bias.factor)
-            found[bias.scale], found[bias.held] = (
+            step = scales[bias.weight_name].reshape(-1) * self._get_input_scale(
+                state, bias.input_scale
+            )
+            found[bias.scale], found[bias.quantized_name] = (
                 step,
                 torch.round(state[bias.name].reshape(-1) / step),
             )
-        for place in self.training.places:
+        for place in self.training.points:
             if not place.is_dynamic:
-                found[place.scale], found[place.zero] = fake.scale_and_zero(*state[place.scale])
+                found[place.scale], found[place.zero_point] = fake.compute_scale_and_zero(
+                    *state[place.scale]
+                )
         return {name: t.detach().cpu().numpy() for name, t in found.items()}
 
-    def _factor(self, state: Mapping[str, Tensor], scale: str) -> Tensor:
-        return fake.scale_and_zero(*state[scale].detach().clone())[0]
+    def _get_input_scale(self, state: Mapping[str, Tensor], scale: str) -> Tensor:
+        return fake.compute_scale_and_zero(*state[scale].detach().clone())[0]
 
 
 class QatPhase(MaskedTrainingPhase):
@@ -106,14 +116,14 @@ class QatPhase(MaskedTrainingPhase):
         job: RunContext,
         masks: Mapping[str, Tensor],
         key: str,
-        rounding: Rounding,
+        rounding: QatRounding,
     ) -> None:
         super().__init__(live, job, masks, NAME, key)
         self.rounding = rounding
 
     def effective_weights(self) -> Mapping[str, Tensor]:
         """Rounded ones."""
-        return self.rounding.weights(self.tensors)
+        return self.rounding.round_weights(self.tensors)
 
     def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
         """Accuracy on the validation split, in 8 bits."""
@@ -124,12 +134,14 @@ class QatPhase(MaskedTrainingPhase):
 
 def run(
     job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
-) -> Trained:
+) -> QatResult:
     """Train a network whose kernels are those of the graph; one that was trained before is taken up again."""
     epochs, bits = job.int8_epochs, job.settings.export.int8_weights
-    network, state = build(job.network, training)
-    rounding = Rounding(training, {layer.kernel: layer.axis for layer in layers}, LARGEST[bits])
-    key = f"{title}-{NAME}-{_digest(rounding, epochs)}"
+    network, state = build_network(job.network, training)
+    rounding = QatRounding(
+        training, {layer.weight_name: layer.axis for layer in layers}, LARGEST_STEPS[bits]
+    )
+    key = f"{title}-{NAME}-{_hash_inputs(rounding, epochs)}"
     kept = job.workspace.load_weights(key)
     if kept is None:
         masks = {
@@ -144,24 +156,26 @@ def run(
     else:
         state = kept[0]
     state = {name: tensor.cpu() for name, tensor in state.items()}
-    return Trained(
-        rounding.tensors(state), {name: tensor.numpy() for name, tensor in state.items()}, epochs
+    return QatResult(
+        rounding.compute_int8_tensors(state),
+        {name: tensor.numpy() for name, tensor in state.items()},
+        epochs,
     )
 
 
-def build(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDict]:
+def build_network(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDict]:
     """The network over the graph with its places, and the state that it begins with."""
     walked, _ = flatten(training.model)
     forward, state = compile_graph(walked)
-    for name in training.frozen:
+    for name in training.frozen_names:
         forward.program.constants[forward.slots[name]] = state.pop(name)
     slots = {name: slot for name, slot in forward.slots.items() if name in state}
     for number, (name, held) in enumerate(training.ranges.items()):
         slots[name] = forward.program.size + number
         state[name] = torch.tensor(held, dtype=torch.float32)
-    program = _with_places(forward.program, training.places, slots)
+    program = _insert_rounding(forward.program, training.points, slots)
     added = {
-        **dict.fromkeys(training.frozen, Role.CONSTANT),
+        **dict.fromkeys(training.frozen_names, Role.CONSTANT),
         **dict.fromkeys(training.ranges, Role.STATISTIC),
     }
     roles = {**forward.roles, **added}
@@ -177,40 +191,44 @@ def build(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDic
     return replace(network, file=file, forward=made, norms=(), observed=None), state
 
 
-def _with_places(
+def _insert_rounding(
     program: Program, places: Sequence[FakeQuantPoint], slots: Mapping[str, int]
 ) -> Program:
     """Round at the marks; norms and all else compute as in the file, also in training."""
-    known = {f"{MARK} {place.mark!r}": place for place in places}
+    known = {f"{MARK_OPERATOR} {place.node_name!r}": place for place in places}
     steps = []
     for step in program.steps:
         place = known.get(step.label)
-        steps.append(_as_in_the_file(step) if place is None else _rounding(step, place, slots))
+        steps.append(
+            _disable_training_mode(step) if place is None else _round_step(step, place, slots)
+        )
     return replace(
         program, steps=steps, size=max(program.size, *(slot + 1 for slot in slots.values()))
     )
 
 
-def _rounding(step: Step, place: FakeQuantPoint, slots: Mapping[str, int]) -> Step:
+def _round_step(step: Step, place: FakeQuantPoint, slots: Mapping[str, int]) -> Step:
     if place.is_dynamic:
-        return replace(step, function=fake.dynamic_activation, keywords={}, wants_training=True)
-    inputs, keywords = (step.inputs[0], slots[place.scale]), {"share": place.follows}
+        return replace(
+            step, function=fake.round_dynamic_activation, keywords={}, wants_training=True
+        )
+    inputs, keywords = (step.inputs[0], slots[place.scale]), {"share": place.extremes_fraction}
     return replace(
-        step, function=fake.activation, inputs=inputs, keywords=keywords, wants_training=True
+        step, function=fake.round_activation, inputs=inputs, keywords=keywords, wants_training=True
     )
 
 
-def _as_in_the_file(step: Step) -> Step:
+def _disable_training_mode(step: Step) -> Step:
     if not step.wants_training:
         return step
     return replace(step, wants_training=False, keywords={**step.keywords, "training": False})
 
 
-def _digest(rounding: Rounding, epochs: int) -> str:
+def _hash_inputs(rounding: QatRounding, epochs: int) -> str:
     """Of what the result depends on beside the run: graph, weights, places, epochs."""
     training, model = rounding.training, rounding.training.model
     told = (
-        training.places,
+        training.points,
         training.biases,
         dict(training.ranges),
         dict(rounding.axes),

@@ -12,14 +12,14 @@ from ltp_pipeline.graph.storage import read
 from ltp_pipeline.results.records import Pruned, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.job import RunContext
-from ltp_pipeline.stages.write_back import file_names, from_file_weights
+from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors
 from ltp_pipeline.system.arrays import StateDict
 
 
 def run(context: RunContext, entry: TrailEntry) -> Pruned:
     """The network of an entry of the trail; its zeros are the masks."""
     model = read(context.workspace.trail_path(entry.entry))
-    state = from_file_weights(context, read_tensors(model, file_names(context.network)))
+    state = from_file_weights(context, read_tensors(model, list_file_tensors(context.network)))
     masks = nonzero_masks(context.network, state)
     for name, mask in masks.items():
         if not mask.any() and context.network.file.model.array(name).any():

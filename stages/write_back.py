@@ -16,10 +16,10 @@ from ltp_pipeline.system.arrays import StateDict
 
 def to_file_weights(network: Network, state: StateDict) -> Weights:
     """The weights of a file: restored norms folded into their Convs, every tensor in the type that the file has."""
-    return as_file_types(network, fold(network.norms, state))
+    return to_file_types(network, fold(network.norms, state))
 
 
-def as_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
+def to_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
     """Tensors as arrays of the types that the file has, e.g. an fp32 master as fp16."""
     kept = network.file.model.tensors
     return {name: to_array(tensor, kept[name].data_type) for name, tensor in tensors.items()}
@@ -27,14 +27,17 @@ def as_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
 
 def from_file_weights(job: RunContext, weights: Weights) -> StateDict:
     """The state of a file's weights: restored norms get the statistics that the training samples give."""
-    state = {n: widened(array_to_torch(weights[n])).to(job.device) for n in file_names(job.network)}
+    state = {
+        n: widened(array_to_torch(weights[n])).to(job.device)
+        for n in list_file_tensors(job.network)
+    }
     state = calibrated(
         job.network, state, job.data.train, job.settings.train.batch_size, job.device
     )
     return {name: state[name] for name in job.network.forward.slots}
 
 
-def file_names(network: Network) -> list[str]:
+def list_file_tensors(network: Network) -> list[str]:
     """The tensors of a state that the file has too."""
     added = {name for norm in network.norms for name in norm.added}
     return [name for name in network.forward.slots if name not in added]

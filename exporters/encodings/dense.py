@@ -2,32 +2,32 @@
 
 from collections.abc import Collection
 
-from ltp_pipeline.exporters.encodings.encoding import Decoded, Encoding
-from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.encodings.encoding import DecodedTensors, Encoding
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.graph.model import OnnxModel
 
 
-def encode(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
+def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     """The same model; the only change is that -0.0 in kernels becomes 0.0."""
-    return Scan.of(model, kernels).without_negative_zeros(model)
+    return NonzeroIndex.from_names(model, weight_names).replace_negative_zeros(model)
 
 
-def encoded_names(model: OnnxModel) -> list[str]:
+def find_encoded_names(model: OnnxModel) -> list[str]:
     """Nothing is encoded."""
     del model
     return []
 
 
-def decode(model: OnnxModel, names: Collection[str]) -> Decoded:
+def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
     """Nothing has to be decoded."""
     del model, names
-    return Decoded()
+    return DecodedTensors()
 
 
 ENCODING = Encoding(
     name="dense",
-    about="zeros written out; every tool reads it",
-    readers={
+    description="zeros written out; every tool reads it",
+    tool_support={
         "onnxruntime": "yes",
         "OpenVINO": "yes",
         "onnx: checker": "yes",
@@ -39,6 +39,6 @@ ENCODING = Encoding(
         "onnxsim, onnxslim": "yes",
     },
     encode=encode,
-    encoded_names=encoded_names,
+    find_encoded_names=find_encoded_names,
     decode=decode,
 )

@@ -12,21 +12,21 @@ from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedTensors:
     """Tensors of a file, dense: their declarations, their values, and the names that encoding them added."""
 
     tensors: dict[str, TensorProto] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
-    added: set[str] = field(default_factory=set)
+    added_names: set[str] = field(default_factory=set)
 
-    def update(self, other: "Decoded") -> None:
+    def update(self, other: "DecodedTensors") -> None:
         """Add what was decoded elsewhere."""
         self.tensors.update(other.tensors)
         self.weights.update(other.weights)
-        self.added.update(other.added)
+        self.added_names.update(other.added_names)
 
 
-def require_room(size: int) -> None:
+def check_memory(size: int) -> None:
     """Refuse to decode what has more bytes than there is free memory; zeros take none in a file."""
     free = memory.available()
     if free is not None and size > free:
@@ -46,9 +46,9 @@ class Encoding:
     """
 
     name: str
-    about: str  # what the file is, for HANDOFF.md
-    readers: Mapping[str, str]  # who reads it, for HANDOFF.md: tool -> "yes", or what happens
+    description: str  # what the file is, for HANDOFF.md
+    tool_support: Mapping[str, str]  # who reads it, for HANDOFF.md: tool -> "yes", or what happens
     encode: Callable[..., OnnxModel]
-    encoded_names: Callable[[OnnxModel], list[str]]  # the tensors of a file that are encoded
-    decode: Callable[[OnnxModel, Collection[str]], Decoded]  # these tensors of a file
-    full_check: bool = True  # whether onnx.checker can infer the shapes of such a file
+    find_encoded_names: Callable[[OnnxModel], list[str]]  # the tensors of a file that are encoded
+    decode: Callable[[OnnxModel, Collection[str]], DecodedTensors]  # these tensors of a file
+    passes_full_check: bool = True  # whether onnx.checker can infer the shapes of such a file

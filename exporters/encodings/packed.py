@@ -12,9 +12,15 @@ from onnx import TensorProto
 
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
 from ltp_pipeline.exporters.encodings.encoding import Encoding
-from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Decoder, Group, Member, Unit
+from ltp_pipeline.exporters.encodings.packed_graph import (
+    PREFIX,
+    DecoderGraph,
+    PackedGroup,
+    PackedTensor,
+    PackedUnit,
+)
 from ltp_pipeline.exporters.files import labels, rounding, tensors
-from ltp_pipeline.exporters.files.nonzeros import Scan, find_nonzeros
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, find_nonzeros
 from ltp_pipeline.graph.edit import drop_inputs
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import (
@@ -28,35 +34,35 @@ from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 4  # below it, every initializer has to be a graph input too
-GROUP = (
+MAX_GROUP_CODES = (
     2**20
 )  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
-SMALL = (
+SMALL_TENSOR = (
     2**17
 )  # elements: a node of its own costs a smaller tensor more time than being copied once more
-TOGETHER = 2**18  # elements of small tensors that are scattered as one
-HEADER = 24  # bytes that a tensor takes beside its name and values
-WORTH_IT = 0.95  # a form that is slow to decode has to be this much smaller
+MAX_UNIT_ELEMENTS = 2**18  # elements of small tensors that are scattered as one
+TENSOR_HEADER_BYTES = 24  # bytes that a tensor takes beside its name and values
+SLOW_KIND_FACTOR = 0.95  # a form that is slow to decode has to be this much smaller
 KINDS = packed_codec.KINDS
-DENSE = len(KINDS)  # the column after theirs
+DENSE_COLUMN = len(KINDS)  # the column after theirs
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _PackableTensor:
     """A tensor on its way into a group: what is stored of it, and where its nonzeros are."""
 
     name: str
     tensor: TensorProto
-    kept: str  # which kind of values
+    storage: str  # which kind of values
     scale: Array | None
     values: Array  # the nonzeros
-    gaps: Array
+    deltas: Array
     costs: Sequence[float]  # bytes for each of KINDS, then for dense
 
     @property
     def group(self) -> tuple[int, str]:
         """Only tensors of the same type can be decoded together."""
-        return self.tensor.data_type, self.kept
+        return self.tensor.data_type, self.storage
 
     @property
     def size(self) -> int:
@@ -64,35 +70,39 @@ class _Kernel:
         return elements(self.tensor)
 
     @property
-    def joins(self) -> bool:
+    def can_share_unit(self) -> bool:
         """Whether it goes with others into one unit, which has one place for values and what is said of them."""
-        return self.size < SMALL and not self.tensor.doc_string and not self.tensor.metadata_props
+        return (
+            self.size < SMALL_TENSOR
+            and not self.tensor.doc_string
+            and not self.tensor.metadata_props
+        )
 
 
-def encode(model: OnnxModel, kernels: Collection[str], values: str = EXACT) -> OnnxModel:
+def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT) -> OnnxModel:
     """The model with each kernel packed in the form that takes the least room, or left dense if none does.
 
     A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse encoding. `values` "fp16"
     and "int8" round what is stored, and the label ltp.values says so.
     """
-    rounding.check(values)
-    opset = packed_graph.opset_of(model.proto)
-    scan = Scan.of(model, kernels)
+    rounding.check_storage(storage)
+    opset = packed_graph.get_opset(model.proto)
+    scan = NonzeroIndex.from_names(model, weight_names)
     prepared = [
-        _prepare(scan, name, tensor, values)
-        for name, tensor in _eligible(model, kernels, opset).items()
+        _prepare_tensor(scan, name, tensor, storage)
+        for name, tensor in _find_packable(model, weight_names, opset).items()
     ]
-    decoder, parts, weights = Decoder(), list[TensorProto](), dict[str, Array]()
-    for index, (kind, units) in enumerate(_groups(prepared)):
-        group, added, arrays = _store(index, kind, units)
-        both = decoder.merged(packed_graph.decoder(group, opset))
-        if _smaller(
-            added, both.bytes - decoder.bytes, [kernel for unit in units for kernel in unit]
+    decoder, parts, weights = DecoderGraph(), list[TensorProto](), dict[str, Array]()
+    for index, (kind, units) in enumerate(_iter_groups(prepared)):
+        group, added, arrays = _store_group(index, kind, units)
+        both = decoder.merge(packed_graph.build_decoder(group, opset))
+        if _is_smaller(
+            added, both.num_bytes - decoder.num_bytes, [kernel for unit in units for kernel in unit]
         ):
             decoder, parts, weights = both, parts + added, weights | arrays
     packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
-    copy = scan.without_negative_zeros(
-        tensors.without(model, packed, first=list(decoder.nodes.values()))
+    copy = scan.replace_negative_zeros(
+        tensors.remove_tensors(model, packed, first=list(decoder.nodes.values()))
     )
     if not packed:
         return copy
@@ -100,10 +110,12 @@ def encode(model: OnnxModel, kernels: Collection[str], values: str = EXACT) -> O
     tensors.raise_ir_version(copy.proto, IR_VERSION)
     drop_inputs(copy.graph, packed)
     copy = replace(copy, weights={**copy.weights, **weights})
-    return copy if values == EXACT else labels.write_metadata(copy, values=values)
+    return copy if storage == EXACT else labels.write_metadata(copy, values=storage)
 
 
-def _eligible(model: OnnxModel, kernels: Collection[str], opset: int) -> dict[str, TensorProto]:
+def _find_packable(
+    model: OnnxModel, weight_names: Collection[str], opset: int
+) -> dict[str, TensorProto]:
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
@@ -114,7 +126,7 @@ def _eligible(model: OnnxModel, kernels: Collection[str], opset: int) -> dict[st
     return {
         name: tensor
         for name, tensor in initializers_by_name(model.graph).items()
-        if name in kernels
+        if name in weight_names
         and name not in outputs
         and tensor.data_type in types
         and tensor.dims
@@ -122,19 +134,21 @@ def _eligible(model: OnnxModel, kernels: Collection[str], opset: int) -> dict[st
     }
 
 
-def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel:
+def _prepare_tensor(
+    scan: NonzeroIndex, name: str, tensor: TensorProto, values: str
+) -> _PackableTensor:
     kept, scale = EXACT, None
     if values == EXACT:
-        found = scan.nonzeros(name)
+        found = scan.get_nonzeros(name)
     else:
-        axis = rounding.kernel_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = rounding.rounded(scan.model.array(name), values, axis)
-        kept, scale, found = rounded.values, rounded.scale, find_nonzeros(rounded.stored)
-    gaps = packed_codec.gaps_of(found.where)
-    sizes = packed_codec.sizes(gaps, elements(tensor))
+        axis = rounding.find_output_axis(scan.model.graph, name) % len(tensor.dims)
+        rounded = rounding.round_tensor(scan.model.array(name), values, axis)
+        kept, scale, found = rounded.storage, rounded.scale, find_nonzeros(rounded.values)
+    gaps = packed_codec.compute_deltas(found.positions)
+    sizes = packed_codec.estimate_sizes(gaps, elements(tensor))
     once = 0 if scale is None else scale.nbytes
-    kernel = _Kernel(name, tensor, kept, scale, found.values, gaps, [])
-    again = [_overhead(k)[2 if kernel.joins else 1] for k in KINDS]
+    kernel = _PackableTensor(name, tensor, kept, scale, found.values, gaps, [])
+    again = [_measure_overhead(k)[2 if kernel.can_share_unit else 1] for k in KINDS]
     width = found.values.dtype.itemsize
     costs = [
         sizes[k][0] + sizes[k][1] * width + once + more
@@ -143,35 +157,37 @@ def _prepare(scan: Scan, name: str, tensor: TensorProto, values: str) -> _Kernel
     return replace(kernel, costs=[*costs, float(byte_size(tensor))])
 
 
-def _groups(kernels: Sequence[_Kernel]) -> Iterator[tuple[str, list[list[_Kernel]]]]:
+def _iter_groups(
+    tensors: Sequence[_PackableTensor],
+) -> Iterator[tuple[str, list[list[_PackableTensor]]]]:
     """The kernels that go together, in units, with the kind of codes that suits them; what stays dense is left out."""
-    for key in dict.fromkeys(kernel.group for kernel in kernels):
-        alike = [kernel for kernel in kernels if kernel.group == key]
-        chosen = _choose(np.array([kernel.costs for kernel in alike]))
+    for key in dict.fromkeys(kernel.group for kernel in tensors):
+        alike = [kernel for kernel in tensors if kernel.group == key]
+        chosen = _choose_kinds(np.array([kernel.costs for kernel in alike]))
         for column, kind in enumerate(KINDS):
             coded = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
             if kind == packed_codec.MASK:
                 yield from ((kind, [[kernel]]) for kernel in coded)
                 continue
-            together, codes = list[list[_Kernel]](), 0
-            for unit in _units(coded):
-                if together and codes > GROUP:
+            together, codes = list[list[_PackableTensor]](), 0
+            for unit in _iter_units(coded):
+                if together and codes > MAX_GROUP_CODES:
                     yield kind, together
                     together, codes = [], 0
                 together.append(unit)
-                codes += sum(kernel.gaps.size for kernel in unit)
+                codes += sum(kernel.deltas.size for kernel in unit)
             if together:
                 yield kind, together
 
 
-def _units(kernels: Iterable[_Kernel]) -> Iterator[list[_Kernel]]:
+def _iter_units(tensors: Iterable[_PackableTensor]) -> Iterator[list[_PackableTensor]]:
     """Large kernels alone, small ones together."""
-    unit = list[_Kernel]()
-    for kernel in kernels:
-        if not kernel.joins:
+    unit = list[_PackableTensor]()
+    for kernel in tensors:
+        if not kernel.can_share_unit:
             yield [kernel]
             continue
-        if unit and sum(k.size for k in unit) + kernel.size > TOGETHER:
+        if unit and sum(k.size for k in unit) + kernel.size > MAX_UNIT_ELEMENTS:
             yield unit
             unit = []
         unit.append(kernel)
@@ -179,19 +195,23 @@ def _units(kernels: Iterable[_Kernel]) -> Iterator[list[_Kernel]]:
         yield unit
 
 
-def _choose(costs: Array) -> Array:
+def _choose_kinds(costs: Array) -> Array:
     """The column for each tensor: the cheapest, with kinds left out as long as that saves more than it costs."""
     weighed = costs.copy()
-    weighed[:, [i for i, kind in enumerate(KINDS) if kind not in packed_codec.QUICK]] /= WORTH_IT
-    allowed = [*range(len(KINDS)), DENSE]
+    weighed[:, [i for i, kind in enumerate(KINDS) if kind not in packed_codec.VALUED_KINDS]] /= (
+        SLOW_KIND_FACTOR
+    )
+    allowed = [*range(len(KINDS)), DENSE_COLUMN]
 
     def total(columns: list[int]) -> float:
-        chains = sum(_overhead(KINDS[column])[0] for column in columns if column != DENSE)
+        chains = sum(
+            _measure_overhead(KINDS[column])[0] for column in columns if column != DENSE_COLUMN
+        )
         return float(weighed[:, columns].min(axis=1).sum() + chains)
 
     while len(allowed) > 1:
         fewer = min(
-            ([c for c in allowed if c != out] for out in allowed if out != DENSE), key=total
+            ([c for c in allowed if c != out] for out in allowed if out != DENSE_COLUMN), key=total
         )
         if total(fewer) > total(allowed):
             break
@@ -201,60 +221,69 @@ def _choose(costs: Array) -> Array:
 
 
 @cache
-def _overhead(kind: str) -> tuple[int, int, int]:
+def _measure_overhead(kind: str) -> tuple[int, int, int]:
     """About the bytes that decoding takes: once for a group, again for each tensor in it, again for each small one."""
 
-    def taken(*units: Unit) -> int:
-        group = Group(0, kind, TensorProto.FLOAT, EXACT, units)
-        return packed_graph.decoder(group, packed_graph.SPLIT_INPUT_OPSET).bytes
+    def taken(*units: PackedUnit) -> int:
+        group = PackedGroup(0, kind, TensorProto.FLOAT, EXACT, units)
+        return packed_graph.build_decoder(group, packed_graph.SPLIT_INPUT_OPSET).num_bytes
 
-    a, b, c = (Member(name, (8 + i,)) for i, name in enumerate("abc"))
-    alone = taken(Unit((a,), 1))
+    a, b, c = (PackedTensor(name, (8 + i,)) for i, name in enumerate("abc"))
+    alone = taken(PackedUnit((a,), 1))
     if kind == packed_codec.MASK:  # which is never shared
         return 0, alone, alone
-    again = taken(Unit((a,), 1), Unit((b,), 1)) - alone
-    small = taken(Unit((a, b, c), 1)) - taken(Unit((a, b), 1))
-    return alone - again, again + 2 * HEADER, small
+    again = taken(PackedUnit((a,), 1), PackedUnit((b,), 1)) - alone
+    small = taken(PackedUnit((a, b, c), 1)) - taken(PackedUnit((a, b), 1))
+    return alone - again, again + 2 * TENSOR_HEADER_BYTES, small
 
 
-def _smaller(stored: Sequence[TensorProto], nodes: int, kernels: Sequence[_Kernel]) -> bool:
+def _is_smaller(
+    stored: Sequence[TensorProto], nodes: int, tensors: Sequence[_PackableTensor]
+) -> bool:
     """Whether a group takes less than its kernels take dense; what chose its kind only knew it roughly."""
-    packed = nodes + sum(byte_size(tensor) + len(tensor.name) + HEADER for tensor in stored)
-    return packed < sum(kernel.costs[DENSE] for kernel in kernels)
+    packed = nodes + sum(
+        byte_size(tensor) + len(tensor.name) + TENSOR_HEADER_BYTES for tensor in stored
+    )
+    return packed < sum(kernel.costs[DENSE_COLUMN] for kernel in tensors)
 
 
-def _store(
-    index: int, kind: str, units: Sequence[Sequence[_Kernel]]
-) -> tuple[Group, list[TensorProto], dict[str, Array]]:
+def _store_group(
+    index: int, kind: str, units: Sequence[Sequence[_PackableTensor]]
+) -> tuple[PackedGroup, list[TensorProto], dict[str, Array]]:
     """A group, the tensors that hold it, and their values."""
     data_type, values = units[0][0].group
     sizes = [[kernel.size for kernel in unit] for unit in units]
     gaps = [
-        packed_codec.joined([k.gaps for k in unit], n) for unit, n in zip(units, sizes, strict=True)
+        packed_codec.join_deltas([k.deltas for k in unit], n)
+        for unit, n in zip(units, sizes, strict=True)
     ]
     nonzeros = [
         unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit])
         for unit in units
     ]
     codes, kept = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
-    members = [tuple(Member(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
-    group = Group(
-        index, kind, data_type, values, tuple(map(Unit, members, [part.size for part in codes]))
+    members = [tuple(PackedTensor(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
+    group = PackedGroup(
+        index,
+        kind,
+        data_type,
+        values,
+        tuple(map(PackedUnit, members, [part.size for part in codes])),
     )
     packed = packed_codec.pack(kind, np.concatenate(codes))
     code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
     parts, weights = (
-        [make_empty_tensor(group.name(kind), code_type, packed.shape)],
-        {group.name(kind): packed},
+        [make_empty_tensor(group.part_name(kind), code_type, packed.shape)],
+        {group.part_name(kind): packed},
     )
-    stored_type = rounding.DATA_TYPES.get(values, data_type)
+    stored_type = rounding.STORED_TYPES.get(values, data_type)
     for nth, (unit, array) in enumerate(zip(units, kept, strict=True)):
-        name = group.name(rounding.PARTS[values], nth)
+        name = group.part_name(rounding.STORAGE_PARTS[values], nth)
         parts.append(make_empty_tensor(name, stored_type, array.shape, like=unit[0].tensor))
         weights[name] = array
         for i, kernel in enumerate(unit):
             if kernel.scale is not None:
-                name = group.name("scale", nth, i)
+                name = group.part_name("scale", nth, i)
                 parts.append(make_empty_tensor(name, data_type, kernel.scale.shape))
                 weights[name] = kernel.scale
     return group, parts, weights
@@ -262,8 +291,8 @@ def _store(
 
 ENCODING = Encoding(
     name="packed",
-    about="plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
-    readers={
+    description="plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    tool_support={
         "onnxruntime": "yes",
         "OpenVINO": "yes",
         "onnx: checker": "yes",
@@ -275,6 +304,6 @@ ENCODING = Encoding(
         "onnxsim, onnxslim": "yes, write dense",
     },
     encode=encode,
-    encoded_names=packed_reader.encoded_names,
+    find_encoded_names=packed_reader.find_encoded_names,
     decode=packed_reader.decode,
 )

@@ -13,7 +13,7 @@ An example: of twelve weights, four are not zero. Valued gaps say how far each i
 
     >>> weights = np.array([0, 0, 0.5, 0, 0, 0, 0, -1, 2, 0, 0, 0.25], np.float32)
     >>> where = np.flatnonzero(weights)
-    >>> gaps = gaps_of(where)
+    >>> gaps = compute_deltas(where)
     >>> where.tolist(), gaps.tolist()
     ([2, 7, 8, 11], [2, 5, 1, 3])
     >>> [codes], [values] = encode("6v", [gaps], [weights[where]], [12])
@@ -47,24 +47,24 @@ import numpy as np
 
 from ltp_pipeline.system.arrays import Array
 
-ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
+LOW_ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
 WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "8f": 8}
-GAPS = tuple(WIDTHS)
-QUICK = tuple(kind for kind in GAPS if kind.endswith("v"))  # to decode
+DELTA_KINDS = tuple(WIDTHS)
+VALUED_KINDS = tuple(kind for kind in DELTA_KINDS if kind.endswith("v"))  # to decode
 MASK = "m"
-KINDS = (*GAPS, MASK)
+KINDS = (*DELTA_KINDS, MASK)
 PAIRS = "4v"
-DIVISORS = np.array([[15], [17]], np.uint8)  # of PAIRS
-TOPS = (14, 16)
+PAIR_DIVISORS = np.array([[15], [17]], np.uint8)  # of PAIRS
+PAIR_TOPS = (14, 16)
 _SMALLEST_TOP = 14  # of all kinds
 
 
-def top(kind: str) -> int:
+def largest_code(kind: str) -> int:
     """The largest code of a width."""
     return int(2 ** WIDTHS[kind] - 1)
 
 
-def gaps_of(where: Array) -> Array:
+def compute_deltas(where: Array) -> Array:
     """The distance of each ascending position to the one before, of the first to zero."""
     gaps = np.empty(where.size, np.int32)
     gaps[:1] = where[:1]
@@ -72,7 +72,7 @@ def gaps_of(where: Array) -> Array:
     return gaps
 
 
-def joined(gaps: Sequence[Array], sizes: Sequence[int]) -> Array:
+def join_deltas(gaps: Sequence[Array], sizes: Sequence[int]) -> Array:
     """The gaps of several arrays one after another as those of a single one."""
     if len(gaps) == 1:
         return gaps[0]
@@ -86,7 +86,7 @@ def joined(gaps: Sequence[Array], sizes: Sequence[int]) -> Array:
     return np.concatenate([gaps[0][:0], *parts])
 
 
-def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
+def estimate_sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
     """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take (PAIRS: about)."""
     found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
     # No code bridges anything shorter, which is nearly all there is.
@@ -97,17 +97,18 @@ def sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
         bool(long.size and gaps[0] >= _SMALLEST_TOP)
     )  # it has one zero more before it than the others
     steps, times = np.unique(long[first:], return_counts=True)
-    for kind in GAPS:
-        tops = TOPS if kind == PAIRS else (top(kind),)
+    for kind in DELTA_KINDS:
+        tops = PAIR_TOPS if kind == PAIRS else (largest_code(kind),)
         bridges = sum(
-            int(_bridges(steps if kind in QUICK else steps - 1, kind, t) @ times) for t in tops
+            int(_count_bridges(steps if kind in VALUED_KINDS else steps - 1, kind, t) @ times)
+            for t in tops
         )
         entries = gaps.size + (
-            bridges + sum(int(_bridges(long[:first], kind, t).sum()) for t in tops)
+            bridges + sum(int(_count_bridges(long[:first], kind, t).sum()) for t in tops)
         ) // len(tops)
-        rows = ROWS.get(WIDTHS[kind])
+        rows = LOW_ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
-        found[kind] = (entries * bits / 8, entries if kind in QUICK else gaps.size + 1)
+        found[kind] = (entries * bits / 8, entries if kind in VALUED_KINDS else gaps.size + 1)
     return found
 
 
@@ -119,69 +120,73 @@ def encode(
     What is encoded together has to be packed together.
     """
     if kind == MASK:
-        return [_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [
-            _after_zero(v) for v in values
+        return [_encode_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [
+            _prepend_zero(v) for v in values
         ]
-    if kind in QUICK:
+    if kind in VALUED_KINDS:
         coded = (
-            _paired(gaps) if kind == PAIRS else [_codes(g, _long(g), kind, top(kind)) for g in gaps]
+            _encode_pairs(gaps)
+            if kind == PAIRS
+            else [_encode_steps(g, _find_long_steps(g), kind, largest_code(kind)) for g in gaps]
         )
         return [codes for codes, _ in coded], [
-            _inserted(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)
+            _insert_entries(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)
         ]
     steps = [g - 1 for g in gaps]
     for step in steps:
         step[:1] += 1
-    return [_codes(s, _long(s), kind, top(kind))[0] for s in steps], [
-        _after_zero(v) for v in values
+    return [_encode_steps(s, _find_long_steps(s), kind, largest_code(kind))[0] for s in steps], [
+        _prepend_zero(v) for v in values
     ]
 
 
-def _mask(gaps: Array, size: int) -> Array:
+def _encode_mask(gaps: Array, size: int) -> Array:
     present = np.zeros(size, bool)
     present[np.cumsum(gaps)] = True
     return np.packbits(present, bitorder="little")
 
 
-def _long(steps: Array) -> Array:
+def _find_long_steps(steps: Array) -> Array:
     """Which steps may need bridges."""
     return np.flatnonzero(steps >= _SMALLEST_TOP)
 
 
-def _codes(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
+def _encode_steps(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
     """Codes with each step preceded by its bridges, and before which steps these went."""
     codes = steps.astype(np.uint16 if WIDTHS[kind] == 16 else np.uint8)
-    bridges = _bridges(steps[long], kind, top)
+    bridges = _count_bridges(steps[long], kind, top)
     codes[long] = steps[long] - bridges * top
     bridged = np.repeat(long, bridges)
-    return _inserted(codes, bridged, top), bridged
+    return _insert_entries(codes, bridged, top), bridged
 
 
-def _paired(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
+def _encode_pairs(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
     """The same for PAIRS: the first half of all codes (one more, if they are odd) has another top than the second."""
-    longs = [_long(g) for g in gaps]
+    longs = [_find_long_steps(g) for g in gaps]
     counts = [
-        [g.size + int(_bridges(g[n], PAIRS, t).sum()) for t in TOPS]
+        [g.size + int(_count_bridges(g[n], PAIRS, t).sum()) for t in PAIR_TOPS]
         for g, n in zip(gaps, longs, strict=True)
     ]
     coded, before, after = list[tuple[Array, Array]](), 0, sum(second for _, second in counts)
     for steps, long, (first, second) in zip(gaps, longs, counts, strict=True):
         after -= second
         if before + first <= after + 1:
-            coded.append(_codes(steps, long, PAIRS, TOPS[0]))
+            coded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[0]))
             before += first
         elif before >= after + second:
-            coded.append(_codes(steps, long, PAIRS, TOPS[1]))
+            coded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[1]))
         else:
-            coded.append(_across(steps, long, before, after))
+            coded.append(_encode_across_halves(steps, long, before, after))
             before = (before + after + coded[-1][0].size + 1) // 2
     return coded
 
 
-def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, Array]:
+def _encode_across_halves(
+    steps: Array, long: Array, before: int, after: int
+) -> tuple[Array, Array]:
     """The same where the halves meet, with so many codes before and after these."""
-    first, second = TOPS
-    more = [np.append(0, np.cumsum(_bridges(steps[long], PAIRS, t))) for t in TOPS]
+    first, second = PAIR_TOPS
+    more = [np.append(0, np.cumsum(_count_bridges(steps[long], PAIRS, t))) for t in PAIR_TOPS]
 
     def halves(at: int) -> tuple[int, int]:
         """The codes of the steps before one, and of the others."""
@@ -192,20 +197,20 @@ def _across(steps: Array, long: Array, before: int, after: int) -> tuple[Array, 
 
     at = bisect.bisect_right(range(steps.size), 0, key=lambda n: halves(n)[0] - halves(n)[1]) - 1
     # The step at the border may have its first bridges in one half and the rest in the other.
-    moved = np.arange(int(_bridges(steps[at], PAIRS, first)) + 1)
-    rest = 1 + _bridges(steps[at] - first * moved, PAIRS, second) + halves(at + 1)[1]
+    moved = np.arange(int(_count_bridges(steps[at], PAIRS, first)) + 1)
+    rest = 1 + _count_bridges(steps[at] - first * moved, PAIRS, second) + halves(at + 1)[1]
     enough = np.flatnonzero(halves(at)[0] + moved >= rest)
     bridges = int(enough[0]) if enough.size else 0
     at += not enough.size
     back = steps[at:].copy()
     back[:1] -= bridges * first
-    codes, bridged = _codes(steps[:at], long[long < at], PAIRS, first)
-    others, others_bridged = _codes(back, _long(back), PAIRS, second)
+    codes, bridged = _encode_steps(steps[:at], long[long < at], PAIRS, first)
+    others, others_bridged = _encode_steps(back, _find_long_steps(back), PAIRS, second)
     codes = np.concatenate([codes, np.full(bridges, first, np.uint8), others])
     return codes, np.concatenate([bridged, np.full(bridges, at), others_bridged + at])
 
 
-def _inserted(entries: Array, before: Array, what: int) -> Array:
+def _insert_entries(entries: Array, before: Array, what: int) -> Array:
     """Entries with another put before some of them: np.insert without its care for unsorted places."""
     if not before.size:
         return entries
@@ -216,28 +221,28 @@ def _inserted(entries: Array, before: Array, what: int) -> Array:
     return longer
 
 
-def _bridges(steps: Array, kind: str, top: int) -> Array:
+def _count_bridges(steps: Array, kind: str, top: int) -> Array:
     """How many bridges each step needs; a valued step must not end on its last bridge, which writes a zero there."""
-    bridges: Array = np.maximum(steps - 1, 0) // top if kind in QUICK else steps // top
+    bridges: Array = np.maximum(steps - 1, 0) // top if kind in VALUED_KINDS else steps // top
     return bridges
 
 
-def high_weights(width: int) -> Array:
+def get_high_bit_weights(width: int) -> Array:
     """What the high bits of each row count in the code that is spread over them."""
-    weights: Array = 1 << (8 - width) * np.arange(ROWS[width])
+    weights: Array = 1 << (8 - width) * np.arange(LOW_ROWS[width])
     return weights
 
 
 def pack(kind: str, codes: Array) -> Array:
     """Codes as they are stored; narrow ones get zeros at the end to fill the last bytes."""
     width = WIDTHS.get(kind, 8)
-    if width not in ROWS:
+    if width not in LOW_ROWS:
         return codes
-    rows = np.append(codes, np.zeros(padding(kind, codes.size), np.uint8)).reshape(
-        ROWS[width] + 1, -1
+    rows = np.append(codes, np.zeros(count_padding(kind, codes.size), np.uint8)).reshape(
+        LOW_ROWS[width] + 1, -1
     )
     if kind == PAIRS:
-        return _words(*rows[:, None])
+        return _combine_remainders(*rows[:, None])
     packed: Array = rows[:-1].copy()
     for nth, row in enumerate(packed):
         row |= (
@@ -246,7 +251,7 @@ def pack(kind: str, codes: Array) -> Array:
     return packed
 
 
-def _words(by_15: Array, by_17: Array) -> Array:
+def _combine_remainders(by_15: Array, by_17: Array) -> Array:
     """The byte for each two remainders: 136 leaves 1 and 0, 120 leaves 0 and 1, and 255 nothing of both."""
     words: Array = by_15 * np.uint16(136)
     words += by_17 * np.uint16(120)
@@ -255,30 +260,30 @@ def _words(by_15: Array, by_17: Array) -> Array:
     return words.astype(np.uint8)
 
 
-def padding(kind: str, codes: int) -> int:
+def count_padding(kind: str, codes: int) -> int:
     """How many zeros follow this many codes."""
-    return -codes % (ROWS.get(WIDTHS.get(kind, 8), 0) + 1)
+    return -codes % (LOW_ROWS.get(WIDTHS.get(kind, 8), 0) + 1)
 
 
 def unpack(kind: str, packed: Array) -> Array:
     """All codes, padding included; ValueError for what `pack` does not write."""
     width = WIDTHS.get(kind, 8)
-    shape = (ROWS[width],) if width in ROWS else ()
+    shape = (LOW_ROWS[width],) if width in LOW_ROWS else ()
     if (
         packed.dtype != (np.uint16 if width == 16 else np.uint8)
         or not packed.ndim
         or packed.shape[:-1] != shape
     ):
         raise ValueError("has codes of the wrong type or shape")
-    if width not in ROWS:
+    if width not in LOW_ROWS:
         return packed
     if kind == PAIRS:
-        return (packed % DIVISORS).reshape(-1)
-    last = high_weights(width) @ (packed >> width).astype(np.int64)
+        return (packed % PAIR_DIVISORS).reshape(-1)
+    last = get_high_bit_weights(width) @ (packed >> width).astype(np.int64)
     return np.concatenate([(packed & (1 << width) - 1).reshape(-1), last])
 
 
-def _after_zero(values: Array) -> Array:
+def _prepend_zero(values: Array) -> Array:
     stored = np.zeros(values.size + 1, values.dtype)
     stored[1:] = values
     return stored
@@ -286,8 +291,8 @@ def _after_zero(values: Array) -> Array:
 
 def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
     """The dense flat array; ValueError for codes and values that no encoder wrote."""
-    where, count = _positions(kind, codes, size)
-    if kind not in QUICK:
+    where, count = _find_positions(kind, codes, size)
+    if kind not in VALUED_KINDS:
         if values.shape != (count + 1,) or values[:1].tobytes().strip(b"\0"):
             raise ValueError(f"has {values.size} values, where a zero and {count} are needed")
         values = values[1:]
@@ -300,7 +305,7 @@ def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
     return dense
 
 
-def _positions(kind: str, codes: Array, size: int) -> tuple[Array, int]:
+def _find_positions(kind: str, codes: Array, size: int) -> tuple[Array, int]:
     if kind == MASK:
         if codes.size != -(-size // 8):
             raise ValueError(f"has a mask of {codes.size} bytes for {size} elements")
@@ -308,8 +313,8 @@ def _positions(kind: str, codes: Array, size: int) -> tuple[Array, int]:
         last = where
     else:
         steps = codes.astype(np.int64)
-        real = np.ones(steps.size, bool) if kind in QUICK else steps < top(kind)
-        last = np.cumsum(steps) if kind in QUICK else np.cumsum(steps + real) - 1
+        real = np.ones(steps.size, bool) if kind in VALUED_KINDS else steps < largest_code(kind)
+        last = np.cumsum(steps) if kind in VALUED_KINDS else np.cumsum(steps + real) - 1
         where = last[real]
     if last.size and last[-1] >= size:
         raise ValueError("has positions that run past the end")

@@ -10,8 +10,13 @@ from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph
-from ltp_pipeline.exporters.encodings.encoding import Decoded, require_room
-from ltp_pipeline.exporters.encodings.packed_graph import PREFIX, Group, Member, Unit
+from ltp_pipeline.exporters.encodings.encoding import DecodedTensors, check_memory
+from ltp_pipeline.exporters.encodings.packed_graph import (
+    PREFIX,
+    PackedGroup,
+    PackedTensor,
+    PackedUnit,
+)
 from ltp_pipeline.exporters.files import rounding
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import standard_domain
@@ -39,33 +44,33 @@ _NEUTRAL = {
 }
 
 
-def encoded_names(model: OnnxModel) -> list[str]:
+def find_encoded_names(model: OnnxModel) -> list[str]:
     """The names of the packed tensors."""
-    return [member.weight for group in _find(model) for member in group.members]
+    return [member.name for group in _find_groups(model) for member in group.tensors]
 
 
-def decode(model: OnnxModel, names: Collection[str]) -> Decoded:
+def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
     """These packed tensors, dense, and the names of all that packing added to the groups they are in."""
-    found = Decoded()
-    groups = _find(model)
+    found = DecodedTensors()
+    groups = _find_groups(model)
     if not groups:
         return found
     nodes = {output: node for node in model.graph.node for output in node.output}
     initializers = {tensor.name: tensor for tensor in model.graph.initializer}
-    opset = packed_graph.opset_of(model.proto)
-    wanted = [group for group in groups if any(member.weight in names for member in group.members)]
+    opset = packed_graph.get_opset(model.proto)
+    wanted = [group for group in groups if any(member.name in names for member in group.tensors)]
     for group in wanted:
-        found.added.update(_check(group, opset, nodes, initializers))
-    require_room(sum(_dtype(g).itemsize * m.size for g in wanted for m in g.members))
+        found.added_names.update(_check_group(group, opset, nodes, initializers))
+    check_memory(sum(_get_group_dtype(g).itemsize * m.size for g in wanted for m in g.tensors))
     for group in wanted:
-        for tensor, array in _dense(group, model, initializers):
+        for tensor, array in _decode_group(group, model, initializers):
             if tensor.name in found.tensors:
-                raise _edited(tensor.name)
+                raise _make_edited_error(tensor.name)
             found.tensors[tensor.name], found.weights[tensor.name] = tensor, array
     return found
 
 
-def _find(model: OnnxModel) -> list[Group]:
+def _find_groups(model: OnnxModel) -> list[PackedGroup]:
     """The groups as the names tell it; whether the rest agrees is for `_check` to see."""
     coded = [
         match for tensor in model.graph.initializer if (match := _CODES.fullmatch(tensor.name))
@@ -78,54 +83,66 @@ def _find(model: OnnxModel) -> list[Group]:
         for node in model.graph.node
         if node.input and node.input[0].startswith(PREFIX)
     }
-    return [_group(match, users, initializers) for match in coded]
+    return [_read_group(match, users, initializers) for match in coded]
 
 
-def _group(
+def _read_group(
     match: re.Match[str], users: Mapping[str, NodeProto], initializers: Mapping[str, TensorProto]
-) -> Group:
-    kind, shell = match[2], Group(int(match[1]), match[2], 0, EXACT, ())
+) -> PackedGroup:
+    kind, shell = match[2], PackedGroup(int(match[1]), match[2], 0, EXACT, ())
     values = next(
-        (v for v, part in rounding.PARTS.items() if shell.name(part, 0) in initializers), None
+        (
+            v
+            for v, part in rounding.STORAGE_PARTS.items()
+            if shell.part_name(part, 0) in initializers
+        ),
+        None,
     )
     if values is None:
-        raise _edited(match[0])
-    units = list[Unit]()
-    while (nth := len(units)) < len(initializers) and shell.name(
-        rounding.PARTS[values], nth
+        raise _make_edited_error(match[0])
+    units = list[PackedUnit]()
+    while (nth := len(units)) < len(initializers) and shell.part_name(
+        rounding.STORAGE_PARTS[values], nth
     ) in initializers:
-        whole = shell.name("g" if kind == packed_codec.MASK else "d", nth)
+        whole = shell.part_name("g" if kind == packed_codec.MASK else "d", nth)
         split = users.get(whole, NodeProto())
         parts = list(split.output) if split.op_type == "Split" else [whole]
-        members = list[Member]()
+        members = list[PackedTensor]()
         for i, part in enumerate(parts):
             reshape = users.get(part, NodeProto())
-            last = users.get(shell.name("w", nth, i), NodeProto()) if values == "int8" else reshape
+            last = (
+                users.get(shell.part_name("w", nth, i), NodeProto())
+                if values == "int8"
+                else reshape
+            )
             shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
             if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
-                raise _edited(match[0])
+                raise _make_edited_error(match[0])
             if elements(shape) > MOST_DIMS:
-                raise _edited(match[0])
+                raise _make_edited_error(match[0])
             dims = tuple(int(n) for n in to_array(shape).reshape(-1))
-            members.append(Member(str(last.output[0]), dims))
-        units.append(Unit(tuple(members), 0))
-    first = shell.name(rounding.PARTS[values], 0)
+            members.append(PackedTensor(str(last.output[0]), dims))
+        units.append(PackedUnit(tuple(members), 0))
+    first = shell.part_name(rounding.STORAGE_PARTS[values], 0)
     cast_to = next((int(a.i) for a in users.get(first, NodeProto()).attribute if a.name == "to"), 0)
     data_type = initializers[first].data_type if values == EXACT else cast_to
-    split = next((users[n] for n in map(shell.name, ("c", "f", kind)) if n in users), NodeProto())
-    sizes = _split_sizes(split, initializers)
+    split = next(
+        (users[n] for n in map(shell.part_name, ("c", "f", kind)) if n in users), NodeProto()
+    )
+    sizes = _read_split_sizes(split, initializers)
     if not sizes:
         stored = elements(initializers[match[0]])
         sizes = [
-            stored + stored // packed_codec.ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)
+            stored
+            + stored // packed_codec.LOW_ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)
         ]
     if len(sizes) < len(units):
-        raise _edited(match[0])
+        raise _make_edited_error(match[0])
     units = [replace(unit, codes=size) for unit, size in zip(units, sizes, strict=False)]
-    return replace(shell, data_type=data_type, values=values, units=tuple(units))
+    return replace(shell, data_type=data_type, storage=values, units=tuple(units))
 
 
-def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> list[int]:
+def _read_split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> list[int]:
     if node.op_type != "Split":
         return []
     if len(node.input) == 2 and node.input[1] in initializers:
@@ -133,86 +150,93 @@ def _split_sizes(node: NodeProto, initializers: Mapping[str, TensorProto]) -> li
     return [int(n) for a in node.attribute if a.name == "split" for n in a.ints]
 
 
-def _check(
-    group: Group,
+def _check_group(
+    group: PackedGroup,
     opset: int,
     nodes: Mapping[str, NodeProto],
     initializers: Mapping[str, TensorProto],
 ) -> list[str]:
     """The names of what packing a group added; InputError unless nodes and constants are what its encoder writes."""
-    name = group.members[0].weight
-    for member in group.members:
+    name = group.tensors[0].name
+    for member in group.tensors:
         size = 1
         for n in member.dims:
             size *= n
         if min(member.dims, default=0) < 1 or size > LARGEST // 2:
-            raise _edited(member.weight)
+            raise _make_edited_error(member.name)
     if any(unit.codes < 0 or unit.size > LARGEST // 2 for unit in group.units):
-        raise _edited(name)
+        raise _make_edited_error(name)
     if group.data_type not in WEIGHT_TYPES:
-        raise _edited(name)
-    wanted = packed_graph.decoder(group, opset)
+        raise _make_edited_error(name)
+    wanted = packed_graph.build_decoder(group, opset)
     for output, node in wanted.nodes.items():
         if (
             output not in nodes
-            or not _same(node, nodes[output])
+            or not _is_same_node(node, nodes[output])
             or any(o in initializers for o in node.output)
         ):
-            raise _edited(name)
+            raise _make_edited_error(name)
     for constant, tensor in wanted.constants.items():
-        if constant not in initializers or not _equal(tensor, initializers[constant]):
-            raise _edited(name)
-    values = [group.name(rounding.PARTS[group.values], nth) for nth in range(len(group.units))]
+        if constant not in initializers or not _is_same_tensor(tensor, initializers[constant]):
+            raise _make_edited_error(name)
+    values = [
+        group.part_name(rounding.STORAGE_PARTS[group.storage], nth)
+        for nth in range(len(group.units))
+    ]
     scales = [
-        group.name("scale", nth, i)
+        group.part_name("scale", nth, i)
         for nth, unit in enumerate(group.units)
-        for i in range(len(unit.members))
+        for i in range(len(unit.tensors))
     ]
     outputs = (name for node in wanted.nodes.values() for name in node.output)
-    return [group.name(group.kind), *values, *scales, *wanted.constants, *outputs]
+    return [group.part_name(group.kind), *values, *scales, *wanted.constants, *outputs]
 
 
-def _dense(
-    group: Group, model: OnnxModel, initializers: Mapping[str, TensorProto]
+def _decode_group(
+    group: PackedGroup, model: OnnxModel, initializers: Mapping[str, TensorProto]
 ) -> Iterator[tuple[TensorProto, Array]]:
-    dtype = _dtype(group)
-    stored_type = rounding.DATA_TYPES.get(group.values, group.data_type)
-    start, name = 0, group.members[0].weight
+    dtype = _get_group_dtype(group)
+    stored_type = rounding.STORED_TYPES.get(group.storage, group.data_type)
+    start, name = 0, group.tensors[0].name
     try:
-        codes = packed_codec.unpack(group.kind, model.array(group.name(group.kind)))
+        codes = packed_codec.unpack(group.kind, model.array(group.part_name(group.kind)))
         used = sum(unit.codes for unit in group.units)
-        if codes.size != used + packed_codec.padding(group.kind, used):
+        if codes.size != used + packed_codec.count_padding(group.kind, used):
             raise ValueError(f"has {codes.size} codes, where {used} are needed")
         for nth, unit in enumerate(group.units):
-            name = unit.members[0].weight
-            values = group.name(rounding.PARTS[group.values], nth)
+            name = unit.tensors[0].name
+            values = group.part_name(rounding.STORAGE_PARTS[group.storage], nth)
             stored = initializers[values]
             if stored.data_type != stored_type:
-                raise _edited(name)
+                raise _make_edited_error(name)
             unit_codes = codes[start : start + unit.codes]
             start += unit.codes
             flat, at = (
                 packed_codec.decode(group.kind, unit_codes, model.array(values), unit.size),
                 0,
             )
-            for i, member in enumerate(unit.members):
-                scale = _scale(group, member, group.name("scale", nth, i), model)
-                dense = rounding.restored(flat[at : at + member.size], member.dims, dtype, scale)
+            for i, member in enumerate(unit.tensors):
+                scale = _read_scale(group, member, group.part_name("scale", nth, i), model)
+                dense = rounding.restore_tensor(
+                    flat[at : at + member.size], member.dims, dtype, scale
+                )
                 at += member.size
                 yield (
-                    make_empty_tensor(member.weight, group.data_type, member.dims, like=stored),
+                    make_empty_tensor(member.name, group.data_type, member.dims, like=stored),
                     dense,
                 )
     except ValueError as error:
         raise InputError(f"packed tensor '{name}' {error}", "export it again") from None
 
 
-def _dtype(group: Group) -> np.dtype[Any]:
+def _get_group_dtype(group: PackedGroup) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(group.data_type))
 
 
-def _scale(group: Group, member: Member, name: str, model: OnnxModel) -> Array | None:
-    if group.values != "int8":
+def _read_scale(
+    group: PackedGroup, member: PackedTensor, name: str, model: OnnxModel
+) -> Array | None:
+    if group.storage != "int8":
         return None
     tensor = model.tensors.get(name, TensorProto())
     shape = tuple(tensor.dims)
@@ -220,11 +244,11 @@ def _scale(group: Group, member: Member, name: str, model: OnnxModel) -> Array |
         n in (1, d) for n, d in zip(shape, member.dims, strict=True)
     )
     if tensor.data_type != group.data_type or not fits:
-        raise _edited(member.weight)
+        raise _make_edited_error(member.name)
     return model.array(name)
 
 
-def _same(wanted: NodeProto, found: NodeProto) -> bool:
+def _is_same_node(wanted: NodeProto, found: NodeProto) -> bool:
     parts = [
         (n.op_type, standard_domain(n.domain), list(n.input), list(n.output))
         for n in (wanted, found)
@@ -237,14 +261,14 @@ def _same(wanted: NodeProto, found: NodeProto) -> bool:
     return parts[0] == parts[1] and same and all(_NEUTRAL.get(key) == value for key, value in extra)
 
 
-def _equal(wanted: TensorProto, found: TensorProto) -> bool:
+def _is_same_tensor(wanted: TensorProto, found: TensorProto) -> bool:
     return (wanted.data_type, list(wanted.dims)) == (
         found.data_type,
         list(found.dims),
     ) and np.array_equal(to_array(wanted), to_array(found))
 
 
-def _edited(name: str) -> InputError:
+def _make_edited_error(name: str) -> InputError:
     return InputError(
         f"packed tensor '{name}' is not as it was written: its nodes, names or constants were changed",
         "export it again, or unpack the file as it was first written",

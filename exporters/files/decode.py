@@ -5,17 +5,17 @@ from dataclasses import replace
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.encodings.encoding import Decoded
+from ltp_pipeline.exporters.encodings.encoding import DecodedTensors
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system.arrays import Array
 
 
-def decode_all(model: OnnxModel) -> Decoded:
+def decode_all(model: OnnxModel) -> DecodedTensors:
     """Every encoded tensor, dense, and the names of what the encodings added to the graph."""
-    every = Decoded()
+    every = DecodedTensors()
     for encoding in ENCODINGS.values():
-        if names := encoding.encoded_names(model):
+        if names := encoding.find_encoded_names(model):
             every.update(encoding.decode(model, set(names)))
     return every
 
@@ -25,7 +25,7 @@ def to_dense(model: OnnxModel) -> OnnxModel:
     decoded = decode_all(model)
     if not decoded.tensors:
         return model
-    plain = tensors.without(model, {*decoded.tensors, *decoded.added})
+    plain = tensors.remove_tensors(model, {*decoded.tensors, *decoded.added_names})
     plain.graph.initializer.extend(decoded.tensors.values())
     return replace(plain, weights={**plain.weights, **decoded.weights})
 

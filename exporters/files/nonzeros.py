@@ -10,15 +10,15 @@ from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)
-class Nonzeros:
+class TensorNonzeros:
     """What a tensor holds apart from zeros, flat and in order."""
 
-    where: Array
+    positions: Array
     values: Array
-    negative_zeros: bool
+    has_negative_zeros: bool
 
 
-class Scan(Collection[str]):
+class NonzeroIndex(Collection[str]):
     """Names of kernels that several encodings are to be made of, in place of the plain names.
 
     Each kernel is looked through when an encoding first asks for it, so its values must not change in between.
@@ -27,13 +27,15 @@ class Scan(Collection[str]):
     def __init__(self, model: OnnxModel, names: Collection[str]) -> None:
         self.model = model
         self._names = dict.fromkeys(names)
-        self._found: dict[str, Nonzeros] = {}
+        self._found: dict[str, TensorNonzeros] = {}
 
     @classmethod
-    def of(cls, model: OnnxModel, kernels: Collection[str]) -> "Scan":
+    def from_names(cls, model: OnnxModel, weight_names: Collection[str]) -> "NonzeroIndex":
         """The scan that is given, or a new one where plain names or those of another model are."""
         return (
-            kernels if isinstance(kernels, cls) and kernels.model is model else cls(model, kernels)
+            weight_names
+            if isinstance(weight_names, cls) and weight_names.model is model
+            else cls(model, weight_names)
         )
 
     def __contains__(self, name: object) -> bool:
@@ -45,13 +47,13 @@ class Scan(Collection[str]):
     def __len__(self) -> int:
         return len(self._names)
 
-    def nonzeros(self, name: str) -> Nonzeros:
+    def get_nonzeros(self, name: str) -> TensorNonzeros:
         """What a kernel holds."""
         if name not in self._found:
             self._found[name] = find_nonzeros(self.model.array(name))
         return self._found[name]
 
-    def without_negative_zeros(self, model: OnnxModel) -> OnnxModel:
+    def replace_negative_zeros(self, model: OnnxModel) -> OnnxModel:
         """The same model, or a part of it, with 0.0 for every -0.0 in kernels."""
         cleaned = dict(model.weights)
         for name in self._names:
@@ -61,19 +63,19 @@ class Scan(Collection[str]):
                 and tensor.data_type in FLOAT_TYPES
                 and self._has_negative_zeros(name)
             ):
-                cleaned[name] = tensors.without_negative_zero(self.model.array(name))
+                cleaned[name] = tensors.replace_negative_zeros(self.model.array(name))
         return replace(model, weights=cleaned)
 
     def _has_negative_zeros(self, name: str) -> bool:
         if name in self._found:
-            return self._found[name].negative_zeros
-        return tensors.has_negative_zero(self.model.array(name))
+            return self._found[name].has_negative_zeros
+        return tensors.has_negative_zeros(self.model.array(name))
 
 
-def find_nonzeros(array: Array) -> Nonzeros:
+def find_nonzeros(array: Array) -> TensorNonzeros:
     """Look through one array; NaN is not zero, -0.0 is."""
-    where = tensors.nonzero(array)
+    where = tensors.find_nonzero_positions(array)
     values = array.reshape(-1).take(
         where, mode="clip"
     )  # unlike "raise", it does not look at each position twice
-    return Nonzeros(where, values, tensors.has_negative_zero(array))
+    return TensorNonzeros(where, values, tensors.has_negative_zeros(array))

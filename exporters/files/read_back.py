@@ -15,10 +15,10 @@ from ltp_pipeline.graph.schemas import allow_onnxruntime
 from ltp_pipeline.graph.storage import read
 from ltp_pipeline.system.arrays import Array
 
-AGAIN = "export again; if it happens twice, report it as a bug"
+EXPORT_AGAIN = "export again; if it happens twice, report it as a bug"
 
 
-def verify(file: Path | OnnxModel, expected: Mapping[str, Array], encoding: str) -> None:
+def verify_weights(file: Path | OnnxModel, expected: Mapping[str, Array], encoding: str) -> None:
     """Raise ExportFailed unless a file is valid ONNX and its decoded tensors equal the expected ones bit for bit.
 
     Expected values count as what the file's dtype makes of them, with -0.0 as 0.0.
@@ -28,18 +28,20 @@ def verify(file: Path | OnnxModel, expected: Mapping[str, Array], encoding: str)
         decoded = read_tensors(model, list(expected))
     except InputError as error:
         raise ExportFailed(
-            f"the exported file cannot be read back: {error.message}", AGAIN
+            f"the exported file cannot be read back: {error.message}", EXPORT_AGAIN
         ) from None
     try:
-        _check(model, file if isinstance(file, Path) else None, ENCODINGS[encoding].full_check)
+        _check_onnx(
+            model, file if isinstance(file, Path) else None, ENCODINGS[encoding].passes_full_check
+        )
     except Exception as error:  # noqa: BLE001 (the checker's C++ errors share no narrower type)
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ExportFailed(f"the exported file is not valid ONNX: {reason}", AGAIN) from None
+        raise ExportFailed(f"the exported file is not valid ONNX: {reason}", EXPORT_AGAIN) from None
     for name, array in expected.items():
-        _compare(name, np.asarray(array), decoded[name])
+        _compare_tensor(name, np.asarray(array), decoded[name])
 
 
-def _check(model: OnnxModel, path: Path | None, full_check: bool) -> None:
+def _check_onnx(model: OnnxModel, path: Path | None, full_check: bool) -> None:
     values = [
         v.type.tensor_type
         for v in (*model.graph.input, *model.graph.output)
@@ -58,18 +60,19 @@ def _check(model: OnnxModel, path: Path | None, full_check: bool) -> None:
     onnx.checker.check_model(copy)
 
 
-def _compare(name: str, wanted: Array, found: Array) -> None:
+def _compare_tensor(name: str, wanted: Array, found: Array) -> None:
     if wanted.shape != found.shape:
         raise ExportFailed(
-            f"tensor '{name}' has shape {found.shape} in the file, {wanted.shape} before", AGAIN
+            f"tensor '{name}' has shape {found.shape} in the file, {wanted.shape} before",
+            EXPORT_AGAIN,
         )
     wanted = np.ascontiguousarray(wanted, found.dtype)
-    if tensors.bits(wanted).tobytes() == tensors.bits(found).tobytes():
+    if tensors.view_bits(wanted).tobytes() == tensors.view_bits(found).tobytes():
         return
-    wanted, found = tensors.without_negative_zero(wanted), tensors.without_negative_zero(found)
-    different = int((tensors.bits(wanted) != tensors.bits(found)).sum())
+    wanted, found = tensors.replace_negative_zeros(wanted), tensors.replace_negative_zeros(found)
+    different = int((tensors.view_bits(wanted) != tensors.view_bits(found)).sum())
     if different:
         raise ExportFailed(
             f"tensor '{name}' differs from its weights in {different} of {wanted.size} places",
-            AGAIN,
+            EXPORT_AGAIN,
         )

@@ -12,54 +12,57 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
-PARTS = {
+STORAGE_PARTS = {
     EXACT: "v",
     "fp16": "fp16",
     "int8": "int8",
 }  # under which name a packed file stores the values
-LARGEST = 127  # steps of a value in int8
-DATA_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
+LARGEST_STEP = 127  # steps of a value in int8
+STORED_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
 
 
 @dataclass(frozen=True)
 class RoundedTensor:
     """What is stored in place of a tensor's exact values; `scale` broadcasts over the dense tensor."""
 
-    values: str
-    stored: Array
+    storage: str
+    values: Array
     scale: Array | None = None
 
 
-def check(values: str) -> None:
+def check_storage(values: str) -> None:
     """Refuse an unknown kind of values."""
-    if values not in PARTS:
+    if values not in STORAGE_PARTS:
         raise UsageError(
-            f"there is no kind of values named '{values}'", f"choose one of {', '.join(PARTS)}"
+            f"there is no kind of values named '{values}'",
+            f"choose one of {', '.join(STORAGE_PARTS)}",
         )
 
 
-def rounded(array: Array, values: str, axis: int) -> RoundedTensor:
+def round_tensor(array: Array, storage: str, axis: int) -> RoundedTensor:
     """Round a tensor; its values stay exact where rounding would not shrink it or would overflow."""
     exact = RoundedTensor(EXACT, array)
     if (
-        values == EXACT
+        storage == EXACT
         or array.dtype.kind != "f"
         or array.dtype.itemsize < 4
         or not np.isfinite(array).all()
     ):
         return exact
-    if values == "fp16":
+    if storage == "fp16":
         with np.errstate(over="ignore"):
             half = array.astype(np.float16)
-        return RoundedTensor(values, half) if np.isfinite(half).all() else exact
-    scale = channel_scale(array, axis, LARGEST)
+        return RoundedTensor(storage, half) if np.isfinite(half).all() else exact
+    scale = compute_channel_scale(array, axis, LARGEST_STEP)
     # A subnormal scale loses precision, and its inverse may overflow.
     if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
         return exact
-    return RoundedTensor(values, in_steps(array, np.where(scale > 0, scale, 1), LARGEST), scale)
+    return RoundedTensor(
+        storage, round_to_steps(array, np.where(scale > 0, scale, 1), LARGEST_STEP), scale
+    )
 
 
-def channel_scale(array: Array, axis: int, largest: int) -> Array:
+def compute_channel_scale(array: Array, axis: int, largest: int) -> Array:
     """A scale for each channel, in so many steps of which its largest value is; shaped to divide the tensor."""
     others = tuple(i for i in range(array.ndim) if i != axis)
     return np.asarray(
@@ -67,12 +70,12 @@ def channel_scale(array: Array, axis: int, largest: int) -> Array:
     )
 
 
-def in_steps(array: Array, scale: Array, largest: int) -> Array:
+def round_to_steps(array: Array, scale: Array, largest: int) -> Array:
     """A tensor in whole steps of its scales; zero is zero."""
     return np.clip(np.rint(array / scale), -largest, largest).astype(np.int8)
 
 
-def restored(
+def restore_tensor(
     flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None
 ) -> Array:
     """The dense tensor in its own type, computed as the decoding nodes compute it."""
@@ -80,18 +83,18 @@ def restored(
     return dense if scale is None else dense * scale
 
 
-def stored_as(
-    weights: Weights, packed: Collection[str], graph: GraphProto, values: str
+def round_packed_weights(
+    weights: Weights, packed_names: Collection[str], graph: GraphProto, storage: str
 ) -> dict[str, Array]:
     """What a file with rounded values must hold: the packed tensors rounded, all others as they are."""
     held = dict(weights)
-    for name in packed:
+    for name in packed_names:
         array = weights[name]
-        kept = rounded(array, values, kernel_axis(graph, name) % array.ndim)
-        held[name] = restored(kept.stored, array.shape, array.dtype, kept.scale)
+        kept = round_tensor(array, storage, find_output_axis(graph, name) % array.ndim)
+        held[name] = restore_tensor(kept.values, array.shape, array.dtype, kept.scale)
     return held
 
 
-def kernel_axis(graph: GraphProto, name: str) -> int:
+def find_output_axis(graph: GraphProto, name: str) -> int:
     """The axis of a kernel that counts output channels, by the node that uses it first."""
     return next((output_axis(node) for node in graph.node if name in node.input[1:2]), 0)

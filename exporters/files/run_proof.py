@@ -10,7 +10,7 @@ import onnx
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
-from ltp_pipeline.exporters.files.read_back import AGAIN
+from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system.arrays import Array
@@ -20,12 +20,12 @@ PROVIDER = "CPUExecutionProvider"
 _OPTIMISED = "optimised.onnx"
 
 
-def outputs(
+def run_file(
     path: Path,
     feeds: Mapping[str, Array],
-    optimised: Path | None = None,
+    optimized_path: Path | None = None,
     library: Path | None = None,
-    optimisation: str = "ORT_ENABLE_BASIC",
+    optimization: str = "ORT_ENABLE_BASIC",
 ) -> list[Array]:
     """Every array of the outputs, computed on one thread, with basic optimisation unless said.
 
@@ -34,24 +34,24 @@ def outputs(
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimisation)
-    if optimised is not None:
-        options.optimized_model_filepath = str(optimised)
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimization)
+    if optimized_path is not None:
+        options.optimized_model_filepath = str(optimized_path)
         # Weights go to a second file that nobody reads, also those that one file could not hold.
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_file_name", "weights.bin"
         )
-    session = load(path, library, options)
+    session = open_session(path, library, options)
     try:
-        found = [array for value in session.run(None, dict(feeds)) for array in _arrays(value)]
+        found = [array for value in session.run(None, dict(feeds)) for array in _iter_arrays(value)]
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         raise ExportFailed(
-            f"onnxruntime cannot run {path.name}: {first_line(error)}", AGAIN
+            f"onnxruntime cannot run {path.name}: {first_line(error)}", EXPORT_AGAIN
         ) from None
     return found
 
 
-def load(path: Path, library: Path | None = None, options: Any = None) -> Any:
+def open_session(path: Path, library: Path | None = None, options: Any = None) -> Any:
     """A session on one thread, fully optimised unless the options say otherwise."""
     import onnxruntime
 
@@ -64,11 +64,11 @@ def load(path: Path, library: Path | None = None, options: Any = None) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         raise ExportFailed(
-            f"onnxruntime cannot load {path.name}: {first_line(error)}", AGAIN
+            f"onnxruntime cannot load {path.name}: {first_line(error)}", EXPORT_AGAIN
         ) from None
 
 
-def _arrays(value: Any) -> Iterator[Array]:
+def _iter_arrays(value: Any) -> Iterator[Array]:
     """The arrays of an output, which may be a sequence or a map; an optional output may have none."""
     if isinstance(value, np.ndarray):
         yield value
@@ -76,28 +76,28 @@ def _arrays(value: Any) -> Iterator[Array]:
         yield from (np.array(list(part)) for part in (value.keys(), value.values()))
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _arrays(part)
+            yield from _iter_arrays(part)
 
 
-def dense_outputs(
-    model: OnnxModel, kernels: Collection[str], feeds: Mapping[str, Array]
+def run_dense_model(
+    model: OnnxModel, weight_names: Collection[str], feeds: Mapping[str, Array]
 ) -> list[Array]:
     """What a dense model computes from its file: what files of any encoding must compute too."""
     with scratch_folder("proof") as folder:
         path = folder / "dense.onnx"
-        write(ENCODINGS["dense"].encode(model, kernels), path)
-        return outputs(path, feeds)
+        write(ENCODINGS["dense"].encode(model, weight_names), path)
+        return run_file(path, feeds)
 
 
-def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
+def verify_outputs(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
     """Raise ExportFailed unless a file gives these outputs bit for bit and no decoding node outlives loading."""
     with scratch_folder("proof") as folder:
         optimised = folder / _OPTIMISED
-        found = outputs(path, feeds, optimised)
+        found = run_file(path, feeds, optimised)
         graph = onnx.load(optimised, load_external_data=False).graph
-    if len(found) != len(expected) or not all(map(same_bits, found, expected)):
+    if len(found) != len(expected) or not all(map(is_bit_identical, found, expected)):
         raise ExportFailed(
-            f"{path.name} gives other outputs in onnxruntime than the dense model", AGAIN
+            f"{path.name} gives other outputs in onnxruntime than the dense model", EXPORT_AGAIN
         )
     # onnxruntime keeps equal constants once, so a node of the model itself may come to read one of the decoder's;
     # what a decoder's node computed is read by nodes of the decoder alone.
@@ -111,7 +111,7 @@ def check_running(path: Path, feeds: Mapping[str, Array], expected: Sequence[Arr
         raise ExportFailed(what, "export it as sparse or dense")
 
 
-def same_bits(a: Array, b: Array) -> bool:
+def is_bit_identical(a: Array, b: Array) -> bool:
     """Whether two outputs are the same, bit for bit."""
     alike = a.dtype == b.dtype and a.shape == b.shape
     return alike and (bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes())

@@ -10,41 +10,41 @@ from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.system.arrays import Array
 
 
-def bits(array: Array) -> Array:
+def view_bits(array: Array) -> Array:
     """The bit patterns of a float array, as unsigned integers of the same width."""
     return (
         np.ascontiguousarray(array).view(np.dtype(f"u{array.dtype.itemsize}")).reshape(array.shape)
     )
 
 
-def nonzero(array: Array) -> Array:
+def find_nonzero_positions(array: Array) -> Array:
     """Ascending flat positions of what is not zero; -0.0 is zero, NaN is not."""
     flat = array.reshape(-1)
     if (
         array.dtype.kind != "f" or array.dtype.itemsize < 4
     ):  # of these numpy compares the bits faster, or only them
-        flat = bits(flat) << (array.dtype.kind != "i")
+        flat = view_bits(flat) << (array.dtype.kind != "i")
     return np.flatnonzero(flat != 0)
 
 
-def without_negative_zero(array: Array) -> Array:
+def replace_negative_zeros(array: Array) -> Array:
     """The same values with -0.0 as 0.0; the array itself when there is none."""
-    if not has_negative_zero(array):
+    if not has_negative_zeros(array):
         return array
     cleaned = array.copy()
     cleaned[cleaned == 0] = 0
     return cleaned
 
 
-def has_negative_zero(array: Array) -> bool:
+def has_negative_zeros(array: Array) -> bool:
     """Whether there is a -0.0, whose bits, read as an integer, are the smallest integer; integers have none."""
     if array.dtype.kind in "iu":
         return False
-    integers = bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
+    integers = view_bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
     return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
 
 
-def without(
+def remove_tensors(
     model: OnnxModel, names: Collection[str], first: Collection[NodeProto] = ()
 ) -> OnnxModel:
     """A copy without the tensors of these names and the nodes that make them; `first` go before its nodes."""

@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files import tensors
-from ltp_pipeline.exporters.files.run_proof import dense_outputs
+from ltp_pipeline.exporters.files.run_proof import run_dense_model
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.constants import constants, small_value
@@ -35,31 +35,33 @@ from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
 EPSILON = 1e-5  # BatchNormalization's own default
-LIMIT = 1e-5  # of an output's largest value: what folding norms may change by rounding
-HALF_LIMIT = 2e-2  # the same where every node rounds to half precision
+TOLERANCE = 1e-5  # of an output's largest value: what folding norms may change by rounding
+HALF_TOLERANCE = 2e-2  # the same where every node rounds to half precision
 # Half precision would round the product, and outputs would differ by more than is promised.
 _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
-def make(
+def build_graph(
     model: OnnxModel,
     weights: Weights,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
 ) -> BuiltGraph:
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
     del calibration, settings
-    new, note = rewrite(model, kernels)
-    kept = {name: new.array(name) for name in kernels}
-    if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in kernels):
+    new, note = rewrite_model(model, weight_names)
+    kept = {name: new.array(name) for name in weight_names}
+    if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in weight_names):
         raise ExportFailed(
             "the deploy graph has other zeros than the pruned network",
             "leave deploy out of --export",
         )
-    limit = HALF_LIMIT if any(array.dtype.itemsize < 4 for array in kept.values()) else LIMIT
-    outputs = (dense_outputs(m, kernels, feeds) for m in (new, model))
+    limit = (
+        HALF_TOLERANCE if any(array.dtype.itemsize < 4 for array in kept.values()) else TOLERANCE
+    )
+    outputs = (run_dense_model(m, weight_names, feeds) for m in (new, model))
     for ours, theirs in zip(*outputs, strict=True):
         gap = tolerance.max_difference(ours, theirs)
         if tolerance.check_tolerance(gap, limit, lambda: 0.0) is tolerance.Agreement.DIFFERENT:
@@ -70,48 +72,48 @@ def make(
     return BuiltGraph(new, kept, (note,))
 
 
-def rewrite(model: OnnxModel, kernels: Collection[str]) -> tuple[OnnxModel, str]:
+def rewrite_model(model: OnnxModel, weight_names: Collection[str]) -> tuple[OnnxModel, str]:
     """A smaller graph that computes the same, and what was done."""
     proto, weights = copy_of(model.proto), dict(model.weights)
     tensors.raise_ir_version(proto, IR_VERSION)
-    _lift(proto.graph, kernels)
-    _remove_passages(proto.graph)
+    _lift_constants(proto.graph, weight_names)
+    _remove_passthrough_nodes(proto.graph)
     norms = sum(is_standard(n, "BatchNormalization") for n in proto.graph.node)
-    folded = _fold_norms(proto.graph, weights)
-    _drop_unused(proto.graph, kernels)
+    folded = _fold_batch_norms(proto.graph, weights)
+    _remove_unused(proto.graph, weight_names)
     new, done = OnnxModel(proto, weights), f"{folded} of {norms} BatchNormalization folded"
     new = replace(
         new, weights={name: array for name, array in weights.items() if name in new.tensors}
     )
     try:
-        new = _simplified(new, kernels)
+        new = _simplify_model(new, weight_names)
     except (simplify.SimplifyFailed, InputError) as error:
         done += f", constants not folded: {error}"
     return new, f"deploy graph: {len(model.graph.node)} nodes became {len(new.graph.node)}, {done}"
 
 
-def _lift(graph: GraphProto, kernels: Collection[str]) -> None:
+def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
     """Turn kernels in Constant nodes into initializers, which keep their names whatever is done to the nodes."""
     kept = []
     for node in graph.node:
-        if is_constant(node) and node.output[0] in kernels:
+        if is_constant(node) and node.output[0] in weight_names:
             slot = graph.initializer.add()
             slot.CopyFrom(constant_tensor(node))
             slot.name = node.output[0]
         else:
             kept.append(node)
-    _keep(graph, kept)
+    _keep_nodes(graph, kept)
 
 
-def _remove_passages(graph: GraphProto) -> None:
+def _remove_passthrough_nodes(graph: GraphProto) -> None:
     """Take out Identity and Dropout; what they pass on goes by one name."""
     known, reads = constants(graph), Counter(outer_reads(graph))
     fixed = {o.name for g in iter_graphs(graph) for o in g.output}
     renamed: dict[str, str] = {}
     made, kept = set[str](), list[NodeProto]()
     for node in graph.node:
-        if _is_passage(node, known, reads):
-            source, target = _final(node.input[0], renamed), node.output[0]
+        if _is_passthrough(node, known, reads):
+            source, target = _resolve_name(node.input[0], renamed), node.output[0]
             if target not in fixed:
                 renamed[target] = source
                 continue
@@ -121,14 +123,14 @@ def _remove_passages(graph: GraphProto) -> None:
                 continue
         kept.append(node)
         made.update(node.output)
-    _keep(graph, kept)
+    _keep_nodes(graph, kept)
     for node in graph.node:
-        node.output[:] = [_final(name, renamed) for name in node.output]
+        node.output[:] = [_resolve_name(name, renamed) for name in node.output]
     for node in iter_nodes(graph):
-        node.input[:] = [_final(name, renamed) for name in node.input]
+        node.input[:] = [_resolve_name(name, renamed) for name in node.input]
 
 
-def _is_passage(node: NodeProto, known: Mapping[str, object], reads: Mapping[str, int]) -> bool:
+def _is_passthrough(node: NodeProto, known: Mapping[str, object], reads: Mapping[str, int]) -> bool:
     if is_standard(node, "Identity"):
         return len(node.input) == len(node.output) == 1
     if not is_standard(node, "Dropout") or any(reads.get(name) for name in node.output[1:] if name):
@@ -139,13 +141,13 @@ def _is_passage(node: NodeProto, known: Mapping[str, object], reads: Mapping[str
     return training is not None and not training.any()
 
 
-def _final(name: str, renamed: Mapping[str, str]) -> str:
+def _resolve_name(name: str, renamed: Mapping[str, str]) -> str:
     while name in renamed:
         name = renamed[name]
     return name
 
 
-def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
+def _fold_batch_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
     given = {v.name for v in graph.input}
     known = {name: t for name, t in initializers_by_name(graph).items() if name not in given}
@@ -156,11 +158,11 @@ def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
         layer = layers.get(norm.input[0]) if is_standard(norm, "BatchNormalization") else None
         if layer is None or reads[layer.output[0]] > 1:
             continue
-        if not _fold(layer, norm, graph, known, weights, reads, taken):
+        if not _fold_into_layer(layer, norm, graph, known, weights, reads, taken):
             continue
         layer.output[0] = norm.output[0]
         gone.add(norm.output[0])
-    _keep(
+    _keep_nodes(
         graph,
         [
             n
@@ -171,7 +173,7 @@ def _fold_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     return len(gone)
 
 
-def _fold(
+def _fold_into_layer(
     layer: NodeProto,
     norm: NodeProto,
     graph: GraphProto,
@@ -208,7 +210,7 @@ def _fold(
         return False  # a Gemm may add a different bias to every row
     with np.errstate(all="ignore"):
         factor = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
-        scaled = (weight * _along_outputs(factor, layer, attributes, weight.shape)).astype(
+        scaled = (weight * _broadcast_factor(factor, layer, attributes, weight.shape)).astype(
             weight.dtype
         )
         moved = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
@@ -218,12 +220,14 @@ def _fold(
         or ((scaled != 0) != (weight != 0)).any()
     ):
         return False
-    weights[layer.input[1]] = tensors.without_negative_zero(scaled)
-    weights[_bias_of(layer, graph, known, reads, taken, moved.shape)] = moved.astype(weight.dtype)
+    weights[layer.input[1]] = tensors.replace_negative_zeros(scaled)
+    weights[_prepare_bias(layer, graph, known, reads, taken, moved.shape)] = moved.astype(
+        weight.dtype
+    )
     return True
 
 
-def _along_outputs(
+def _broadcast_factor(
     factor: Array, layer: NodeProto, attributes: Mapping[str, int], shape: tuple[int, ...]
 ) -> Array:
     """A factor per output channel, shaped to multiply the weight of a layer."""
@@ -236,7 +240,7 @@ def _along_outputs(
     return spread.reshape(*shape[:2], *[1] * (len(shape) - 2))
 
 
-def _bias_of(
+def _prepare_bias(
     layer: NodeProto,
     graph: GraphProto,
     known: dict[str, TensorProto],
@@ -258,21 +262,21 @@ def _bias_of(
     return name
 
 
-def _drop_unused(graph: GraphProto, kernels: Collection[str]) -> None:
-    read = {*outer_reads(graph), *kernels}
+def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
+    read = {*outer_reads(graph), *weight_names}
     unused = [t.name for t in graph.initializer if t.name not in read]
     drop_inputs(graph, unused)
     set_initializers(graph, [t for t in graph.initializer if t.name in read])
-    _keep(graph, [n for n in graph.node if not is_constant(n) or n.output[0] in read])
+    _keep_nodes(graph, [n for n in graph.node if not is_constant(n) or n.output[0] in read])
     del graph.value_info[:]  # shapes of values, some of which are gone
 
 
-def _simplified(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
+def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
     simple = simplify.simplify_model(model)
     if any(
         n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes()
-        for n in kernels
+        for n in weight_names
     ):
         raise simplify.SimplifyFailed("onnxsim changed kernels")
     for kind in ("input", "output"):
@@ -291,11 +295,13 @@ def _simplified(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     return replace(simple, proto=result)
 
 
-def _keep(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
+def _keep_nodes(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
     if len(nodes) < len(graph.node):
         set_nodes(graph, nodes)
 
 
 GRAPH = ExportGraph(
-    name="deploy", about="norms folded into the layers before: outputs equal to 1e-5", make=make
+    name="deploy",
+    description="norms folded into the layers before: outputs equal to 1e-5",
+    build=build_graph,
 )

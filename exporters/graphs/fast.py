@@ -11,12 +11,12 @@ from pathlib import Path
 
 from ltp_pipeline.errors import ExportFailed, InputError, NotFaster
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.run_proof import load, outputs
+from ltp_pipeline.exporters.files.run_proof import open_session, run_file
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.exporters.sparse_ops.cost_model import choose
+from ltp_pipeline.exporters.sparse_ops.cost_model import select_layers
 from ltp_pipeline.exporters.sparse_ops.functions import DOMAIN
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
@@ -33,20 +33,20 @@ from ltp_pipeline.system.scratch import scratch_folder
 from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.system.timing import time_interleaved
 
-LIMIT = 1e-5  # of an output's largest value: what sums in another order may change
-FASTER = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
-SECONDS = 0.5  # of timing at least
+TOLERANCE = 1e-5  # of an output's largest value: what sums in another order may change
+MAX_RATIO = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
+TIMING_SECONDS = 0.5  # of timing at least
 NAMED = 3  # of many reasons
 # One thread computes: by its own time, what else the machine does counts little. On Windows that ticks every 16 ms.
-CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time
+TIMING_CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time
 STEPS = "name the layers before nodes that round (QuantizeLinear, Round) in kernels.exclude, or leave this graph out"
 LEAVE = "for another machine, set export.fast_from (`accelerate --fast-from`) to a sparsity"
 
 
-def make(
+def build_graph(
     model: OnnxModel,
     weights: Weights,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
@@ -54,49 +54,53 @@ def make(
     """The fast graph, proven on the kernels of this machine; NotFaster where they are not there, or gain nothing."""
     del calibration
     try:
-        kernels_at = library.kernels_library()
+        kernels_at = library.sparse_ops_library()
         path = library.query_instruction_sets(kernels_at).chosen
     except InputError as error:
         raise NotFaster(error.message, error.hint) from None
-    smaller = deploy.make(model, weights, kernels, feeds)
+    smaller = deploy.build_graph(model, weights, weight_names, feeds)
     flat, _ = flatten(smaller.model)  # functions would hide layers
-    sample, fast_from = one_sample(model, feeds), settings.fast_from if settings else None
-    choice = choose(flat, kernels, sample, path, fast_from)
-    if not choice.kernels:
-        raise NotFaster(f"no layer is worth turning over: {_listed(choice.left)}", LEAVE)
-    new, turned = convert_to_sparse_ops(flat, choice.kernels)
+    sample, fast_from = select_first_sample(model, feeds), settings.fast_from if settings else None
+    choice = select_layers(flat, weight_names, sample, path, fast_from)
+    if not choice.weight_names:
+        raise NotFaster(f"no layer is worth turning over: {_format_reasons(choice.skipped)}", LEAVE)
+    new, turned = convert_to_sparse_ops(flat, choice.weight_names)
     with scratch_folder("fast") as folder:
         fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
         for one, at in ((new, fast), (smaller.model, dense), (model, given)):
-            write(ENCODINGS["dense"].encode(one, kernels), at)
-        _prove(fast, dense, feeds, kernels_at)
+            write(ENCODINGS["dense"].encode(one, weight_names), at)
+        _verify_outputs(fast, dense, feeds, kernels_at)
         ratio = (
             None
             if fast_from is not None
-            else _time([fast, dense, given], sample, kernels_at, choice.left)
+            else _measure_ratio([fast, dense, given], sample, kernels_at, choice.skipped)
         )
-    names = tuple(dict.fromkeys(one.kernel for one in turned))
-    how = SparseKernels(path, sha256_of(kernels_at), names, choice.left, ratio)
+    names = tuple(dict.fromkeys(one.weight_name for one in turned))
+    how = SparseKernels(path, sha256_of(kernels_at), names, choice.skipped, ratio)
     return BuiltGraph(
-        new, smaller.weights, (*smaller.notes, _note(how)), sparse_kernels=how, dense=smaller.model
+        new,
+        smaller.weights,
+        (*smaller.notes, _format_note(how)),
+        sparse_kernels=how,
+        dense_model=smaller.model,
     )
 
 
-def why_missing() -> str | None:
+def explain_missing_library() -> str | None:
     """Why the sparse kernels cannot be used here, and what to do; None where they can."""
     try:
-        library.query_instruction_sets(library.kernels_library())
+        library.query_instruction_sets(library.sparse_ops_library())
     except InputError as error:
         return f"{error.message}; {error.hint}"
     return None
 
 
-def is_turned_over(model: OnnxModel) -> bool:
+def uses_sparse_ops(model: OnnxModel) -> bool:
     """Whether a model uses the sparse kernels."""
     return any(node.domain == DOMAIN for node in iter_nodes(model.graph))
 
 
-def one_sample(model: OnnxModel, feeds: Weights) -> Weights:
+def select_first_sample(model: OnnxModel, feeds: Weights) -> Weights:
     """The first of several samples, where the model takes one alone."""
     lengths = {array.shape[:1] for array in feeds.values()}
     if len(lengths) != 1 or lengths == {()}:
@@ -109,18 +113,21 @@ def one_sample(model: OnnxModel, feeds: Weights) -> Weights:
     return feeds if fixed & feeds.keys() else {name: array[:1] for name, array in feeds.items()}
 
 
-def _prove(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
+def _verify_outputs(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
     """Hold what the sparse kernels compute against the dense model."""
-    expected = outputs(dense, feeds)
+    expected = run_file(dense, feeds)
     for nth, (ours, theirs) in enumerate(
-        zip(outputs(fast, feeds, library=kernels_at), expected, strict=True)
+        zip(run_file(fast, feeds, library=kernels_at), expected, strict=True)
     ):
         gap = tolerance.max_difference(ours, theirs)
-        if tolerance.check_tolerance(gap, LIMIT, lambda: 0.0) is not tolerance.Agreement.DIFFERENT:
+        if (
+            tolerance.check_tolerance(gap, TOLERANCE, lambda: 0.0)
+            is not tolerance.Agreement.DIFFERENT
+        ):
             continue
         apart = f"outputs differ by {gap.relative:.2g} of the largest"
         if (
-            tolerance.check_tolerance(gap, LIMIT, partial(_noise, dense, feeds, nth))
+            tolerance.check_tolerance(gap, TOLERANCE, partial(_measure_noise, dense, feeds, nth))
             is tolerance.Agreement.DIFFERENT
         ):
             what = f"the sparse kernels compute something else: {apart}"
@@ -132,31 +139,33 @@ def _prove(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
         )
 
 
-def _noise(dense: Path, feeds: Weights, nth: int) -> float:
+def _measure_noise(dense: Path, feeds: Weights, nth: int) -> float:
     """How far onnxruntime's output is from itself: rounding on the way turns the last bit of a sum into a step."""
     levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
-    first, *others = (outputs(dense, feeds, optimisation=level)[nth] for level in levels)
+    first, *others = (run_file(dense, feeds, optimization=level)[nth] for level in levels)
     return max(tolerance.max_difference(other, first).apart for other in others)
 
 
-def _time(
+def _measure_ratio(
     paths: Sequence[Path], sample: Weights, kernels_at: Path, left: Mapping[str, str]
 ) -> float:
     """The share of the time that the first of these files takes, on the sparse kernels, of the fastest other one."""
-    sessions = [load(path, None if nth else kernels_at) for nth, path in enumerate(paths)]
+    sessions = [open_session(path, None if nth else kernels_at) for nth, path in enumerate(paths)]
     calls = [partial(session.run, None, dict(sample)) for session in sessions]
-    ours, *others = (timing.ms for timing in time_interleaved(calls, seconds=SECONDS, clock=CLOCK))
+    ours, *others = (
+        timing.ms for timing in time_interleaved(calls, seconds=TIMING_SECONDS, clock=TIMING_CLOCK)
+    )
     ratio = ours / min(others)
-    if ratio > FASTER:
+    if ratio > MAX_RATIO:
         times = f"{ours:.3f} ms against {min(others):.3f} for one sample on one thread"
-        still = f"; left dense: {_listed(left)}" if left else ""
+        still = f"; left dense: {_format_reasons(left)}" if left else ""
         raise NotFaster(
             f"it would take {ratio:.2f} of the dense file's time ({times}){still}", LEAVE
         )
     return ratio
 
 
-def _listed(left: Mapping[str, str]) -> str:
+def _format_reasons(left: Mapping[str, str]) -> str:
     """Reasons, each with the first of the kernels that it holds for."""
     found: dict[str, list[str]] = {}
     for name, reason in left.items():
@@ -170,15 +179,15 @@ def _listed(left: Mapping[str, str]) -> str:
     )
 
 
-def _note(how: SparseKernels) -> str:
+def _format_note(how: SparseKernels) -> str:
     said = f"fast graph: {pluralize(len(how.turned_over), 'kernel')} on sparse kernels ({how.path})"
     if how.ratio is not None:
         said += f", {how.ratio:.2f} of the dense graph's time"
-    return f"{said}; left dense: {_listed(how.left_dense)}" if how.left_dense else said
+    return f"{said}; left dense: {_format_reasons(how.left_dense)}" if how.left_dense else said
 
 
 GRAPH = ExportGraph(
     name=FAST,
-    about="norms folded; faster than dense where our library of sparse kernels is registered, and runs without it",
-    make=make,
+    description="norms folded; faster than dense where our library of sparse kernels is registered, and runs without it",
+    build=build_graph,
 )

@@ -17,12 +17,12 @@ class BuiltGraph:
     model: OnnxModel
     weights: Weights
     notes: tuple[str, ...] = ()  # what was done to the graph, for the report
-    kernels: tuple[str, ...] | None = (
+    weight_names: tuple[str, ...] | None = (
         None  # the tensors that hold the kernels, where they have other names
     )
     quantization: Quantization | None = None
     sparse_kernels: SparseKernels | None = None
-    dense: OnnxModel | None = (
+    dense_model: OnnxModel | None = (
         None  # what files must compute bit for bit without the sparse kernels; None: the model itself
     )
 
@@ -37,8 +37,10 @@ class ExportGraph:
     """
 
     name: str
-    about: str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    make: Callable[
+    description: (
+        str  # how it differs from the original, for HANDOFF.md; empty for the original itself
+    )
+    build: Callable[
         [OnnxModel, Weights, Collection[str], Weights, Calibration | None, ExportSettings | None],
         BuiltGraph,
     ]

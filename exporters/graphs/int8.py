@@ -9,16 +9,21 @@ from collections.abc import Collection
 from onnx import version_converter
 
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
-from ltp_pipeline.exporters.files.run_proof import dense_outputs
+from ltp_pipeline.exporters.files.run_proof import run_dense_model
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8 import proof, search
 from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.exporters.int8.compact_names import compact
-from ltp_pipeline.exporters.int8.layers import LEAVE, already_quantised, find_layers, no_layer
+from ltp_pipeline.exporters.int8.compact_names import compact_names
+from ltp_pipeline.exporters.int8.layers import (
+    SKIP_HINT,
+    describe_quantized_nodes,
+    find_quantizable_layers,
+    make_no_layer_error,
+)
 from ltp_pipeline.exporters.int8.prepare import prepare_graph
-from ltp_pipeline.exporters.int8.training_graph import for_training, with_trained
-from ltp_pipeline.exporters.int8.transposed import turned_back
+from ltp_pipeline.exporters.int8.training_graph import build_training_graph, insert_trained_tensors
+from ltp_pipeline.exporters.int8.transposed import restore_transposes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.schemas import standard_opset
 from ltp_pipeline.graph.tensors import Weights
@@ -30,10 +35,10 @@ from ltp_pipeline.system.text import pluralize
 OPSET = 13  # from here on a weight may have a scale for each channel
 
 
-def make(
+def build_graph(
     model: OnnxModel,
     weights: Weights,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
@@ -43,16 +48,20 @@ def make(
         raise ExportFailed(
             "an int8 file needs the data, to choose ranges and to measure it", "bring them back"
         )
-    require(model, kernels)
-    smaller = deploy.make(model, weights, kernels, feeds)
-    plain, behind = prepare_graph(raised(smaller.model, kernels, feeds), kernels)
-    choice = search.QuantizationSearch(plain, find_layers(plain, kernels), calibration)
+    check_quantizable(model, weight_names)
+    smaller = deploy.build_graph(model, weights, weight_names, feeds)
+    plain, behind = prepare_graph(raise_opset(smaller.model, weight_names, feeds), weight_names)
+    choice = search.QuantizationSearch(
+        plain, find_quantizable_layers(plain, weight_names), calibration
+    )
     found, trained, settings, notes = choice.run(), None, calibration.settings, list(smaller.notes)
     if calibration.train is not None:
         trained = calibration.train(
-            for_training(found.model, plain, found.layers, choice.extremes), found.layers
+            build_training_graph(found.model, plain, found.layers, choice.extremes), found.layers
         )
-        after = choice.again(found, with_trained(found.model, trained.values))
+        after = choice.evaluate_trained(
+            found, insert_trained_tensors(found.model, trained.int8_tensors)
+        )
         if after.drop > found.drop:
             trained = None
             notes.append(
@@ -60,11 +69,13 @@ def make(
             )
         else:
             found = after
-    quantised = {layer.kernel: layer for layer in found.layers}
-    exact = {name: plain.array(name) for name in kernels} | (
-        {} if trained is None else dict(trained.floats)
+    quantised = {layer.weight_name: layer for layer in found.layers}
+    exact = {name: plain.array(name) for name in weight_names} | (
+        {} if trained is None else dict(trained.float_tensors)
     )
-    held = proof.held_weights(found.model, exact, kernels, quantised, settings.int8_weights)
+    held = proof.verify_int8_weights(
+        found.model, exact, weight_names, quantised, settings.int8_weights
+    )
     is_static = found.method != search.DYNAMIC
     how = Quantization(
         method=found.method,
@@ -75,24 +86,24 @@ def make(
         validation_drop=found.drop,
         trained_epochs=0 if trained is None else trained.epochs,
     )
-    new = turned_back(compact(found.model, plain), behind)
+    new = restore_transposes(compact_names(found.model, plain), behind)
     return BuiltGraph(
-        new, {name: new.array(name) for name in held}, (*notes, _note(how)), tuple(held), how
+        new, {name: new.array(name) for name in held}, (*notes, _format_note(how)), tuple(held), how
     )
 
 
-def require(model: OnnxModel, kernels: Collection[str]) -> None:
+def check_quantizable(model: OnnxModel, weight_names: Collection[str]) -> None:
     """Refuse a model of which no int8 file can be made, whatever its weights are."""
-    if nodes := already_quantised(model.proto):
+    if nodes := describe_quantized_nodes(model.proto):
         raise UnsupportedModel(
             f"the model is quantised already: {nodes}", "give the model from before quantisation"
         )
-    layers = find_layers(prepare_graph(model, kernels)[0], kernels)
-    if not layers.found:
-        raise no_layer(layers.reasons)
+    layers = find_quantizable_layers(prepare_graph(model, weight_names)[0], weight_names)
+    if not layers.layers:
+        raise make_no_layer_error(layers.reasons)
 
 
-def raised(model: OnnxModel, kernels: Collection[str], feeds: Weights) -> OnnxModel:
+def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights) -> OnnxModel:
     """The model in an opset that can be quantised, proven to compute the same."""
     opset = standard_opset(model.proto)
     if opset >= OPSET:
@@ -102,27 +113,30 @@ def raised(model: OnnxModel, kernels: Collection[str], feeds: Weights) -> OnnxMo
         new = OnnxModel.of(version_converter.convert_version(model.filled(), OPSET))
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
         reason = first_line(error)
-        raise ExportFailed(f"{why}: {reason}", LEAVE) from None
+        raise ExportFailed(f"{why}: {reason}", SKIP_HINT) from None
     if any(
-        k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes() for k in kernels
+        k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes()
+        for k in weight_names
     ):
-        raise ExportFailed(f"{why}: its kernels would change", LEAVE)
+        raise ExportFailed(f"{why}: its kernels would change", SKIP_HINT)
     proto = copy_of(new.proto)
     proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
     new = OnnxModel(proto, new.weights)
-    for ours, theirs in zip(*(dense_outputs(m, kernels, feeds) for m in (new, model)), strict=True):
+    for ours, theirs in zip(
+        *(run_dense_model(m, weight_names, feeds) for m in (new, model)), strict=True
+    ):
         gap = tolerance.max_difference(ours, theirs)
         if (
-            tolerance.check_tolerance(gap, deploy.LIMIT, lambda: 0.0)
+            tolerance.check_tolerance(gap, deploy.TOLERANCE, lambda: 0.0)
             is tolerance.Agreement.DIFFERENT
         ):
             raise ExportFailed(
-                f"{why}: outputs would differ by {gap.relative:.2g} of the largest", LEAVE
+                f"{why}: outputs would differ by {gap.relative:.2g} of the largest", SKIP_HINT
             )
     return new
 
 
-def _note(how: Quantization) -> str:
+def _format_note(how: Quantization) -> str:
     ranges = (
         "ranges found at every run"
         if how.samples is None
@@ -138,5 +152,7 @@ def _note(how: Quantization) -> str:
 
 
 GRAPH = ExportGraph(
-    name="int8", about="norms folded, computes in 8 bits: faster in any onnxruntime", make=make
+    name="int8",
+    description="norms folded, computes in 8 bits: faster in any onnxruntime",
+    build=build_graph,
 )

@@ -9,17 +9,17 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.schema import ExportSettings
 
 
-def make(
+def build_graph(
     model: OnnxModel,
     weights: Weights,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     feeds: Weights,
     calibration: Calibration | None = None,
     settings: ExportSettings | None = None,
 ) -> BuiltGraph:
     """The model as it is; its files must hold all weights."""
-    del kernels, feeds, calibration, settings
+    del weight_names, feeds, calibration, settings
     return BuiltGraph(model, weights)
 
 
-GRAPH = ExportGraph(name="original", about="", make=make)
+GRAPH = ExportGraph(name="original", description="", build=build_graph)

@@ -13,12 +13,12 @@ from ltp_pipeline.system.arrays import Array
 
 if TYPE_CHECKING:
     from ltp_pipeline.exporters.int8.layers import QuantizableLayer
-    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
+    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 
 Feeds = Mapping[str, Array]
 
 
-class Judgement(NamedTuple):
+class FileEvaluation(NamedTuple):
     """How good a file is on the validation split, and its judged outputs for a few of its samples."""
 
     value: float
@@ -29,13 +29,13 @@ class Judgement(NamedTuple):
 class Calibration:
     """Samples of the training split, and how files are judged on the validation split."""
 
-    feeds: Callable[
+    read_samples: Callable[
         [int], Iterator[Feeds]
     ]  # so many samples of the training split, in batches a model takes
-    judge: Callable[[Path], Judgement]
+    evaluate: Callable[[Path], FileEvaluation]
     metric: Metric
     settings: ExportSettings
     say: Callable[[str], None] = lambda _: None
-    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], Trained] | None = (
+    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], QatResult] | None = (
         None  # in 8 bits, if that is asked for
     )

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from onnx import GraphProto, TensorProto
 
-from ltp_pipeline.exporters.int8.layers import SUFFIX
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.edit import set_initializers
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
@@ -12,12 +12,14 @@ from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 PREFIX = "int8/"  # of names that quantising adds
 
 
-def compact(model: OnnxModel, before: OnnxModel) -> OnnxModel:
+def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
     """The same graph; names that were there `before`, and those of quantised weights, stay."""
     proto = copy_of(model.proto)
     graph = proto.graph
-    kept = _names(before.graph)
-    added = [t for t in graph.initializer if t.name not in kept and not t.name.endswith(SUFFIX)]
+    kept = _collect_names(original.graph)
+    added = [
+        t for t in graph.initializer if t.name not in kept and not t.name.endswith(QUANTIZED_SUFFIX)
+    ]
     renamed, known = dict[str, str](), dict[tuple[int, tuple[int, ...], bytes], str]()
     for tensor in added:
         content = (tensor.data_type, tuple(tensor.dims), model.array(tensor.name).tobytes())
@@ -50,7 +52,7 @@ def _short(known: Collection[object]) -> str:
     return f"{PREFIX}{len(known):x}"
 
 
-def _names(graph: GraphProto) -> set[str]:
+def _collect_names(graph: GraphProto) -> set[str]:
     found: set[str] = set()
     for nested in iter_graphs(graph):
         found.update(t.name for t in nested.initializer)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters.files.rounding import channel_scale, in_steps
-from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.files.rounding import compute_channel_scale, round_to_steps
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
 from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 
-LARGEST = {
+LARGEST_STEPS = {
     7: 64,
     8: 127,
 }  # weight in so many bits; 255 · 64 · 2 is within the 16 bits of processors without VNNI
@@ -26,7 +26,7 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
     """The model with these layers in 8 bits; weights have so many `bits`."""
     proto = copy_of(model.proto)
     graph, names = proto.graph, Names.of(proto.graph)
-    layer_of = {name: layer for layer in layers for name in layer.names}
+    layer_of = {name: layer for layer in layers for name in layer.node_names}
     weights, added = dict(model.weights), dict[str, TensorProto]()
     rounded: dict[
         str, tuple[str, str, str]
@@ -48,9 +48,9 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
         if layer is None:
             nodes.append(node)
             continue
-        given, kernel, output = node.input[0], layer.kernel, node.output[0]
-        stored, scale = rounded_weight(model.array(kernel), layer.axis, bits)
-        held = constant(kernel + SUFFIX, TensorProto.INT8, stored)
+        given, kernel, output = node.input[0], layer.weight_name, node.output[0]
+        stored, scale = quantize_weight(model.array(kernel), layer.axis, bits)
+        held = constant(kernel + QUANTIZED_SUFFIX, TensorProto.INT8, stored)
         scales = constant(f"{kernel}_scale", TensorProto.FLOAT, scale)
         zeros = constant(f"{kernel}_zero_point", TensorProto.INT8, np.zeros(scale.shape, np.int8))
         if given not in rounded:
@@ -69,7 +69,7 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
             continue
         product = add("Mul", [floats, factor], f"{output}/product")
         nodes.append(helper.make_node("Add", [product, bias], [output]))
-    gone = {layer.kernel for layer in layers}
+    gone = {layer.weight_name for layer in layers}
     set_nodes(graph, nodes)
     set_initializers(
         graph, [*(t for t in graph.initializer if t.name not in gone), *added.values()]
@@ -78,8 +78,8 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
     return OnnxModel(proto, {name: array for name, array in weights.items() if name not in gone})
 
 
-def rounded_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:
+def quantize_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:
     """A weight in steps of a scale per output channel, and the scales; channels too small for one become zero."""
-    scale = channel_scale(weight, axis, LARGEST[bits])
+    scale = compute_channel_scale(weight, axis, LARGEST_STEPS[bits])
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
-    return in_steps(weight, scale, LARGEST[bits]), scale.reshape(-1)
+    return round_to_steps(weight, scale, LARGEST_STEPS[bits]), scale.reshape(-1)

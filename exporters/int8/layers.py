@@ -22,21 +22,21 @@ from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.graph.tensors import elements, initializers_by_name, type_name
 from ltp_pipeline.graph.view import outer_reads
 
-LEAVE = "go on without an int8 file"
-STATIC = (
+SKIP_HINT = "go on without an int8 file"
+STATIC_OPERATORS = (
     "Conv",
     "Gemm",
     "MatMul",
 )  # which onnxruntime fuses with the nodes around them that quantise
-DYNAMIC = ("Gemm", "MatMul")
-RECURRENT = ("LSTM", "GRU", "RNN")
-SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
-ADDED_TO_KERNELS = (SUFFIX, "_scale", "_zero_point")
+DYNAMIC_OPERATORS = ("Gemm", "MatMul")
+RECURRENT_OPERATORS = ("LSTM", "GRU", "RNN")
+QUANTIZED_SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
+ADDED_SUFFIXES = (QUANTIZED_SUFFIX, "_scale", "_zero_point")
 # How operators of quantised models begin, those of onnxruntime's own among them: QLinearConv, MatMulNBits.
-QUANTISED = re.compile(
+QUANTIZED_OPERATORS = re.compile(
     "Q[A-Z]|Quantize|Dequantize|DynamicQuantize|MatMulInteger|ConvInteger|MatMul(NBits|Bnb4|FpQ4)"
 )
-QUANTISED_DOMAINS = (*STANDARD_DOMAINS, ONNXRUNTIME_DOMAIN)
+QUANTIZED_DOMAINS = (*STANDARD_DOMAINS, ONNXRUNTIME_DOMAIN)
 _NAMED = 4  # of many nodes
 
 
@@ -44,49 +44,51 @@ _NAMED = 4  # of many nodes
 class QuantizableLayer:
     """A kernel that can be quantised, and the nodes that multiply by it."""
 
-    kernel: str
+    weight_name: str
     nodes: tuple[NodeProto, ...]
     axis: int  # of the output channels
     elements: int
 
     @property
-    def names(self) -> list[str]:
+    def node_names(self) -> list[str]:
         """Of the nodes."""
         return [node.name for node in self.nodes]
 
     @property
-    def is_dynamic(self) -> bool:
+    def supports_dynamic(self) -> bool:
         """Whether the nodes have a form with activations whose range is found at every run."""
-        return all(node.op_type in DYNAMIC for node in self.nodes)
+        return all(node.op_type in DYNAMIC_OPERATORS for node in self.nodes)
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerSelection:
     """The layers that can be quantised, and why other kernels cannot."""
 
-    found: list[QuantizableLayer] = field(default_factory=list)
+    layers: list[QuantizableLayer] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # by kernel
 
 
-def already_quantised(proto: ModelProto) -> str | None:
+def describe_quantized_nodes(proto: ModelProto) -> str | None:
     """The nodes that a quantised model has, in words."""
     nodes = chain(iter_nodes(proto.graph), *(function.node for function in proto.functions))
     found = [
-        label(n) for n in nodes if n.domain in QUANTISED_DOMAINS and QUANTISED.match(n.op_type)
+        label(n)
+        for n in nodes
+        if n.domain in QUANTIZED_DOMAINS and QUANTIZED_OPERATORS.match(n.op_type)
     ]
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"{', '.join(found[:_NAMED])}{more}" if found else None
 
 
-def no_layer(reasons: Mapping[str, str]) -> UnsupportedModel:
+def make_no_layer_error(reasons: Mapping[str, str]) -> UnsupportedModel:
     """The error for a model none of whose kernels can be quantised, and why."""
     told = [f"'{name}' {reason}" for name, reason in reasons.items()]
-    return UnsupportedModel("the model has no layer that can be quantised", LEAVE, told)
+    return UnsupportedModel("the model has no layer that can be quantised", SKIP_HINT, told)
 
 
-def find_layers(model: OnnxModel, kernels: Collection[str]) -> Layers:
+def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> LayerSelection:
     """Look at every kernel."""
-    layers = Layers()
+    layers = LayerSelection()
     initial = initializers_by_name(model.graph)
     outputs = {value.name for value in model.graph.output}
     nested = {
@@ -99,7 +101,7 @@ def find_layers(model: OnnxModel, kernels: Collection[str]) -> Layers:
     for node in model.graph.node:
         for slot, name in enumerate(node.input):
             uses.setdefault(name, []).append((node, slot))
-    for name in kernels:
+    for name in weight_names:
         read, tensor = uses.get(name, []), initial.get(name)
         if tensor is None or name in outputs:
             layers.reasons[name] = "is computed, or is an output itself"
@@ -110,10 +112,10 @@ def find_layers(model: OnnxModel, kernels: Collection[str]) -> Layers:
         elif not read:
             layers.reasons[name] = "is read by nothing"
         elif problem := next(
-            (p for node, slot in read if (p := _problem(node, slot, tensor, initial))), None
+            (p for node, slot in read if (p := _find_problem(node, slot, tensor, initial))), None
         ):
             layers.reasons[name] = problem
-        elif named := next((name + end for end in ADDED_TO_KERNELS if name + end in initial), None):
+        elif named := next((name + end for end in ADDED_SUFFIXES if name + end in initial), None):
             layers.reasons[name] = f"would need the name of '{named}'"
         elif any(node.input[0] in initial for node, _ in read):
             layers.reasons[name] = "multiplies another weight"
@@ -121,16 +123,16 @@ def find_layers(model: OnnxModel, kernels: Collection[str]) -> Layers:
             layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
         else:
             nodes = tuple(node for node, _ in read)
-            layers.found.append(QuantizableLayer(name, nodes, axes.pop(), elements(tensor)))
+            layers.layers.append(QuantizableLayer(name, nodes, axes.pop(), elements(tensor)))
     return layers
 
 
-def _problem(
+def _find_problem(
     node: NodeProto, slot: int, tensor: TensorProto, initial: Mapping[str, TensorProto]
 ) -> str | None:
-    if node.op_type in RECURRENT:
+    if node.op_type in RECURRENT_OPERATORS:
         return f"is the weight of {label(node)}: recurrent layers stay float"
-    if not is_standard(node, *STATIC):
+    if not is_standard(node, *STATIC_OPERATORS):
         return f"is read by {label(node)}, which onnxruntime does not run in 8 bits"
     if slot != 1:
         return f"is input {slot} of {label(node)}, where only activations are quantised"

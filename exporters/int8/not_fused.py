@@ -6,7 +6,7 @@ import onnx
 
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
-from ltp_pipeline.exporters.int8.layers import LEAVE, SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.system.scratch import scratch_folder
@@ -34,7 +34,9 @@ def find_unfused_layers(
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
             reason = first_line(error)
-            raise ExportFailed(f"onnxruntime cannot load the int8 model: {reason}", LEAVE) from None
+            raise ExportFailed(
+                f"onnxruntime cannot load the int8 model: {reason}", SKIP_HINT
+            ) from None
         graph = onnx.load(optimised, load_external_data=False).graph
     floats = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-    return [layer for layer in layers if layer.kernel + SUFFIX in floats]
+    return [layer for layer in layers if layer.weight_name + QUANTIZED_SUFFIX in floats]

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from onnx import NodeProto
 
-from ltp_pipeline.exporters.int8.layers import SUFFIX
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.exporters.int8.transposed import transpose_weights
 from ltp_pipeline.graph.edit import Names, drop_inputs
 from ltp_pipeline.graph.model import OnnxModel, copy_of
@@ -19,20 +19,28 @@ from ltp_pipeline.graph.view import View
 from ltp_pipeline.system.arrays import Array
 
 # After the name of a value or a weight, for what is added to it.
-ADDED = (
-    *(SUFFIX, "_scale", "_zero_point", f"{SUFFIX}_scale", f"{SUFFIX}_zero_point"),
+TOOL_SUFFIXES = (
+    *(
+        QUANTIZED_SUFFIX,
+        "_scale",
+        "_zero_point",
+        f"{QUANTIZED_SUFFIX}_scale",
+        f"{QUANTIZED_SUFFIX}_zero_point",
+    ),
     *("_QuantizeLinear", "_QuantizeLinear_Input", "_QuantizeLinear_Output"),
     *("_DequantizeLinear", "_DequantizeLinear_Output"),
 )
 
 
-def prepare_graph(model: OnnxModel, kernels: Collection[str]) -> tuple[OnnxModel, frozenset[str]]:
+def prepare_graph(
+    model: OnnxModel, weight_names: Collection[str]
+) -> tuple[OnnxModel, frozenset[str]]:
     """The same model for the tool, and which kernels it has turned; kernels, inputs and outputs keep their names."""
-    named = with_names(_with_free_names(_with_row_biases(_with_fixed_weights(model)), kernels))
-    return transpose_weights(named, kernels)
+    named = name_nodes(_rename_conflicts(_flatten_biases(_fix_weights(model)), weight_names))
+    return transpose_weights(named, weight_names)
 
 
-def with_names(model: OnnxModel) -> OnnxModel:
+def name_nodes(model: OnnxModel) -> OnnxModel:
     """The same model with a name of its own for every node of the main graph; those that have one keep it."""
     names, nodes = Names(), [node.name for node in model.graph.node]
     if len(set(nodes)) == len(nodes) and "" not in nodes:
@@ -45,14 +53,14 @@ def with_names(model: OnnxModel) -> OnnxModel:
     return OnnxModel(proto, model.weights, model.sparse)
 
 
-def _with_fixed_weights(model: OnnxModel) -> OnnxModel:
+def _fix_weights(model: OnnxModel) -> OnnxModel:
     """Weights that cannot be given from outside."""
     proto = copy_of(model.proto)
     drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
     return OnnxModel(proto, model.weights, model.sparse)
 
 
-def _with_row_biases(model: OnnxModel) -> OnnxModel:
+def _flatten_biases(model: OnnxModel) -> OnnxModel:
     """Rows of numbers for stored biases of Gemm that are matrices of one row."""
     users, outputs = View(model.graph).consumers, {value.name for value in model.graph.output}
     rows: dict[str, Array] = {}
@@ -62,7 +70,7 @@ def _with_row_biases(model: OnnxModel) -> OnnxModel:
             is_standard(use.node, "Gemm") and use.slot == 2 for use in read
         ):
             continue
-        if {(1, _outputs(model, use.node)) for use in read} == {tuple(tensor.dims)}:
+        if {(1, _count_outputs(model, use.node)) for use in read} == {tuple(tensor.dims)}:
             rows[tensor.name] = model.array(tensor.name).reshape(-1)
     if not rows:
         return model
@@ -75,25 +83,27 @@ def _with_row_biases(model: OnnxModel) -> OnnxModel:
     return OnnxModel(proto, {**model.weights, **rows}, model.sparse)
 
 
-def _outputs(model: OnnxModel, gemm: NodeProto) -> int:
+def _count_outputs(model: OnnxModel, gemm: NodeProto) -> int:
     """How many outputs a Gemm with a stored weight has; 0 where that is not known."""
     tensor = model.tensors.get(gemm.input[1])
     return 0 if tensor is None or len(tensor.dims) != 2 else tensor.dims[output_axis(gemm)]
 
 
-def _with_free_names(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
+def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     """Other names for nodes, values and tensors that are called as the tool would call what it adds."""
     graph = model.graph
     names = Names.of(graph)
-    kept = {*kernels, *(value.name for value in (*graph.input, *graph.output))}
+    kept = {*weight_names, *(value.name for value in (*graph.input, *graph.output))}
     values = [
         *(t.name for t in graph.initializer),
         *(name for node in graph.node for name in node.output),
     ]
     renamed = {
-        name: f"{name}/" for name in values if name not in kept and added_to(name, names.taken)
+        name: f"{name}/"
+        for name in values
+        if name not in kept and find_name_base(name, names.taken)
     }
-    nodes = {node.name for node in graph.node if added_to(node.name, names.taken)}
+    nodes = {node.name for node in graph.node if find_name_base(node.name, names.taken)}
     if not renamed and not nodes:
         return model
     renamed = {name: names.unique_name(new) for name, new in renamed.items()}
@@ -113,9 +123,13 @@ def _with_free_names(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     )
 
 
-def added_to(name: str, names: Collection[str]) -> str | None:
+def find_name_base(name: str, names: Collection[str]) -> str | None:
     """The one of these names after which the tool would call something so."""
     return next(
-        (base for end in ADDED if name.endswith(end) and (base := name.removesuffix(end)) in names),
+        (
+            base
+            for end in TOOL_SUFFIXES
+            if name.endswith(end) and (base := name.removesuffix(end)) in names
+        ),
         None,
     )

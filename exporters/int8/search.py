@@ -15,11 +15,20 @@ from onnx import NodeProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.int8 import not_fused
-from ltp_pipeline.exporters.int8.calibration import Calibration, Judgement
+from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
-from ltp_pipeline.exporters.int8.layers import Layers, QuantizableLayer, no_layer
-from ltp_pipeline.exporters.int8.ranges import METHODS, HistogramObserver, Range, observe
-from ltp_pipeline.exporters.int8.static import between, quantize_static, watched
+from ltp_pipeline.exporters.int8.layers import LayerSelection, QuantizableLayer, make_no_layer_error
+from ltp_pipeline.exporters.int8.ranges import (
+    RANGE_METHODS,
+    HistogramObserver,
+    ValueRange,
+    observe_values,
+)
+from ltp_pipeline.exporters.int8.static import (
+    find_intermediate_nodes,
+    list_observed_values,
+    quantize_static,
+)
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
@@ -28,8 +37,8 @@ from ltp_pipeline.system.scratch import scratch_folder
 from ltp_pipeline.system.text import pluralize
 
 DYNAMIC = "dynamic"
-SHARE_OF_BUDGET = 0.3  # of what pruning may lose by default: 0.3 points of a share
-INFINITE = "its activations are not finite on the calibration samples"
+BUDGET_FRACTION = 0.3  # of what pruning may lose by default: 0.3 points of a share
+NOT_FINITE = "its activations are not finite on the calibration samples"
 NOT_DYNAMIC = "it has no form whose ranges are found at every run"
 SENSITIVE = "in 8 bits it costs too much accuracy"
 
@@ -42,13 +51,13 @@ class QuantizedVariant:
     method: str  # DYNAMIC, or how ranges were chosen
     layers: tuple[QuantizableLayer, ...]  # that are quantised
     drop: float
-    distance: float  # of its outputs from those of the float graph, relative
+    output_distance: float  # of its outputs from those of the float graph, relative
     reasons: Mapping[str, str]  # why other kernels stay float
 
     @property
     def loss(self) -> tuple[float, float]:
         """By which candidates are ordered: the drop, and where that is the same, how far outputs have moved."""
-        return self.drop, self.distance
+        return self.drop, self.output_distance
 
 
 @dataclass
@@ -56,81 +65,93 @@ class QuantizationSearch:
     """The search for a quantised graph."""
 
     model: OnnxModel  # the float one, whose nodes have names
-    found: Layers
+    selection: LayerSelection
     calibration: Calibration
-    _known: dict[str, dict[str, Range]] = field(default_factory=dict)  # ranges by method
+    _range_cache: dict[str, dict[str, ValueRange]] = field(default_factory=dict)  # ranges by method
 
     def run(self) -> QuantizedVariant:
         """Find it."""
-        best = self._best_way(self.found.found)
-        if best.drop > self._limit and self.calibration.settings.int8_trials > 0:
-            best = self._leave_out(best, self._limit)
-        return replace(best, reasons={**self.found.reasons, **best.reasons})
+        best = self._find_best_method(self.selection.layers)
+        if best.drop > self._max_drop and self.calibration.settings.int8_trials > 0:
+            best = self._exclude_layers(best, self._max_drop)
+        return replace(best, reasons={**self.selection.reasons, **best.reasons})
 
     @property
-    def extremes(self) -> dict[str, Range]:
+    def extremes(self) -> dict[str, ValueRange]:
         """The smallest and largest values of activations on samples of the training split."""
         return {
-            name: Range(seen.low, seen.high) for name, seen in self._seen.items() if seen.finite
+            name: ValueRange(seen.low, seen.high)
+            for name, seen in self._observers.items()
+            if seen.is_finite
         }
 
-    def again(self, candidate: QuantizedVariant, model: OnnxModel) -> QuantizedVariant:
+    def evaluate_trained(self, candidate: QuantizedVariant, model: OnnxModel) -> QuantizedVariant:
         """The same candidate after training, judged anew."""
-        judged = self._judged(model)
-        drop = self.calibration.metric.drop(self._float.value, judged.value)
-        distance = _distance(judged.outputs, self._float.outputs)
-        candidate = replace(candidate, model=model, drop=drop, distance=distance)
-        self._tell(candidate, ", trained")
+        judged = self._evaluate_model(model)
+        drop = self.calibration.metric.drop(self._float_evaluation.value, judged.value)
+        distance = _measure_distance(judged.outputs, self._float_evaluation.outputs)
+        candidate = replace(candidate, model=model, drop=drop, output_distance=distance)
+        self._report_variant(candidate, ", trained")
         return candidate
 
     @property
-    def _limit(self) -> float:
+    def _max_drop(self) -> float:
         given, metric = self.calibration.settings.int8_max_drop, self.calibration.metric
         return (
-            SHARE_OF_BUDGET * metric.default_budget(self._float.value) if given is None else given
+            BUDGET_FRACTION * metric.default_budget(self._float_evaluation.value)
+            if given is None
+            else given
         )
 
     @cached_property
-    def _float(self) -> Judgement:
-        return self._judged(self.model)
+    def _float_evaluation(self) -> FileEvaluation:
+        return self._evaluate_model(self.model)
 
     @cached_property
-    def _between(self) -> list[NodeProto]:
-        return between(self.model)
+    def _intermediate_nodes(self) -> list[NodeProto]:
+        return find_intermediate_nodes(self.model)
 
     @cached_property
-    def _seen(self) -> dict[str, HistogramObserver]:
+    def _observers(self) -> dict[str, HistogramObserver]:
         """What activations are on samples of the training split."""
-        names = watched(self.model, self.found.found, self._between)
-        return observe(
-            self.model, names, self.calibration.feeds(self.calibration.settings.int8_samples)
+        names = list_observed_values(self.model, self.selection.layers, self._intermediate_nodes)
+        return observe_values(
+            self.model, names, self.calibration.read_samples(self.calibration.settings.int8_samples)
         )
 
-    def _best_way(self, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
+    def _find_best_method(self, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
         """The best of all ways; a transformer's ranges are found at every run unless others are better."""
         ways: list[str] = [DYNAMIC] if has_layer_norm_or_attention(self.model) else []
-        found = [self._made(way, layers) for way in (*ways, *METHODS)]
+        found = [self._build_variant(way, layers) for way in (*ways, *RANGE_METHODS)]
         candidates = [candidate for candidate in found if candidate.layers]
         if not candidates:
-            raise no_layer({**self.found.reasons, **found[-1].reasons})
+            raise make_no_layer_error({**self.selection.reasons, **found[-1].reasons})
         best = candidates[0]
         for other in candidates[1:]:
             better = other.drop < best.drop if best.method == DYNAMIC else other.loss < best.loss
             best = other if better else best
         for candidate in candidates:
-            self._tell(candidate)
+            self._report_variant(candidate)
         return best
 
-    def _made(self, method: str, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
+    def _build_variant(self, method: str, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
         """A candidate; one without layers, worse than all others, where none can be quantised so."""
-        build = self._dynamic if method == DYNAMIC else partial(self._static, method, set[str]())
+        build = (
+            self._build_dynamic
+            if method == DYNAMIC
+            else partial(self._build_static, method, set[str]())
+        )
         if method == DYNAMIC:
-            reasons = {layer.kernel: NOT_DYNAMIC for layer in layers if not layer.is_dynamic}
+            reasons = {
+                layer.weight_name: NOT_DYNAMIC for layer in layers if not layer.supports_dynamic
+            }
         else:
             reasons = {
-                layer.kernel: INFINITE for layer in layers if not all(map(self._knows, layer.nodes))
+                layer.weight_name: NOT_FINITE
+                for layer in layers
+                if not all(map(self._has_finite_ranges, layer.nodes))
             }
-        kept = tuple(layer for layer in layers if layer.kernel not in reasons)
+        kept = tuple(layer for layer in layers if layer.weight_name not in reasons)
         made = build(kept) if kept else self.model
         slow = not_fused.find_unfused_layers(
             made, kept
@@ -139,51 +160,60 @@ class QuantizationSearch:
             (slow, kept) if method != DYNAMIC else ()
         ):  # with products in 8 bits they may not
             if slow:
-                build = partial(self._static, method, {layer.kernel for layer in rounded})
+                build = partial(
+                    self._build_static, method, {layer.weight_name for layer in rounded}
+                )
                 made = build(kept)
                 slow = not_fused.find_unfused_layers(made, kept)
         if slow:
-            reasons.update((layer.kernel, not_fused.REASON) for layer in slow)
-            kept = tuple(layer for layer in kept if layer.kernel not in reasons)
+            reasons.update((layer.weight_name, not_fused.REASON) for layer in slow)
+            kept = tuple(layer for layer in kept if layer.weight_name not in reasons)
             made = build(kept) if kept else self.model
         if not kept:
             return QuantizedVariant(made, method, (), math.inf, math.inf, reasons)
-        judged = self._judged(made)
-        drop = self.calibration.metric.drop(self._float.value, judged.value)
+        judged = self._evaluate_model(made)
+        drop = self.calibration.metric.drop(self._float_evaluation.value, judged.value)
         return QuantizedVariant(
-            made, method, kept, drop, _distance(judged.outputs, self._float.outputs), reasons
+            made,
+            method,
+            kept,
+            drop,
+            _measure_distance(judged.outputs, self._float_evaluation.outputs),
+            reasons,
         )
 
-    def _dynamic(self, layers: Sequence[QuantizableLayer]) -> OnnxModel:
+    def _build_dynamic(self, layers: Sequence[QuantizableLayer]) -> OnnxModel:
         return quantize_dynamic(self.model, layers, self.calibration.settings.int8_weights)
 
-    def _static(
+    def _build_static(
         self, method: str, rounded: Collection[str], layers: Sequence[QuantizableLayer]
     ) -> OnnxModel:
-        others = [node for node in self._between if self._knows(node)]
+        others = [node for node in self._intermediate_nodes if self._has_finite_ranges(node)]
         bits = self.calibration.settings.int8_weights
-        return quantize_static(self.model, layers, others, self._ranges(method), bits, rounded)
+        return quantize_static(self.model, layers, others, self._get_ranges(method), bits, rounded)
 
-    def _ranges(self, method: str) -> dict[str, Range]:
-        if method not in self._known:
-            self._known[method] = {
-                name: METHODS[method](seen) for name, seen in self._seen.items() if seen.finite
+    def _get_ranges(self, method: str) -> dict[str, ValueRange]:
+        if method not in self._range_cache:
+            self._range_cache[method] = {
+                name: RANGE_METHODS[method](seen)
+                for name, seen in self._observers.items()
+                if seen.is_finite
             }
-        return self._known[method]
+        return self._range_cache[method]
 
-    def _knows(self, node: NodeProto) -> bool:
+    def _has_finite_ranges(self, node: NodeProto) -> bool:
         """Whether the ranges of what a node reads and makes are known, as far as they were watched."""
-        seen = self._seen
-        return all(seen[name].finite for name in (*node.input, *node.output) if name in seen)
+        seen = self._observers
+        return all(seen[name].is_finite for name in (*node.input, *node.output) if name in seen)
 
-    def _leave_out(self, start: QuantizedVariant, limit: float) -> QuantizedVariant:
+    def _exclude_layers(self, start: QuantizedVariant, limit: float) -> QuantizedVariant:
         """Leave layers float until the drop is within the limit; never worse than it was."""
         most = self.calibration.settings.int8_trials
         cheapest = sorted(start.layers, key=lambda layer: layer.elements)
         alone: list[tuple[tuple[float, float], QuantizableLayer]] = []
         best, trials = start, 0
         for layer in cheapest[: max(most // 2, 1)]:
-            candidate = self._without(start, {layer.kernel})
+            candidate = self._build_without(start, {layer.weight_name})
             trials += 1
             alone.append((candidate.loss, layer))
             best = min(best, candidate, key=lambda c: c.loss)
@@ -193,36 +223,36 @@ class QuantizationSearch:
         for _, layer in sorted(alone, key=lambda item: item[0]):
             if best.drop <= limit or trials >= most:
                 break
-            out.add(layer.kernel)
+            out.add(layer.weight_name)
             if len(out) == 1:
                 continue  # tried already
-            candidate = self._without(start, out)
+            candidate = self._build_without(start, out)
             trials += 1
             best = min(best, candidate, key=lambda c: c.loss)
-        self._tell(best)
-        quantised = {layer.kernel for layer in best.layers}
-        left = (layer.kernel for layer in start.layers if layer.kernel not in quantised)
+        self._report_variant(best)
+        quantised = {layer.weight_name for layer in best.layers}
+        left = (layer.weight_name for layer in start.layers if layer.weight_name not in quantised)
         return replace(
             best, reasons={**dict.fromkeys(left, SENSITIVE), **start.reasons, **best.reasons}
         )
 
-    def _without(self, start: QuantizedVariant, out: Collection[str]) -> QuantizedVariant:
-        return self._made(
-            start.method, [layer for layer in start.layers if layer.kernel not in out]
+    def _build_without(self, start: QuantizedVariant, out: Collection[str]) -> QuantizedVariant:
+        return self._build_variant(
+            start.method, [layer for layer in start.layers if layer.weight_name not in out]
         )
 
-    def _judged(self, model: OnnxModel) -> Judgement:
+    def _evaluate_model(self, model: OnnxModel) -> FileEvaluation:
         with scratch_folder("quantize") as folder:
             path = folder / "model.onnx"
             write(model, path)
             try:
-                return self.calibration.judge(path)
+                return self.calibration.evaluate(path)
             except InputError as error:
                 raise ExportFailed(
                     f"the quantised model does not run: {error.message}", error.hint
                 ) from None
 
-    def _tell(self, candidate: QuantizedVariant, more: str = "") -> None:
+    def _report_variant(self, candidate: QuantizedVariant, more: str = "") -> None:
         metric = self.calibration.metric
         what = f"int8, {candidate.method}, {pluralize(len(candidate.layers), 'layer')}{more}"
         self.calibration.say(
@@ -230,7 +260,7 @@ class QuantizationSearch:
         )
 
 
-def _distance(found: Sequence[Array], expected: Sequence[Array]) -> float:
+def _measure_distance(found: Sequence[Array], expected: Sequence[Array]) -> float:
     """How far outputs are apart, relative to what they are."""
     with np.errstate(invalid="ignore"):  # infinities
         apart = sum(

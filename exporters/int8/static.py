@@ -9,8 +9,8 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, first_line
-from ltp_pipeline.exporters.int8.layers import LEAVE, QuantizableLayer
-from ltp_pipeline.exporters.int8.ranges import Range
+from ltp_pipeline.exporters.int8.layers import SKIP_HINT, QuantizableLayer
+from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel, copy_of
@@ -20,14 +20,14 @@ from ltp_pipeline.graph.tensors import initializers_by_name
 from ltp_pipeline.graph.view import View
 
 # Between quantised layers these run in 8 bits too, so that values need not become float and 8 bits again.
-_BETWEEN = (
+_INTERMEDIATE_OPERATORS = (
     *("Add", "Mul", "Concat", "Relu", "Clip", "LeakyRelu", "Sigmoid"),
     *("MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Pad"),
     *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Split", "Slice"),
 )
 
 
-def between(model: OnnxModel) -> list[NodeProto]:
+def find_intermediate_nodes(model: OnnxModel) -> list[NodeProto]:
     """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
     if has_layer_norm_or_attention(model):
         return []
@@ -35,12 +35,12 @@ def between(model: OnnxModel) -> list[NodeProto]:
     for node in model.graph.node:
         if all(name in fixed for name in node.input if name):
             fixed.update(node.output)  # computed once, at load
-        elif is_standard(node, *_BETWEEN):
+        elif is_standard(node, *_INTERMEDIATE_OPERATORS):
             found.append(node)
     return found
 
 
-def watched(
+def list_observed_values(
     model: OnnxModel, layers: Sequence[QuantizableLayer], others: Sequence[NodeProto]
 ) -> list[str]:
     """The values whose ranges have to be known: all that these nodes read and make, but for weights."""
@@ -56,7 +56,7 @@ def quantize_static(
     model: OnnxModel,
     layers: Sequence[QuantizableLayer],
     others: Sequence[NodeProto],
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, ValueRange],
     bits: int,
     rounded: Collection[str] = (),
 ) -> OnnxModel:
@@ -73,18 +73,21 @@ def quantize_static(
         for name, (low, high) in ranges.items()
     }
     products = {
-        node.output[0] for layer in layers if layer.kernel not in rounded for node in layer.nodes
+        node.output[0]
+        for layer in layers
+        if layer.weight_name not in rounded
+        for node in layer.nodes
     }
-    nodes = _needed(model, [node for layer in layers for node in layer.nodes], others)
+    nodes = _select_nodes(model, [node for layer in layers for node in layer.nodes], others)
     options = {
         "WeightSymmetric": True,
         "MatMulConstBOnly": True,
-        "TensorQuantOverrides": _dead_channels(model, layers),
+        "TensorQuantOverrides": _override_dead_channels(model, layers),
     }
-    with _quiet():
+    with _silence_logging():
         try:
             quantizer = QDQQuantizer(
-                _typed(model, ranges),
+                _declare_float_values(model, ranges),
                 per_channel=True,
                 reduce_range=bits < 8,
                 weight_qType=QuantType.QInt8,
@@ -98,11 +101,13 @@ def quantize_static(
             quantizer.quantize_model()
         except Exception as error:  # noqa: BLE001 (whatever that tool raises)
             reason = first_line(error)
-            raise ExportFailed(f"onnxruntime cannot quantise the model: {reason}", LEAVE) from None
-    return _as_given(model, quantizer.model.model, {node.name for node in nodes}, products)
+            raise ExportFailed(
+                f"onnxruntime cannot quantise the model: {reason}", SKIP_HINT
+            ) from None
+    return _restore_model(model, quantizer.model.model, {node.name for node in nodes}, products)
 
 
-def _typed(model: OnnxModel, floats: Collection[str]) -> ModelProto:
+def _declare_float_values(model: OnnxModel, floats: Collection[str]) -> ModelProto:
     """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes.
 
     It also stumbles over operators that are imported twice, which some exporters write.
@@ -125,7 +130,7 @@ def _typed(model: OnnxModel, floats: Collection[str]) -> ModelProto:
     return proto
 
 
-def _needed(
+def _select_nodes(
     model: OnnxModel, layers: list[NodeProto], others: Sequence[NodeProto]
 ) -> list[NodeProto]:
     """The nodes of layers, and those between them whose results another quantised node reads."""
@@ -138,23 +143,25 @@ def _needed(
     return list(kept.values())
 
 
-def _dead_channels(
+def _override_dead_channels(
     model: OnnxModel, layers: Sequence[QuantizableLayer]
 ) -> dict[str, list[dict[str, Any]]]:
     """Scales for channels without weights, for the sake of their biases, which are counted in steps of that scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
-        weight = np.abs(model.array(layer.kernel))
+        weight = np.abs(model.array(layer.weight_name))
         largest = weight.max(axis=tuple(i for i in range(weight.ndim) if i != layer.axis))
         if (largest > 0).all() or not weight.size:
             continue
         usual = float(largest[largest > 0].mean()) if largest.any() else 1e-3
         spans = [float(value) or usual for value in largest]
-        found[layer.kernel] = [{"axis": layer.axis, "rmin": -span, "rmax": span} for span in spans]
+        found[layer.weight_name] = [
+            {"axis": layer.axis, "rmin": -span, "rmax": span} for span in spans
+        ]
     return found
 
 
-def _as_given(
+def _restore_model(
     model: OnnxModel, made: ModelProto, quantised: Collection[str], products: Collection[str]
 ) -> OnnxModel:
     """The new graph in the model that was given."""
@@ -167,13 +174,13 @@ def _as_given(
     for domain, version in opsets(made).items():
         if domain in used and domain not in opsets(proto):
             proto.opset_import.add(domain=domain, version=version)
-    _drop_last_rounding(graph, quantised, products)
+    _keep_float_products(graph, quantised, products)
     sort_topologically(graph)
-    _drop_unread(graph)
+    _remove_unread(graph)
     return OnnxModel.of(proto)
 
 
-def _drop_last_rounding(
+def _keep_float_products(
     graph: GraphProto, quantised: Collection[str], products: Collection[str]
 ) -> None:
     """Leave products as floats where no quantised node reads them: 8 bits of an output would make equal scores."""
@@ -216,7 +223,7 @@ def _drop_last_rounding(
     set_nodes(graph, kept)
 
 
-def _drop_unread(graph: GraphProto) -> None:
+def _remove_unread(graph: GraphProto) -> None:
     """Take out what nothing reads any more: scales of values that stay float."""
     read = {name for node in graph.node for name in node.input} | {
         value.name for value in graph.output
@@ -227,7 +234,7 @@ def _drop_unread(graph: GraphProto) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_logging() -> Iterator[None]:
     """Have the tool say nothing: it warns of what was done already."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

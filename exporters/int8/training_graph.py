@@ -10,25 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters.int8.layers import SUFFIX, QuantizableLayer
-from ltp_pipeline.exporters.int8.ranges import Range
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.tensors import Weights, initializers_by_name, make_empty_tensor
 from ltp_pipeline.system.arrays import Array
 
-MARK = "Dropout"  # an operator that keeps the shape of what it reads, and that no deploy graph has
+MARK_OPERATOR = (
+    "Dropout"  # an operator that keeps the shape of what it reads, and that no deploy graph has
+)
 
 
 @dataclass(frozen=True)
 class FakeQuantPoint:
     """An activation that is rounded."""
 
-    mark: str  # name of the node
+    node_name: str  # name of the node
     scale: str = ""  # tensors of the int8 graph; none where the range is found at every run
-    zero: str = ""
-    follows: Range | None = (
+    zero_point: str = ""
+    extremes_fraction: ValueRange | None = (
         None  # the range is this share of the extremes of this activation; None: it does not follow
     )
 
@@ -39,14 +41,14 @@ class FakeQuantPoint:
 
 
 @dataclass(frozen=True)
-class Bias:
+class QuantizedBias:
     """A bias in steps of the scales of the two factors that it is added to the product of."""
 
     name: str
-    kernel: str
-    held: str  # tensors of the int8 graph
+    weight_name: str
+    quantized_name: str  # tensors of the int8 graph
     scale: str
-    factor: str  # scale of the activation
+    input_scale: str  # scale of the activation
 
 
 @dataclass(frozen=True)
@@ -54,45 +56,45 @@ class FakeQuantGraph:
     """The float graph with its marks."""
 
     model: OnnxModel
-    places: tuple[FakeQuantPoint, ...]
-    biases: tuple[Bias, ...]
-    ranges: Mapping[str, Range]  # of the int8 graph, by the scale they give
-    frozen: tuple[
+    points: tuple[FakeQuantPoint, ...]
+    biases: tuple[QuantizedBias, ...]
+    ranges: Mapping[str, ValueRange]  # of the int8 graph, by the scale they give
+    frozen_names: tuple[
         str, ...
     ]  # tensors in 8 bits beside kernels and biases, as the int8 graph has them
 
 
 @dataclass(frozen=True)
-class Trained:
+class QatResult:
     """What training has made of it."""
 
-    values: Mapping[str, Array]  # by the names that tensors have in the int8 graph
-    floats: Weights  # what was trained, kernels among it
+    int8_tensors: Mapping[str, Array]  # by the names that tensors have in the int8 graph
+    float_tensors: Weights  # what was trained, kernels among it
     epochs: int
 
 
-def for_training(
+def build_training_graph(
     made: OnnxModel,
     plain: OnnxModel,
     layers: Sequence[QuantizableLayer],
-    extremes: Mapping[str, Range],
+    extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
     """Of an int8 graph and the float one that it was made of; extremes by the names of activations."""
     if any(is_standard(node, "DynamicQuantizeLinear") for node in made.graph.node):
-        return _dynamic(plain, layers)
-    return _static(made, plain, layers, extremes)
+        return _build_dynamic(plain, layers)
+    return _build_static(made, plain, layers, extremes)
 
 
-def _dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
+def _build_dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
     proto = copy_of(plain.proto)
-    names, inside = Names.of(proto.graph), {name for layer in layers for name in layer.names}
+    names, inside = Names.of(proto.graph), {name for layer in layers for name in layer.node_names}
     nodes, marked, places = list[NodeProto](), dict[str, str](), list[FakeQuantPoint]()
     for node in proto.graph.node:
         if node.name in inside:
             given = node.input[0]
             if given not in marked:
                 marked[given] = names.unique_name(f"{given}/rounded")
-                nodes.append(_mark(given, marked[given]))
+                nodes.append(_make_mark(given, marked[given]))
                 places.append(FakeQuantPoint(marked[given]))
             node.input[0] = marked[given]
         nodes.append(node)
@@ -100,41 +102,42 @@ def _dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantG
     return FakeQuantGraph(OnnxModel(proto, plain.weights), tuple(places), (), {}, ())
 
 
-def _static(
+def _build_static(
     made: OnnxModel,
     plain: OnnxModel,
     layers: Sequence[QuantizableLayer],
-    extremes: Mapping[str, Range],
+    extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
     proto = copy_of(made.proto)
     graph, initial = proto.graph, initializers_by_name(made.graph)
     outputs = {value.name for value in graph.output}
     scales = {n.output[0]: n.input[1] for n in graph.node if is_standard(n, "DequantizeLinear")}
-    biases = _biases(made, plain, layers, scales)
-    floats = {layer.kernel: plain.array(layer.kernel) for layer in layers}
+    biases = _find_biases(made, plain, layers, scales)
+    floats = {layer.weight_name: plain.array(layer.weight_name) for layer in layers}
     floats.update((bias.name, plain.array(bias.name)) for bias in biases)
     renamed, frozen = dict[str, str](), list[str]()
-    nodes, places, ranges = list[NodeProto](), list[FakeQuantPoint](), dict[str, Range]()
-    kernels = {layer.kernel + SUFFIX: layer.kernel for layer in layers} | {
-        bias.held: bias.name for bias in biases
+    nodes, places, ranges = list[NodeProto](), list[FakeQuantPoint](), dict[str, ValueRange]()
+    kernels = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers} | {
+        bias.quantized_name: bias.name for bias in biases
     }
     for node in graph.node:
         if is_standard(node, "QuantizeLinear"):
             scale, follows = node.input[1], None
             if scale not in ranges:  # others share it
-                ranges[scale] = _range(made, node)
+                ranges[scale] = _read_range(made, node)
                 name = next(
-                    (n for n in (node.input[0], *_behind(made, node)) if n in extremes), None
+                    (n for n in (node.input[0], *_iter_dequantized(made, node)) if n in extremes),
+                    None,
                 )
-                follows = None if name is None else _share(ranges[scale], extremes[name])
+                follows = None if name is None else _divide_range(ranges[scale], extremes[name])
             places.append(FakeQuantPoint(node.output[0], scale, node.input[2], follows))
-            nodes.append(_mark(node.input[0], node.output[0]))
+            nodes.append(_make_mark(node.input[0], node.output[0]))
         elif not is_standard(node, "DequantizeLinear"):
             nodes.append(node)
         elif node.input[0] in kernels:
             renamed[node.output[0]] = kernels[node.input[0]]
         elif node.input[0] in initial:
-            floats[node.output[0]] = _float(made, node)
+            floats[node.output[0]] = _dequantize(made, node)
             frozen.append(node.output[0])
         elif node.output[0] in outputs:
             nodes.append(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
@@ -155,11 +158,11 @@ def _static(
     )
 
 
-def _mark(given: str, output: str) -> NodeProto:
-    return helper.make_node(MARK, [given], [output], output)
+def _make_mark(given: str, output: str) -> NodeProto:
+    return helper.make_node(MARK_OPERATOR, [given], [output], output)
 
 
-def _behind(made: OnnxModel, node: NodeProto) -> Iterable[str]:
+def _iter_dequantized(made: OnnxModel, node: NodeProto) -> Iterable[str]:
     """What the file calls a rounded value that is an output."""
     return (
         n.output[0]
@@ -168,18 +171,18 @@ def _behind(made: OnnxModel, node: NodeProto) -> Iterable[str]:
     )
 
 
-def _range(made: OnnxModel, node: NodeProto) -> Range:
+def _read_range(made: OnnxModel, node: NodeProto) -> ValueRange:
     """What scale and zero point of a node stand for."""
     scale, zero = float(made.array(node.input[1])), int(made.array(node.input[2]))
-    return Range(-zero * scale, (255 - zero) * scale)
+    return ValueRange(-zero * scale, (255 - zero) * scale)
 
 
-def _share(held: Range, extremes: Range) -> Range:
+def _divide_range(held: ValueRange, extremes: ValueRange) -> ValueRange:
     """Which share of the extremes of all values a range is.
 
     A side that is zero stays zero: the file cuts off what lies below, as a Relu does that is part of the rounding.
     """
-    return Range(
+    return ValueRange(
         *(
             min(part / whole, 1.0) if part and whole else 0.0
             for part, whole in zip(held, extremes, strict=True)
@@ -187,13 +190,13 @@ def _share(held: Range, extremes: Range) -> Range:
     )
 
 
-def _biases(
+def _find_biases(
     made: OnnxModel, plain: OnnxModel, layers: Sequence[QuantizableLayer], scales: Mapping[str, str]
-) -> list[Bias]:
+) -> list[QuantizedBias]:
     """Biases of quantised layers; one that several layers share is left out."""
     reads = [name for node in made.graph.node for name in node.input]
     held = {n.output[0]: n for n in made.graph.node if is_standard(n, "DequantizeLinear")}
-    own = {name: layer for layer in layers for name in layer.names}
+    own = {name: layer for layer in layers for name in layer.node_names}
     found = []
     for node in made.graph.node:
         layer, name = own.get(node.name), node.input[2] if len(node.input) > 2 else ""
@@ -202,12 +205,14 @@ def _biases(
             continue
         if node.input[0] in scales and plain.array(name).size == made.array(source.input[1]).size:
             found.append(
-                Bias(name, layer.kernel, source.input[0], source.input[1], scales[node.input[0]])
+                QuantizedBias(
+                    name, layer.weight_name, source.input[0], source.input[1], scales[node.input[0]]
+                )
             )
     return found
 
 
-def _float(made: OnnxModel, node: NodeProto) -> Array:
+def _dequantize(made: OnnxModel, node: NodeProto) -> Array:
     """A stored tensor that a node turns to float."""
     whole, scale = made.array(node.input[0]), made.array(node.input[1])
     zero = made.array(node.input[2]) if len(node.input) > 2 else np.zeros_like(scale)
@@ -221,7 +226,7 @@ def _float(made: OnnxModel, node: NodeProto) -> Array:
     return np.asarray(steps * scale.reshape(shape), np.float32)
 
 
-def with_trained(made: OnnxModel, values: Mapping[str, Array]) -> OnnxModel:
+def insert_trained_tensors(made: OnnxModel, values: Mapping[str, Array]) -> OnnxModel:
     """The int8 graph with other values in its tensors, each in the shape and type that it has there."""
     arrays = {
         n: np.asarray(a).reshape(tuple(made.tensors[n].dims))

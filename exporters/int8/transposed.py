@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 from onnx import NodeProto, helper
 
-from ltp_pipeline.exporters.int8.layers import DYNAMIC, SUFFIX
+from ltp_pipeline.exporters.int8.layers import DYNAMIC_OPERATORS, QUANTIZED_SUFFIX
 from ltp_pipeline.graph.edit import Names, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
@@ -14,7 +14,7 @@ from ltp_pipeline.graph.view import Use, View, outer_reads
 
 
 def transpose_weights(
-    model: OnnxModel, kernels: Collection[str]
+    model: OnnxModel, weight_names: Collection[str]
 ) -> tuple[OnnxModel, frozenset[str]]:
     """The model without the Transpose of kernels, whose values are turned instead; and which kernels those are."""
     view, outputs = View(model.graph), {value.name for value in model.graph.output}
@@ -26,14 +26,14 @@ def transpose_weights(
     }
     taken = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
     sources = dict[str, str]()  # of what a Transpose puts out
-    for kernel in taken.intersection(kernels) - outputs - nested:
+    for kernel in taken.intersection(weight_names) - outputs - nested:
         found = view.consumers.get(kernel, [])
-        made = [use.node.output[0] for use in found if _turns(use.node)]
+        made = [use.node.output[0] for use in found if _is_matrix_transpose(use.node)]
         read = [use for name in made for use in view.consumers.get(name, [])]
         if (
             found
             and len(made) == len(found)
-            and all(map(_multiplies, read))
+            and all(map(_is_product_weight, read))
             and not {*made} & (outputs | nested)
         ):
             sources.update(dict.fromkeys(made, kernel))
@@ -43,15 +43,18 @@ def transpose_weights(
     for node in proto.graph.node:
         node.input[:] = [sources.get(name, name) for name in node.input]
     set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in sources])
-    return _with_turned(OnnxModel(proto, model.weights, model.sparse), kept), kept
+    return _swap_axes(OnnxModel(proto, model.weights, model.sparse), kept), kept
 
 
-def turned_back(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
+def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     """The quantised model with these kernels as they were, each behind a Transpose."""
-    if not kernels:
+    if not weight_names:
         return model
-    held = [name + SUFFIX if name + SUFFIX in model.tensors else name for name in sorted(kernels)]
-    back = _with_turned(model, held)
+    held = [
+        name + QUANTIZED_SUFFIX if name + QUANTIZED_SUFFIX in model.tensors else name
+        for name in sorted(weight_names)
+    ]
+    back = _swap_axes(model, held)
     proto, names = back.proto, Names.of(back.graph)
     new = {name: names.unique_name(f"{name}/turned") for name in held}
     for node in proto.graph.node:
@@ -63,7 +66,7 @@ def turned_back(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
     return back
 
 
-def _with_turned(model: OnnxModel, names: Collection[str]) -> OnnxModel:
+def _swap_axes(model: OnnxModel, names: Collection[str]) -> OnnxModel:
     """The model with rows for columns in these matrices, whatever reads them."""
     proto, arrays = (
         copy_of(model.proto),
@@ -77,9 +80,9 @@ def _with_turned(model: OnnxModel, names: Collection[str]) -> OnnxModel:
     return OnnxModel(proto, {**model.weights, **arrays}, model.sparse)
 
 
-def _turns(node: NodeProto) -> bool:
+def _is_matrix_transpose(node: NodeProto) -> bool:
     return is_standard(node, "Transpose") and list(attribute(node, "perm", [1, 0])) == [1, 0]
 
 
-def _multiplies(use: Use) -> bool:
-    return is_standard(use.node, *DYNAMIC) and use.slot == 1
+def _is_product_weight(use: Use) -> bool:
+    return is_standard(use.node, *DYNAMIC_OPERATORS) and use.slot == 1

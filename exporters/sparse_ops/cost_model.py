@@ -13,10 +13,10 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from ltp_pipeline.exporters.sparse_ops.replace import (
+    ConvertedChain,
     Shapes,
-    Turned,
     convert_to_sparse_ops,
-    shapes_of,
+    infer_shapes,
 )
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.nodes import attribute, is_standard, label
@@ -25,97 +25,99 @@ from ltp_pipeline.graph.tensors import Weights, type_name
 from ltp_pipeline.graph.view import View
 from ltp_pipeline.system.arrays import Array
 
-BLOCK = 4  # output channels that a block of weights has
-FULL = 0.75  # share of nonzeros in blocks that are not empty, from which the library takes them as blocks
-SMALLEST_GROUP = 16  # output channels; with fewer, packing the input costs more than is saved
+BLOCK_HEIGHT = 4  # output channels that a block of weights has
+MIN_BLOCK_FILL = 0.75  # share of nonzeros in blocks that are not empty, from which the library takes them as blocks
+MIN_GROUP_CHANNELS = 16  # output channels; with fewer, packing the input costs more than is saved
 
 
 @dataclass(frozen=True)
-class Cost:
+class LayerCost:
     """The time of a layer as a share of the dense one's: a fixed part, and one that grows with the nonzeros."""
 
     fixed: float
-    of_nonzeros: float
+    per_nonzero: float
 
-    def at(self, share: float) -> float:
+    def estimate_time(self, share: float) -> float:
         """The time with this share of nonzeros."""
-        return self.fixed + self.of_nonzeros * share
+        return self.fixed + self.per_nonzero * share
 
 
 # Measured on whole networks, for single weights and for blocks; docs/kernels.md has where. NEON's are guessed.
 COSTS = {
-    "avx512": (Cost(0.11, 1.3), Cost(0.10, 1.1)),
-    "avx2": (Cost(0.18, 1.8), Cost(0.15, 1.45)),
-    "neon": (Cost(0.18, 1.8), Cost(0.15, 1.45)),
+    "avx512": (LayerCost(0.11, 1.3), LayerCost(0.10, 1.1)),
+    "avx2": (LayerCost(0.18, 1.8), LayerCost(0.15, 1.45)),
+    "neon": (LayerCost(0.18, 1.8), LayerCost(0.15, 1.45)),
 }
-UNKNOWN = Cost(math.inf, 0.0)  # of instructions that no cost is known for
-FILLING = 2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
+UNKNOWN_COST = LayerCost(math.inf, 0.0)  # of instructions that no cost is known for
+INPUT_COST = (
+    2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
+)
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}  # numbers that are computed at once
-FEW = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
-ONE_ROW = Cost(
+FEW_ROWS_FACTOR = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
+SINGLE_ROW_COST = LayerCost(
     0.2, 6.0
 )  # of a product with one row, which reads every weight once, whatever the instructions
 
 
 @dataclass
-class Region:
+class LayerRegion:
     """Layers that are turned over together."""
 
-    kernels: dict[str, int] = field(default_factory=dict)  # nonzeros
+    nonzeros: dict[str, int] = field(default_factory=dict)  # nonzeros
     elements: int = 0
-    dense: float = 0.0  # multiply-adds
-    sparse: float = 0.0  # what they cost, in dense multiply-adds
+    dense_cost: float = 0.0  # multiply-adds
+    sparse_cost: float = 0.0  # what they cost, in dense multiply-adds
 
     @property
     def ratio(self) -> float:
         """The time on sparse kernels / dense."""
-        return self.sparse / self.dense if self.dense else math.inf
+        return self.sparse_cost / self.dense_cost if self.dense_cost else math.inf
 
     @property
     def sparsity(self) -> float:
         """Share of zeros."""
-        return 1 - sum(self.kernels.values()) / self.elements if self.elements else 0.0
+        return 1 - sum(self.nonzeros.values()) / self.elements if self.elements else 0.0
 
 
 @dataclass(frozen=True)
 class SparseLayerSelection:
     """The kernels to turn over, and why the others are left."""
 
-    kernels: tuple[str, ...]
-    left: Mapping[str, str]
+    weight_names: tuple[str, ...]
+    skipped: Mapping[str, str]
 
 
-def choose(
+def select_layers(
     model: OnnxModel,
-    kernels: Collection[str],
+    weight_names: Collection[str],
     sample: Weights,
-    path: str,
+    instruction_set: str,
     fast_from: float | None = None,
 ) -> SparseLayerSelection:
     """Choose regions for the instructions of a `path`, on inputs shaped like the sample.
 
     With `fast_from`, these are the regions that have at least this sparsity, whatever they cost here.
     """
-    _, eligible = convert_to_sparse_ops(model, kernels)
+    _, eligible = convert_to_sparse_ops(model, weight_names)
     left = {
-        name: _why_not(name, model)
-        for name in kernels
-        if name not in {turned.kernel for turned in eligible}
+        name: _explain_ineligible(name, model)
+        for name in weight_names
+        if name not in {turned.weight_name for turned in eligible}
     }
-    regions = _regions(model, eligible, sample, path, left)
+    regions = _build_regions(model, eligible, sample, instruction_set, left)
     chosen = list[str]()
     for region in regions:
-        why = _why_left(region, path, fast_from)
+        why = _explain_skipping(region, instruction_set, fast_from)
         if why is None:
-            chosen.extend(region.kernels)
+            chosen.extend(region.nonzeros)
         else:
-            left |= dict.fromkeys(region.kernels, why)
+            left |= dict.fromkeys(region.nonzeros, why)
     return SparseLayerSelection(
-        tuple(chosen), {name: left[name] for name in kernels if name in left}
+        tuple(chosen), {name: left[name] for name in weight_names if name in left}
     )
 
 
-def _why_left(region: Region, path: str, fast_from: float | None) -> str | None:
+def _explain_skipping(region: LayerRegion, path: str, fast_from: float | None) -> str | None:
     """Why a region is not worth turning over; None where it is."""
     zeros = f"{region.sparsity:.1%} of the weights are zero"
     if fast_from is not None:
@@ -125,52 +127,71 @@ def _why_left(region: Region, path: str, fast_from: float | None) -> str | None:
     return None if region.ratio < 1 else f"would take {region.ratio:.2f} of the dense time, {zeros}"
 
 
-def _regions(
-    model: OnnxModel, eligible: Collection[Turned], sample: Weights, path: str, left: dict[str, str]
-) -> list[Region]:
+def _build_regions(
+    model: OnnxModel,
+    eligible: Collection[ConvertedChain],
+    sample: Weights,
+    path: str,
+    left: dict[str, str],
+) -> list[LayerRegion]:
     """The regions of a graph; layers that are in none are added to `left`."""
-    shapes = shapes_of(_sized(model, sample).proto)
-    convs, regions = Region(), dict[str, Region]()
+    shapes = infer_shapes(_set_input_shapes(model, sample).proto)
+    convs, regions = LayerRegion(), dict[str, LayerRegion]()
     for turned in eligible:
         node = turned.nodes[0]
-        weight, rows = model.array(turned.kernel), _rows(node, turned.kernel, shapes)
+        weight, rows = (
+            model.array(turned.weight_name),
+            _count_rows(node, turned.weight_name, shapes),
+        )
         if is_standard(node, "Conv"):
             if (groups := attribute(node, "group", 1)) > 1 and len(
                 weight
-            ) < SMALLEST_GROUP * groups:
-                left[turned.kernel] = (
-                    f"has groups of fewer than {SMALLEST_GROUP} output channels, at {label(node)}"
+            ) < MIN_GROUP_CHANNELS * groups:
+                left[turned.weight_name] = (
+                    f"has groups of fewer than {MIN_GROUP_CHANNELS} output channels, at {label(node)}"
                 )
                 continue
             region, times = convs, rows if math.isfinite(rows) else 1
         else:
-            region, times = regions.setdefault(turned.kernel, Region()), 1
-        if turned.kernel not in region.kernels:
-            region.kernels[turned.kernel] = int(np.count_nonzero(weight))
+            region, times = regions.setdefault(turned.weight_name, LayerRegion()), 1
+        if turned.weight_name not in region.nonzeros:
+            region.nonzeros[turned.weight_name] = int(np.count_nonzero(weight))
             region.elements += weight.size
-        region.dense += weight.size * times
-        region.sparse += weight.size * times * _time(node, turned.kernel, weight, rows, path)
-    return [*([convs] if convs.kernels else []), *regions.values()]
+        region.dense_cost += weight.size * times
+        region.sparse_cost += (
+            weight.size * times * _estimate_time(node, turned.weight_name, weight, rows, path)
+        )
+    return [*([convs] if convs.nonzeros else []), *regions.values()]
 
 
-def _time(node: NodeProto, kernel: str, weight: Array, rows: float, path: str) -> float:
+def _estimate_time(
+    node: NodeProto, weight_name: str, weight: Array, rows: float, path: str
+) -> float:
     """The time of a layer on sparse kernels / dense."""
-    single, blocks = COSTS.get(path, (UNKNOWN, UNKNOWN))
-    axis = 0 if node.input[0] == kernel else output_axis(node)
+    single, blocks = COSTS.get(path, (UNKNOWN_COST, UNKNOWN_COST))
+    axis = 0 if node.input[0] == weight_name else output_axis(node)
     share = np.count_nonzero(weight) / max(weight.size, 1)
-    filled = share_in_blocks(weight, axis)
-    time: float = single.at(share) if share < FULL * filled else blocks.at(filled)
+    filled = compute_block_fraction(weight, axis)
+    time: float = (
+        single.estimate_time(share)
+        if share < MIN_BLOCK_FILL * filled
+        else blocks.estimate_time(filled)
+    )
     groups: int = attribute(node, "group", 1)
-    time += FILLING * groups / max(weight.shape[axis], 1)
+    time += INPUT_COST * groups / max(weight.shape[axis], 1)
     lanes = LANES.get(path, 1)
-    return time if rows >= lanes else min(time * FEW * lanes / rows, ONE_ROW.at(share) * rows)
+    return (
+        time
+        if rows >= lanes
+        else min(time * FEW_ROWS_FACTOR * lanes / rows, SINGLE_ROW_COST.estimate_time(share) * rows)
+    )
 
 
-def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
+def _count_rows(node: NodeProto, weight_name: str, shapes: Shapes) -> float:
     """How many vectors a kernel is multiplied by, rows of a matrix or pixels; infinite where that is not known."""
     if is_standard(node, "Conv"):
         others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
-    elif node.input[0] == kernel:
+    elif node.input[0] == weight_name:
         shape = shapes.get(node.input[1]) or (None, None)
         others = (
             shape[-1:] if len(shape) > 1 else (1,)
@@ -181,17 +202,17 @@ def _rows(node: NodeProto, kernel: str, shapes: Shapes) -> float:
     return max(math.prod(known), 1) if len(known) == len(others) else math.inf
 
 
-def share_in_blocks(weight: Array, axis: int) -> float:
+def compute_block_fraction(weight: Array, axis: int) -> float:
     """The share of weights in blocks of four neighbouring output channels that are not empty."""
     if not weight.size:
         return 0.0
     rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
-    starts = np.arange(0, len(rows), BLOCK)
-    heights = np.minimum(BLOCK, len(rows) - starts)  # the last one may be lower
+    starts = np.arange(0, len(rows), BLOCK_HEIGHT)
+    heights = np.minimum(BLOCK_HEIGHT, len(rows) - starts)  # the last one may be lower
     return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
 
 
-def _sized(model: OnnxModel, sample: Weights) -> OnnxModel:
+def _set_input_shapes(model: OnnxModel, sample: Weights) -> OnnxModel:
     """The model with the shapes of a sample for its inputs."""
     proto = copy_of(model.proto)
     for value in proto.graph.input:
@@ -204,7 +225,7 @@ def _sized(model: OnnxModel, sample: Weights) -> OnnxModel:
     return OnnxModel(proto, model.weights)
 
 
-def _why_not(name: str, model: OnnxModel) -> str:
+def _explain_ineligible(name: str, model: OnnxModel) -> str:
     """Why a kernel cannot be turned over."""
     tensor = model.tensors.get(name)
     if tensor is None:

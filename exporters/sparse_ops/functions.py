@@ -13,8 +13,8 @@ VERSION = 1
 IR_VERSION = 8  # functions begin here
 
 ACTIVATIONS = ("", "Relu", "Clip")
-CLIP_INPUTS = 11  # from here on Clip's limits are inputs
-CLIP_OPSET = 12  # Constant takes a single float from here on
+CLIP_INPUT_OPSET = 11  # from here on Clip's limits are inputs
+CONSTANT_FLOAT_OPSET = 12  # Constant takes a single float from here on
 
 _FLOATS, _INT, _INTS, _TEXT = (
     AttributeProto.FLOAT,
@@ -46,26 +46,28 @@ _BASES: dict[str, tuple[str, list[str], list[str], _Kinds]] = {
     "SparseGemm": ("Gemm", ["X", "W"], [], _GEMM),
     "SparseGemmBias": ("Gemm", ["X", "W", "B"], [], _GEMM),
 }
-NAMES = tuple(base + activation for base in _BASES for activation in ACTIVATIONS)
+FUNCTION_NAMES = tuple(base + activation for base in _BASES for activation in ACTIVATIONS)
 
 
-def can_clip(opset: int) -> bool:
+def supports_clip(opset: int) -> bool:
     """Whether Clip with its limits as attributes can be said in standard operators of this version."""
-    return opset < CLIP_INPUTS or opset >= CLIP_OPSET
+    return opset < CLIP_INPUT_OPSET or opset >= CONSTANT_FLOAT_OPSET
 
 
-def function(name: str, opset: int) -> FunctionProto:
+def make_function(name: str, opset: int) -> FunctionProto:
     """One of NAMES in standard operators of a version."""
     activation = next((a for a in ACTIVATIONS[1:] if name.endswith(a)), "")
     operator, inputs, added, attributes = _BASES[name.removesuffix(activation)]
-    nodes = [_node(operator, inputs, "product", attributes)]
-    nodes += [_node("Add", ["product", name], "sum") for name in added]
-    if activation == "Clip" and opset >= CLIP_INPUTS:
-        nodes += [_constant(limit) for limit in _CLIP]
-        nodes.append(_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
+    nodes = [_make_node(operator, inputs, "product", attributes)]
+    nodes += [_make_node("Add", ["product", name], "sum") for name in added]
+    if activation == "Clip" and opset >= CLIP_INPUT_OPSET:
+        nodes += [_make_limit(limit) for limit in _CLIP]
+        nodes.append(_make_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
     elif activation:
         nodes.append(
-            _node(activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {})
+            _make_node(
+                activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {}
+            )
         )
     nodes[-1].output[:] = ["Y"]
     names = [*attributes, *(_CLIP if activation == "Clip" else ())]
@@ -74,20 +76,22 @@ def function(name: str, opset: int) -> FunctionProto:
     )
 
 
-def _node(
+def _make_node(
     operator: str, inputs: list[str], output: str, attributes: _Kinds | None = None
 ) -> NodeProto:
     """A node whose attributes are those of the function."""
     node = helper.make_node(operator, inputs, [output])
-    node.attribute.extend(_reference(name, name, kind) for name, kind in (attributes or {}).items())
+    node.attribute.extend(
+        _refer_attribute(name, name, kind) for name, kind in (attributes or {}).items()
+    )
     return node
 
 
-def _constant(limit: str) -> NodeProto:
+def _make_limit(limit: str) -> NodeProto:
     node = helper.make_node("Constant", [], [limit])
-    node.attribute.append(_reference("value_float", limit, _FLOATS))
+    node.attribute.append(_refer_attribute("value_float", limit, _FLOATS))
     return node
 
 
-def _reference(name: str, of: str, kind: AttributeProto.AttributeType) -> AttributeProto:
+def _refer_attribute(name: str, of: str, kind: AttributeProto.AttributeType) -> AttributeProto:
     return AttributeProto(name=name, ref_attr_name=of, type=kind)

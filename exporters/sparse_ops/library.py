@@ -14,36 +14,36 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, call_once
 
 SOURCE = Path(__file__).parent / "source"
-FILE = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(
+FILE_NAME = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(
     sys.platform, "libltp_kernels.so"
 )
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden")
 _FUNCTION = "ltp_pipeline.exporters.sparse_ops.library:read_library_info"
-PATH_VARIABLE = (
+INSTRUCTION_SET_VARIABLE = (
     "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
 )
 
 
 @dataclass(frozen=True)
-class Paths:
+class InstructionSets:
     """What the library says about this processor."""
 
     chosen: str  # "avx512", "avx2", "neon" or "portable"
-    refused: dict[str, str]  # paths that are not used, and why
+    rejected: dict[str, str]  # paths that are not used, and why
 
 
-def kernels_library() -> Path:
+def sparse_ops_library() -> Path:
     """The library that was built with the package."""
-    path = Path(__file__).parent / FILE
+    path = Path(__file__).parent / FILE_NAME
     if not path.is_file():
         raise InputError(
             "the library of sparse kernels was not built",
-            "install a C++ compiler and call 'ltp-pipeline kernels --build'",
+            "install a C++ compiler and call 'ltp-pipeline sparse-ops --build'",
         )
     return path
 
 
-def hash_of_sources() -> str:
+def hash_sources() -> str:
     """What the library is known by: it is told when it is built, and says so when it is loaded."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for path in sorted(p for p in SOURCE.iterdir() if p.suffix in (".cpp", ".h")):
@@ -51,18 +51,18 @@ def hash_of_sources() -> str:
     return digest.hexdigest()[:16]
 
 
-def command(target: Path, compiler: str | None = None) -> list[str]:
+def make_build_command(target: Path, compiler: str | None = None) -> list[str]:
     """The one command that builds the library."""
     words = shlex.split(compiler or os.environ.get("CXX") or "") or ["c++"]
-    flags = [*FLAGS, f"-DLTP_KERNELS_SOURCES={hash_of_sources()}"]
+    flags = [*FLAGS, f"-DLTP_KERNELS_SOURCES={hash_sources()}"]
     return [*words, *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp"))), "-pthread"]
 
 
-def build(target: Path | None = None, compiler: str | None = None) -> Path:
-    """Build the library, by default where kernels_library() finds it."""
-    target = target or Path(__file__).parent / FILE
+def build_library(target: Path | None = None, compiler: str | None = None) -> Path:
+    """Build the library, by default where sparse_ops_library() finds it."""
+    target = target or Path(__file__).parent / FILE_NAME
     made = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    words = command(made, compiler)
+    words = make_build_command(made, compiler)
     if shutil.which(words[0]) is None:
         raise InputError(
             f"there is no C++ compiler named '{words[0]}'",
@@ -87,7 +87,7 @@ def build(target: Path | None = None, compiler: str | None = None) -> Path:
     return target
 
 
-def query_instruction_sets(library: Path) -> Paths:
+def query_instruction_sets(library: Path) -> InstructionSets:
     """Return which instruction sets the library can use on this processor.
 
     A child process asks the library, because a damaged file or a missing instruction ends the
@@ -107,22 +107,22 @@ def query_instruction_sets(library: Path) -> Paths:
         reason = f"the process that loads {library} {error}" if is_crash else str(error)
         raise InputError(
             f"the sparse kernels cannot be loaded: {reason}",
-            "build them again: 'ltp-pipeline kernels --build'",
+            "build them again: 'ltp-pipeline sparse-ops --build'",
         ) from None
-    if sources != hash_of_sources():
+    if sources != hash_sources():
         raise InputError(
             "the sparse kernels were built from other sources than these",
-            "build them again: 'ltp-pipeline kernels --build'",
+            "build them again: 'ltp-pipeline sparse-ops --build'",
         )
     lines = instruction_sets.splitlines()
     if not chosen:
-        requested = os.environ.get(PATH_VARIABLE)
+        requested = os.environ.get(INSTRUCTION_SET_VARIABLE)
         usable = ", ".join(line for line in lines if ": " not in line)
         raise InputError(
-            f"{PATH_VARIABLE} is {requested!r}, which cannot be used here",
+            f"{INSTRUCTION_SET_VARIABLE} is {requested!r}, which cannot be used here",
             f"leave it out, or take {usable}",
         )
-    return Paths(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
+    return InstructionSets(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
 
 
 def read_library_info(library: str) -> list[str]:

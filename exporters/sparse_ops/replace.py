@@ -21,37 +21,37 @@ Shapes = Mapping[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class Turned:
+class ConvertedChain:
     """A chain of nodes that became one, by the kernel that it has."""
 
-    kernel: str
+    weight_name: str
     nodes: tuple[NodeProto, ...]
-    node: NodeProto
+    sparse_node: NodeProto
 
 
 def convert_to_sparse_ops(
-    model: OnnxModel, kernels: Collection[str]
-) -> tuple[OnnxModel, list[Turned]]:
+    model: OnnxModel, weight_names: Collection[str]
+) -> tuple[OnnxModel, list[ConvertedChain]]:
     """The model with every eligible node that has one of these kernels turned over, and which those are."""
     proto = copy_of(model.proto)
     before = list(
         proto.graph.node
     )  # kept, because protobuf's objects are the same only as long as one is held
-    found = _chains(model, proto, before, kernels)
-    last = {id(turned.nodes[-1]): turned.node for turned in found}
+    found = _find_chains(model, proto, before, weight_names)
+    last = {id(turned.nodes[-1]): turned.sparse_node for turned in found}
     gone = {id(node) for turned in found for node in turned.nodes}
     nodes = [
         last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last
     ]
     set_nodes(proto.graph, nodes)
-    _drop_unused(proto.graph, found)
+    _remove_unused_limits(proto.graph, found)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
     if functions.DOMAIN not in opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
-    wanted = {turned.node.op_type for turned in found} - there
+    wanted = {turned.sparse_node.op_type for turned in found} - there
     proto.functions.extend(
-        functions.function(name, standard_opset(proto)) for name in sorted(wanted)
+        functions.make_function(name, standard_opset(proto)) for name in sorted(wanted)
     )
     new = OnnxModel(proto, model.weights, model.sparse)
     return replace(
@@ -59,7 +59,7 @@ def convert_to_sparse_ops(
     ), found
 
 
-def _drop_unused(graph: GraphProto, found: Collection[Turned]) -> None:
+def _remove_unused_limits(graph: GraphProto, found: Collection[ConvertedChain]) -> None:
     """Take out the limits that only the nodes that are gone have read."""
     limits = {
         name
@@ -73,11 +73,11 @@ def _drop_unused(graph: GraphProto, found: Collection[Turned]) -> None:
     set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
 
 
-def _chains(
-    model: OnnxModel, proto: ModelProto, nodes: list[NodeProto], kernels: Collection[str]
-) -> list[Turned]:
+def _find_chains(
+    model: OnnxModel, proto: ModelProto, nodes: list[NodeProto], weight_names: Collection[str]
+) -> list[ConvertedChain]:
     graph, opset = proto.graph, standard_opset(proto)
-    view, known, shapes = View(graph), constants(graph), shapes_of(proto)
+    view, known, shapes = View(graph), constants(graph), infer_shapes(proto)
     place = set(map(id, nodes))
     taken = set[int]()
     found = []
@@ -93,7 +93,7 @@ def _chains(
         )
 
     for node in nodes:
-        start = _start(node, kernels, known, shapes)
+        start = _start_chain(node, weight_names, known, shapes)
         if start is None or id(node) in taken:
             continue
         kernel, name, inputs, attributes = start
@@ -104,7 +104,7 @@ def _chains(
                 following.input[1] if following.input[0] == node.output[0] else following.input[0]
             )
             bias = name == "SparseMatMul" and _is_bias(other, known, shapes, node)
-            if bias or (node.op_type == "Conv" and _same_shape(node.output[0], other, shapes)):
+            if bias or (node.op_type == "Conv" and _has_same_shape(node.output[0], other, shapes)):
                 name += "Bias" if bias else "Add"
                 inputs = [*inputs, other]
                 chain.append(following)
@@ -112,8 +112,12 @@ def _chains(
         if following is not None and is_standard(following, "Relu"):
             name += "Relu"
             chain.append(following)
-        elif following is not None and is_standard(following, "Clip") and functions.can_clip(opset):
-            limits = _limits(following, model, known, opset)
+        elif (
+            following is not None
+            and is_standard(following, "Clip")
+            and functions.supports_clip(opset)
+        ):
+            limits = _read_limits(following, model, known, opset)
             if limits is not None:
                 name += "Clip"
                 attributes |= dict(zip(("min", "max"), limits, strict=True))
@@ -122,12 +126,12 @@ def _chains(
         new = helper.make_node(
             name, inputs, [chain[-1].output[0]], node.name, domain=functions.DOMAIN, **attributes
         )
-        found.append(Turned(kernel, tuple(chain), new))
+        found.append(ConvertedChain(kernel, tuple(chain), new))
     return found
 
 
-def _start(
-    node: NodeProto, kernels: Collection[str], known: Constants, shapes: Shapes
+def _start_chain(
+    node: NodeProto, weight_names: Collection[str], known: Constants, shapes: Shapes
 ) -> tuple[str, str, list[str], dict[str, Any]] | None:
     """The kernel, operator, inputs and attributes of a node that can be turned over."""
     inputs = [name for name in node.input if name]  # a bias may be left out by name
@@ -142,12 +146,12 @@ def _start(
             else 0
         )
 
-    if is_standard(node, "Conv") and inputs[1] in kernels and axes(inputs[1]) == 4:
-        clear = _says_which_pixels(attributes, known[inputs[1]].dims[2:])
+    if is_standard(node, "Conv") and inputs[1] in weight_names and axes(inputs[1]) == 4:
+        clear = _has_known_padding(attributes, known[inputs[1]].dims[2:])
         return (inputs[1], f"SparseConv{bias}", inputs, attributes) if clear else None
     if (
         is_standard(node, "Gemm")
-        and inputs[1] in kernels
+        and inputs[1] in weight_names
         and axes(inputs[1]) == 2
         and not attributes.get("transA")
     ):
@@ -159,18 +163,18 @@ def _start(
         ):
             return inputs[1], f"SparseGemm{bias}", inputs, attributes
     if is_standard(node, "MatMul"):
-        if inputs[1] in kernels and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
+        if inputs[1] in weight_names and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
             return inputs[1], "SparseMatMul", inputs, attributes
-        if inputs[0] in kernels and axes(inputs[0]) == 2 and shapes.get(inputs[1]):
+        if inputs[0] in weight_names and axes(inputs[0]) == 2 and shapes.get(inputs[1]):
             return inputs[0], "SparseLeftMatMul", inputs, attributes
     return None
 
 
-def _says_which_pixels(attributes: Mapping[str, Any], kernel: Sequence[int]) -> bool:
+def _has_known_padding(attributes: Mapping[str, Any], kernel_shape: Sequence[int]) -> bool:
     """Whether attributes say which pixels are read; SAME does not where a stride is larger than the kernel's reach."""
     strides, dilations = (attributes.get(name, (1, 1)) for name in ("strides", "dilations"))
     covers_all = all(
-        s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel, strict=True)
+        s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel_shape, strict=True)
     )
     return covers_all or not attributes.get("auto_pad", b"").startswith(b"SAME")
 
@@ -181,20 +185,20 @@ def _is_bias(name: str, known: Constants, shapes: Shapes, node: NodeProto) -> bo
     return shapes.get(name) == (columns,)
 
 
-def _same_shape(first: str, second: str, shapes: Shapes) -> bool:
+def _has_same_shape(first: str, second: str, shapes: Shapes) -> bool:
     """Whether two values have the same shape for sure; a dimension without a name is not known."""
     ours, theirs = shapes.get(first), shapes.get(second)
     return ours is not None and ours == theirs and None not in ours
 
 
-def _limits(
+def _read_limits(
     node: NodeProto, model: OnnxModel, known: Constants, opset: int
 ) -> tuple[float, float] | None:
     """The limits of a Clip; None where they are not known, or where the caller may give others."""
     limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
     given = {value.name for value in model.graph.input}
     for i, name in enumerate(("min", "max")):
-        if opset < functions.CLIP_INPUTS:
+        if opset < functions.CLIP_INPUT_OPSET:
             limits[i] = float(attribute(node, name, limits[i]))
         elif len(node.input) > i + 1 and node.input[i + 1]:
             held = model.weights.get(node.input[i + 1])
@@ -205,7 +209,7 @@ def _limits(
     return None if np.isnan(limits).any() else (limits[0], limits[1])
 
 
-def shapes_of(proto: ModelProto) -> dict[str, tuple[object, ...]]:
+def infer_shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
     """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
     bare = copy_of(proto)
     inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph

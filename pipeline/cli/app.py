@@ -173,7 +173,7 @@ IN_THE_ORDER_OF_HELP = (
     model_commands.validate,
     model_commands.quantize,
     model_commands.accelerate,
-    model_commands.kernels,
+    model_commands.sparse_ops,
     result_commands.trail,
     result_commands.pick,
     result_commands.export,

@@ -153,22 +153,25 @@ def unpack(
     print_path(api.unpack(model, out), as_json, quiet)
 
 
-def kernels(
+def sparse_ops(
     build: Annotated[
-        bool, typer.Option("--build", help="Build it anew, with the C++ compiler in CXX or c++.")
+        bool,
+        typer.Option(
+            "--build", help="Build the library again, with the C++ compiler in CXX or with c++."
+        ),
     ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
 ) -> None:
-    """Say where the library of sparse kernels is, and which instructions it takes on this processor."""
+    """Show where the sparse operator library is and which instruction set it uses on this processor."""
     from ltp_pipeline.exporters.sparse_ops import library
 
-    path = library.build() if build else library.kernels_library()
+    path = library.build_library() if build else library.sparse_ops_library()
     found = library.query_instruction_sets(path)
     if as_json:
         print_json({"library": str(path), **asdict(found)})
     elif not quiet:
         typer.echo(path)
-        typer.echo(f"takes {found.chosen} on this processor")
-        for name, why in found.refused.items():
-            typer.echo(f"not {name}: {why}")
+        typer.echo(f"instruction set: {found.chosen}")
+        for name, why in found.rejected.items():
+            typer.echo(f"not used: {name} ({why})")

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ltp_pipeline.exporters.files.count import Counts, count
+from ltp_pipeline.exporters.files.count import FileSparsity, count_sparsity
 from ltp_pipeline.exporters.files.labels import read_metadata
-from ltp_pipeline.exporters.int8.layers import SUFFIX
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.layer_weights import behind, find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.readers import readers
@@ -42,19 +42,19 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         model, data = read_with_data(path)
         yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
-        counted.append(count(model, names))
+        counted.append(count_sparsity(model, names))
         yield Claim(
             f"pruned.files.{number}.nonzeros",
             file.nonzeros,
-            counted[-1].kernels.nonzeros,
+            counted[-1].layers.nonzeros,
             file.path,
         )
         yield from _elements(report, file, counted[-1])
         yield from _kernels(file, path, names)
     if counted:
-        most = max(counted, key=lambda counts: counts.kernels.nonzeros)
+        most = max(counted, key=lambda counts: counts.layers.nonzeros)
         yield Claim(
-            "pruned.model_nonzeros", report.pruned.model_nonzeros, most.whole.nonzeros, "the files"
+            "pruned.model_nonzeros", report.pruned.model_nonzeros, most.model.nonzeros, "the files"
         )
         yield from _nonzeros(
             "nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most
@@ -96,23 +96,28 @@ def _said_of(
     )
 
 
-def _elements(report: Report, file: File, counts: Counts) -> Iterator[Claim]:
+def _elements(report: Report, file: File, counts: FileSparsity) -> Iterator[Claim]:
     """Those of kernels are the same in every graph; all float weights of the original only its own graph has."""
     for number, layer in enumerate(report.layers):
         yield Claim(
-            f"layers.{number}.elements", layer.elements, counts.each[layer.name].elements, file.path
+            f"layers.{number}.elements",
+            layer.elements,
+            counts.by_name[layer.name].elements,
+            file.path,
         )
     if file.graph == ORIGINAL:
         yield Claim(
-            "model.float_elements", report.model.float_elements, counts.whole.elements, file.path
+            "model.float_elements", report.model.float_elements, counts.model.elements, file.path
         )
 
 
 def _nonzeros(
-    key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: Counts
+    key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: FileSparsity
 ) -> Iterator[Claim]:
     for number, (layer, said) in enumerate(zip(layers, stated, strict=True)):
-        yield Claim(f"layers.{number}.{key}", said, counts.each[layer.name].nonzeros, "the files")
+        yield Claim(
+            f"layers.{number}.{key}", said, counts.by_name[layer.name].nonzeros, "the files"
+        )
 
 
 def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
@@ -128,7 +133,7 @@ def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
         if (uses := [use for use in every if needed.intersection(use.node.output)])
     }
     weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
-    unread = [name for name in listed if weights.isdisjoint((name, name + SUFFIX))]
+    unread = [name for name in listed if weights.isdisjoint((name, name + QUANTIZED_SUFFIX))]
     kernels, held = (
         {k.name for k in find_layer_weights(walked, found=alive)},
         initializers_by_name(walked.graph),
@@ -139,7 +144,9 @@ def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
         )
     else:
         left_out = {
-            name.removesuffix(SUFFIX) for name in kernels if name.endswith(SUFFIX)
+            name.removesuffix(QUANTIZED_SUFFIX)
+            for name in kernels
+            if name.endswith(QUANTIZED_SUFFIX)
         }.difference(listed)
     told = "whole"
     if unread:
@@ -152,25 +159,25 @@ def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
 def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]:
     if report.baseline is None:
         return
-    counted: dict[str, Counts] = {}
+    counted: dict[str, FileSparsity] = {}
     files: list[File | CurvePoint] = [*report.baseline.files, *report.baseline_points.values()]
     for file in files:
         path = folder / file.path
         if file.path not in counted and path.is_file():
             model, data = read_with_data(path)
             yield _data(file, path, data)
-            counted[file.path] = count(model, names)
+            counted[file.path] = count_sparsity(model, names)
         if file.path in counted:
-            nonzeros = counted[file.path].kernels.nonzeros
+            nonzeros = counted[file.path].layers.nonzeros
             yield Claim(f"nonzeros of {file.path}", file.nonzeros, nonzeros, "the file")
     of_files = [counted[file.path] for file in report.baseline.files if file.path in counted]
     if of_files and len(of_files) == len(report.baseline.files):
-        most = max(of_files, key=lambda counts: counts.kernels.nonzeros)
+        most = max(of_files, key=lambda counts: counts.layers.nonzeros)
         stated = [layer.baseline_nonzeros for layer in report.layers]
         yield Claim(
             "baseline.model_nonzeros",
             report.baseline.model_nonzeros,
-            most.whole.nonzeros,
+            most.model.nonzeros,
             "the files",
         )
         yield from _nonzeros("baseline_nonzeros", report.layers, stated, most)

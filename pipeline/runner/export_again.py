@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.exporters.files.count import Counts, count_in_file, float_weights
+from ltp_pipeline.exporters.files.count import FileSparsity, count_file_sparsity, iter_float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.metric import Metric
@@ -32,7 +32,7 @@ from ltp_pipeline.stages.handoff.example import example_inputs
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.prepare import check_same_task
 from ltp_pipeline.stages.report.notes import left_out_notes
-from ltp_pipeline.stages.write_back import as_file_types
+from ltp_pipeline.stages.write_back import to_file_types
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
 from ltp_pipeline.tasks.custom import CustomTask
@@ -135,7 +135,9 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
     return write_report(content.model_copy(update=changes), settings, workspace)
 
 
-def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Baseline, Counts | None]:
+def _baseline(
+    part: Baseline, write: _Writer, settings: Settings
+) -> tuple[Baseline, FileSparsity | None]:
     """The baseline with all files; points of its curve that are among them have the hashes of these."""
     kept = baseline.point_key(1, settings.baseline.spare_classifier)
     found, most, _ = write.files_of(part, kept, point_folder(1))
@@ -146,7 +148,7 @@ def _baseline(part: Baseline, write: _Writer, settings: Settings) -> tuple[Basel
     return found.model_copy(update={"curve": curve}), most
 
 
-def _layer(layer: Layer, most: Counts | None, most_of_baseline: Counts | None) -> Layer:
+def _layer(layer: Layer, most: FileSparsity | None, most_of_baseline: FileSparsity | None) -> Layer:
     """A layer as the files with the most nonzeros have it, where these are new."""
     counts = {"nonzeros": most, "baseline_nonzeros": most_of_baseline}
     return layer.model_copy(
@@ -176,7 +178,7 @@ class _Writer:
 
     def files_of(
         self, part: NetworkT, name: str, folder: str
-    ) -> tuple[NetworkT, Counts | None, list[str]]:
+    ) -> tuple[NetworkT, FileSparsity | None, list[str]]:
         """A network of the report with all files that are asked for now.
 
         Also the counts of the first file with the most nonzeros, where it is new, and what is to be noted of the files.
@@ -185,7 +187,7 @@ class _Writer:
         if known is None or not known[0].keys() <= self.network.file.model.tensors.keys():
             what = f"the weights kept in {self.workspace.root} do not fit the model as it is read without data"
             raise InputError(what, "bring the data back, and export again")
-        weights = as_file_types(self.network, known[0])
+        weights = to_file_types(self.network, known[0])
         kernels = [k.name for k in self.network.kernels]
         file = self.network.file
         wanted = [name for name in self.settings.formats if find_format(name).graph == INT8]
@@ -200,7 +202,7 @@ class _Writer:
             update={"formats": tuple(n for n in self.settings.formats if n not in wanted)}
         )
         written = export.run(file, weights, kernels, others, self.workspace, self.feeds, folder)
-        counted = [count_in_file(file.path, kernels) for file in written.files]
+        counted = [count_file_sparsity(file.path, kernels) for file in written.files]
         files = (
             *(
                 _entry(file, part, counts)
@@ -214,20 +216,21 @@ class _Writer:
             written.left_out
         )
         part = _summed_up(part, files, self.metric)
-        most = max(counted, key=lambda counts: counts.kernels.nonzeros, default=None)
-        if most is None or most.kernels.nonzeros < (part.nonzeros or 0):
+        most = max(counted, key=lambda counts: counts.layers.nonzeros, default=None)
+        if most is None or most.layers.nonzeros < (part.nonzeros or 0):
             return part, None, notes
         return self._recounted(part, most), most, notes
 
-    def _recounted(self, part: NetworkT, most: Counts) -> NetworkT:
+    def _recounted(self, part: NetworkT, most: FileSparsity) -> NetworkT:
         """A network with the counts of this file."""
         whole = Sparsity(
-            sum(c.elements for _, c in float_weights(self.network.file.model)), most.whole.nonzeros
+            sum(c.elements for _, c in iter_float_weights(self.network.file.model)),
+            most.model.nonzeros,
         )
         changes = {
-            "nonzeros": most.kernels.nonzeros,
-            "sparsity": most.kernels.sparsity,
-            "compression": most.kernels.compression,
+            "nonzeros": most.layers.nonzeros,
+            "sparsity": most.layers.sparsity,
+            "compression": most.layers.compression,
             "model_nonzeros": whole.nonzeros,
             "model_compression": whole.compression,
         }
@@ -257,7 +260,7 @@ def _summed_up(part: NetworkT, files: tuple[File, ...], metric: Metric) -> Netwo
     )
 
 
-def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
+def _entry(file: ExportedFile, part: Pruned, counts: FileSparsity) -> File:
     """What the report says of a file: as it was measured, or as far as it is known."""
     for known in part.files:
         if (known.graph, known.encoding, known.values) == (file.graph, file.encoding, file.values):
@@ -284,7 +287,7 @@ def _entry(file: ExportedFile, part: Pruned, counts: Counts) -> File:
         sha256=file.sha256,
         data_sha256=file.data_sha256,
         bytes=file.bytes,
-        nonzeros=counts.kernels.nonzeros,
+        nonzeros=counts.layers.nonzeros,
         accuracy=alike[0].accuracy if alike else None,
         outcomes=alike[0].outcomes if alike else None,
         sparse_kernels=None

@@ -129,7 +129,7 @@ def _made(content: Report, settings: Settings) -> Proof:
 def _library(export: ExportSettings) -> str | None:
     """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
     try:
-        return sha256_of(library.kernels_library()) if export.has_fast else None
+        return sha256_of(library.sparse_ops_library()) if export.has_fast else None
     except InputError:
         return None
 

@@ -23,15 +23,15 @@ from ltp_pipeline.stages.prune import nonzero_masks
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.write_back import (
-    as_file_types,
-    file_names,
     from_file_weights,
+    list_file_tensors,
+    to_file_types,
     to_file_weights,
 )
 
 if TYPE_CHECKING:
     from ltp_pipeline.exporters.int8.layers import QuantizableLayer
-    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
+    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 
 PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 
@@ -65,12 +65,12 @@ def load_saved_network(job: RunContext, name: str) -> tuple[Pruned, Weights, Kep
     if found is None:
         return None
     tensors, meta = found[0], _kept(job.workspace, name, found[1])
-    shapes = {n: job.network.file.model.array(n).shape for n in file_names(job.network)}
+    shapes = {n: job.network.file.model.array(n).shape for n in list_file_tensors(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
         raise job.workspace.damaged_weights(
             name, "its tensors have other names or shapes than the model's"
         )
-    weights = as_file_types(job.network, tensors)
+    weights = to_file_types(job.network, tensors)
     state = from_file_weights(job, weights)
     return (
         Pruned(state, nonzero_masks(job.network, state), meta.nonzeros, meta.epochs),
@@ -107,7 +107,7 @@ def export_and_evaluate(
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
     kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
     with timed(job.workspace, "export", but=finetune_qat.NAME):
-        judged = quantize.calibration(
+        judged = quantize.make_calibration(
             file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say
         )
         if job.settings.train.quantize:
@@ -123,7 +123,7 @@ def export_and_evaluate(
 
 def _train(
     job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
-) -> Trained:
+) -> QatResult:
     """Train in 8 bits in the midst of exporting."""
     with timed(job.workspace, finetune_qat.NAME):
         return finetune_qat.run(job, title, training, layers)

@@ -147,7 +147,7 @@ def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
 
 
 def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    found = enumerate(run_proof.outputs(path, feeds))
+    found = enumerate(run_proof.run_file(path, feeds))
     return {
         f"{path.name}/{n}": y
         for n, y in found

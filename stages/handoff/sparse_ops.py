@@ -36,7 +36,7 @@ def find(report: Report) -> Kernels | None:
         file.sparse_kernels.library_sha256 for file in files if file.sparse_kernels is not None
     }
     try:
-        path = library.kernels_library()
+        path = library.sparse_ops_library()
     except InputError:
         return Kernels(None, _sources())
     return Kernels(path if {sha256_of(path)} == wanted else None, _sources())
@@ -51,7 +51,7 @@ def section(report: Report, kernels: Kernels) -> str:
     """How to use the files with the library, and how to build it elsewhere."""
     files = fast_files(report)
     processor = escape(report.environment.processor or "an unknown processor")
-    name = library.FILE if kernels.path is None else kernels.path.name
+    name = library.FILE_NAME if kernels.path is None else kernels.path.name
     lines = [
         f"{filters.speed(report, file, code)} Latency was measured on {processor}."
         for file in files
@@ -88,7 +88,7 @@ def in_python(file: File, name: str) -> str:
 
 def build_command() -> str:
     """The one command, from the folder in which the archive was unpacked."""
-    first, *others = library.command(Path(library.FILE), "c++")
+    first, *others = library.make_build_command(Path(library.FILE_NAME), "c++")
     flags = [word for word in others if not word.endswith(".cpp")]
     return " ".join([first, *flags[:-1], f"{FOLDER}/*.cpp", flags[-1]])
 

@@ -228,7 +228,11 @@ def _about(file: File) -> str:
     if graph is None or encoding is None:
         about = escape(file.name)
     else:
-        about = f"as {encoding.name}, {graph.about}" if graph.about else encoding.about
+        about = (
+            f"as {encoding.name}, {graph.description}"
+            if graph.description
+            else encoding.description
+        )
     return (
         about if file.values == EXACT else f"{about}; **values rounded to {escape(file.values)}**"
     )
@@ -392,9 +396,9 @@ def _readers(report: Report) -> str:
     used = {file.encoding for file in report.pruned.files}
     encodings = [encoding for name, encoding in ENCODINGS.items() if name in used]
     rows = [f"| | {' | '.join(e.name for e in encodings)} |", "|---" * (len(encodings) + 1) + "|"]
-    for tool in dict.fromkeys(tool for encoding in encodings for tool in encoding.readers):
+    for tool in dict.fromkeys(tool for encoding in encodings for tool in encoding.tool_support):
         rows.append(
-            f"| {tool} | {' | '.join(e.readers.get(tool, 'not tested') for e in encodings)} |"
+            f"| {tool} | {' | '.join(e.tool_support.get(tool, 'not tested') for e in encodings)} |"
         )
     unpack = "`ltp-pipeline unpack FILE --out dense.onnx` writes any of them dense."
     others = "Other runtimes (TensorRT, Core ML, browsers) were not tested; try packed, else dense."

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from ltp_pipeline.exporters.files.count import float_weights
+from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.records import TrailEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -48,10 +48,10 @@ def add_entry(
     weights = to_file_weights(network, state)
     if distributed.is_main_process():
         run_directory.change_trail(number)
-        export.write(network.file, weights, names, ENCODING, path)
-    layer_counts = export.count(weights, names)
+        export.write_file(network.file, weights, names, ENCODING, path)
+    layer_counts = export.count_layers(weights, names)
     model = network.file.model.with_weights(weights)
-    model_counts = Sparsity.total(counts for _, counts in float_weights(model))
+    model_counts = Sparsity.total(counts for _, counts in iter_float_weights(model))
     entry = TrailEntry(
         entry=number,
         epoch=number,
@@ -63,7 +63,7 @@ def add_entry(
         model_compression=model_counts.compression,
     )
     if distributed.is_main_process():
-        entry = replace(entry, **export.hashes_of(path))
+        entry = replace(entry, **export.hash_file(path))
         entries = [asdict(e) for e in [*read_entries(run_directory, before=number), entry]]
         run_directory.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), entries)
     return entry

@@ -14,10 +14,14 @@ import numpy as np
 from ltp_pipeline.data.dataset import DatasetSplits, Split
 from ltp_pipeline.data.open import ANY_TASK
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.files.count import count, count_in_file, float_weights
+from ltp_pipeline.exporters.files.count import (
+    count_file_sparsity,
+    count_sparsity,
+    iter_float_weights,
+)
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.sparse_ops.library import kernels_library
+from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites.flatten import flatten
@@ -113,7 +117,7 @@ def run(
 ) -> Measured:
     """Prove the exported files of a network, one by one."""
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
-    elements = sum(counted.elements for _, counted in float_weights(network.file.model))
+    elements = sum(counted.elements for _, counted in iter_float_weights(network.file.model))
     results = [
         _prove(file, network, expected, elements, reference, split) for file in exported.files
     ]
@@ -134,7 +138,7 @@ def _prove(
     split: Split,
 ) -> tuple[Validation, Array]:
     positions = [o.position for o in reference.evaluator.task.outputs]
-    library = None if file.sparse_kernels is None else kernels_library()
+    library = None if file.sparse_kernels is None else sparse_ops_library()
     session = Session(file.path, positions=positions, library=library)
     beside = None if library is None else SparseVsDenseSession(session)
     accuracy, correct = reference.evaluator(beside.outputs if beside else session.outputs, split)
@@ -159,12 +163,12 @@ def _prove(
                 f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
                 "please report this as a bug",
             )
-    counted = count_in_file(file.path, [k.name for k in network.kernels])
+    counted = count_file_sparsity(file.path, [k.name for k in network.kernels])
     proven = Validation(
         file=file,
         accuracy=accuracy,
-        counted=counted.kernels,
-        whole=Sparsity(elements, counted.whole.nonzeros),
+        counted=counted.layers,
+        whole=Sparsity(elements, counted.model.nonzeros),
         nonzeros=counted.nonzeros,
         parity_max_abs_diff=parity,
         load_ms=session.load_ms,
@@ -231,8 +235,8 @@ def validate(
     accuracy, correct = evaluator(
         kernels_beside.outputs if kernels_beside else session.outputs, opened.test
     )
-    counts = count(file.model, kernels) if kernels else None
-    counted = counts.kernels if counts else None
+    counts = count_sparsity(file.model, kernels) if kernels else None
+    counted = counts.layers if counts else None
     batch = opened.test.first(LATENCY_BATCHES[-1])
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)
     result = ValidationResult(
@@ -241,7 +245,7 @@ def validate(
         accuracy=accuracy,
         sparsity=counted.sparsity if counted else None,
         compression=counted.compression if counted else None,
-        model_compression=counts.whole.compression if counts else None,
+        model_compression=counts.model.compression if counts else None,
         nonzeros=counted.nonzeros if counted else None,
         bytes=file.bytes,
         load_ms=session.load_ms,
@@ -295,8 +299,12 @@ def validate_beside(
 def _kernel_notes(beside: SparseVsDenseSession | None, model: OnnxModel) -> list[str]:
     """What is told of a file that uses sparse kernels."""
     if beside is None:
-        is_fast = fast.is_turned_over(model)
-        return [f"measured without the sparse kernels: {fast.why_missing()}"] if is_fast else []
+        is_fast = fast.uses_sparse_ops(model)
+        return (
+            [f"measured without the sparse kernels: {fast.explain_missing_library()}"]
+            if is_fast
+            else []
+        )
     apart = (
         f"outputs differ from those without them by at most {beside.largest():.1e} of the largest"
     )

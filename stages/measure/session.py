@@ -15,7 +15,7 @@ from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, first_line
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.sparse_ops.library import kernels_library
+from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.records import Latency
 from ltp_pipeline.stages.import_model import onnxruntime_child
@@ -161,7 +161,7 @@ class SparseVsDenseSession:
         """How far outputs are apart as a share of the largest; more than is promised is an error."""
         for gap in self.gaps:
             if (
-                tolerance.check_tolerance(gap, fast.LIMIT, lambda: 0.0)
+                tolerance.check_tolerance(gap, fast.TOLERANCE, lambda: 0.0)
                 is tolerance.Agreement.DIFFERENT
             ):
                 share = f"{gap.relative:.2g} of the largest"
@@ -174,7 +174,11 @@ class SparseVsDenseSession:
 
 def library_for(model: OnnxModel) -> Path | None:
     """The sparse kernels that a model uses, where they can be loaded."""
-    return kernels_library() if fast.is_turned_over(model) and fast.why_missing() is None else None
+    return (
+        sparse_ops_library()
+        if fast.uses_sparse_ops(model) and fast.explain_missing_library() is None
+        else None
+    )
 
 
 def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]:

@@ -18,7 +18,7 @@ from ltp_pipeline.data.open import takes_in
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.graphs.fast import why_missing
+from ltp_pipeline.exporters.graphs.fast import explain_missing_library
 from ltp_pipeline.graph.layer_weights import behind
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
@@ -64,8 +64,8 @@ def prepare(
         if settings.train.quantize and distributed.is_distributed():
             what = "train.quantize works in one process only"
             raise InputError(what, "start without torchrun, or leave train.quantize out")
-        int8.require(network.file.model, [k.name for k in network.kernels])
-    if settings.export.has_fast and (missing := why_missing()):
+        int8.check_quantizable(network.file.model, [k.name for k in network.kernels])
+    if settings.export.has_fast and (missing := explain_missing_library()):
         workspace.progress.say(f"No fast file will be written: {missing}")
     task = _find_task(network, state, data, settings, device, own)
     check_settings(task.metric, settings.gates, settings.budget, settings.export)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.exporters.files.count import float_weights
+from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.layer_weights import block_axes
 from ltp_pipeline.results import schema
 from ltp_pipeline.results import schema_parts as parts
@@ -119,7 +119,9 @@ def _model(f: Findings) -> parts.Model:
     model = f.network.file
     kernels = {k.name for k in f.network.kernels}
     others = [
-        (name, c.elements) for name, c in float_weights(f.network.file.model) if name not in kernels
+        (name, c.elements)
+        for name, c in iter_float_weights(f.network.file.model)
+        if name not in kernels
     ]
     return parts.Model(
         name=model.path.name if model.path else "model",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.graphs import fast
-from ltp_pipeline.exporters.sparse_ops.library import kernels_library, query_instruction_sets
+from ltp_pipeline.exporters.sparse_ops.library import query_instruction_sets, sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.results.tool_results import AccelerationResult
@@ -41,11 +41,11 @@ def accelerate(
     settings: Settings,
     encoding: str = "packed",
     with_data: bool = False,
-    own: CustomTask | None = None,
+    custom_task: CustomTask | None = None,
 ) -> AccelerationResult:
     """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
     source, target = Path(model), Path(out)
-    library = kernels_library()
+    library = sparse_ops_library()
     query_instruction_sets(library)  # raises where it cannot be loaded
     file = read(source)
     keep_apart(target, [source, *(source.parent / name for name in file.data)])
@@ -61,7 +61,7 @@ def accelerate(
     session = Session(source, single=True, foreign=file.model).session
     if with_data:
         shown = (
-            open_model_data(file, settings.data, settings.train.seed, settings.task, own)
+            open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
             .test.first(PROOF_SAMPLES)
             .inputs
         )
@@ -71,27 +71,31 @@ def accelerate(
         )
         try_elsewhere(source, feeds)
     else:
-        feeds, proven_on = _random(source, session, file.inputs)
+        feeds, proven_on = _find_random_inputs(source, session, file.inputs)
     weights = {name: walked.array(name) for name in kernels}
-    made = fast.make(walked, weights, kernels, feeds, settings=settings.export)
+    made = fast.build_graph(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
-    with export.moved_when_done(target) as path:
-        export.write_made(made, kernels, ExportFormat(FAST, encoding), path, feeds, file.sha256)
+    with export.move_when_done(target) as path:
+        export.write_graph(made, kernels, ExportFormat(FAST, encoding), path, feeds, file.sha256)
         measured = (
-            replace(validate_beside(path, source, settings, own), path=str(target))
+            replace(validate_beside(path, source, settings, custom_task), path=str(target))
             if with_data
             else None
         )
-        sessions = [run_proof.load(path, library), run_proof.load(source)]
+        sessions = [run_proof.open_session(path, library), run_proof.open_session(source)]
         calls = [
-            partial(session.run, None, dict(fast.one_sample(walked, feeds))) for session in sessions
+            partial(session.run, None, dict(fast.select_first_sample(walked, feeds)))
+            for session in sessions
         ]
         ours, theirs = (
-            timing.ms for timing in time_interleaved(calls, seconds=fast.SECONDS, clock=fast.CLOCK)
+            timing.ms
+            for timing in time_interleaved(
+                calls, seconds=fast.TIMING_SECONDS, clock=fast.TIMING_CLOCK
+            )
         )
     return AccelerationResult(
         path=str(out),
-        bytes=export.size_of(target),
+        bytes=export.get_file_size(target),
         sparse_kernels=made.sparse_kernels,
         latency_ms=ours,
         source_latency_ms=theirs,
@@ -102,7 +106,7 @@ def accelerate(
     )
 
 
-def _random(
+def _find_random_inputs(
     source: Path, session: Any, inputs: Sequence[TensorInfo]
 ) -> tuple[dict[str, Array], str]:
     """Random inputs that the model runs on, and what to call them."""

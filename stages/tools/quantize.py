@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.results.tool_results import QuantizationResult
@@ -38,7 +38,7 @@ MOST_JUDGED = 2000  # samples of the validation split
 SHOWN = 64  # of these, whose outputs are compared
 
 
-def calibration(
+def make_calibration(
     inputs: Sequence[TensorInfo],
     data: DatasetSplits,
     evaluator: Evaluator,
@@ -46,16 +46,16 @@ def calibration(
     say: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
     """Samples of the training split, evenly taken, and a judge that measures files as the run measures them."""
-    rows = None if len(data.val) <= MOST_JUDGED else _even(len(data.val), MOST_JUDGED)
+    rows = None if len(data.val) <= MOST_JUDGED else _select_evenly(len(data.val), MOST_JUDGED)
     positions = [output.position for output in evaluator.task.outputs]
 
-    def judge(path: Path) -> Judgement:
+    def judge(path: Path) -> FileEvaluation:
         session = Session(path, positions=positions)
         value = evaluator(session.outputs, data.val, rows)[0].value
-        return Judgement(value, session.outputs(data.val.first(SHOWN).inputs))
+        return FileEvaluation(value, session.outputs(data.val.first(SHOWN).inputs))
 
     return Calibration(
-        lambda count: _batches(inputs, data.train, count),
+        lambda count: _iter_batches(inputs, data.train, count),
         judge,
         evaluator.task.metric,
         settings,
@@ -68,7 +68,7 @@ def quantize(
     out: AnyPath,
     settings: Settings,
     encoding: str = "packed",
-    own: CustomTask | None = None,
+    custom_task: CustomTask | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> QuantizationResult:
     """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
@@ -80,27 +80,29 @@ def quantize(
         kernel.name
         for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
     ]
-    int8.require(walked, kernels)
-    data = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
+    int8.check_quantizable(walked, kernels)
+    data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(source, foreign=file.model)
     evaluator = find_evaluator(
-        data, file.model.graph, session, session, settings.task, settings.train.imitate, own
+        data, file.model.graph, session, session, settings.task, settings.train.imitate, custom_task
     )
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs
     feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
-    judged = calibration(file.inputs, data, evaluator, settings.export, say)
-    made = int8.make(walked, {name: walked.array(name) for name in kernels}, kernels, feeds, judged)
-    with export.moved_when_done(target) as path:
-        export.write_made(made, kernels, ExportFormat(INT8, encoding), path, feeds, file.sha256)
-        measured = replace(validate_beside(path, source, settings, own), path=str(target))
+    judged = make_calibration(file.inputs, data, evaluator, settings.export, say)
+    made = int8.build_graph(
+        walked, {name: walked.array(name) for name in kernels}, kernels, feeds, judged
+    )
+    with export.move_when_done(target) as path:
+        export.write_graph(made, kernels, ExportFormat(INT8, encoding), path, feeds, file.sha256)
+        measured = replace(validate_beside(path, source, settings, custom_task), path=str(target))
     assert made.quantization is not None  # noqa: S101 - an int8 graph has one
     return QuantizationResult(measured, made.quantization, made.notes)
 
 
-def _batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
+def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
     """So many samples, in batches that the model takes; of a fixed size, the last one is filled up."""
-    rows = _even(len(split), min(count, len(split)))
+    rows = _select_evenly(len(split), min(count, len(split)))
     step = next(
         (i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int) and i.shape[0] > 0),
         BATCH,
@@ -110,6 +112,6 @@ def _batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator
         yield {i.name: as_input(i, batch[i.name]) for i in inputs}
 
 
-def _even(size: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _select_evenly(size: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """So many row numbers, evenly over all."""
     return np.arange(count, dtype=np.int64) * size // count

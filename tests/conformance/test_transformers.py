@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.files.count import count_in_file
+from ltp_pipeline.exporters.files.count import count_file_sparsity
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export
@@ -78,7 +78,7 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
     for file in files:
         (theirs,) = run_onnxruntime(str(file.path), feeds)
         assert difference(ours, theirs) <= 1e-4
-        counted = count_in_file(file.path, kernels).kernels
+        counted = count_file_sparsity(file.path, kernels).layers
         assert counted.nonzeros == sum(int(np.count_nonzero(weights[name])) for name in kernels)
     return result
 

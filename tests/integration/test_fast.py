@@ -53,8 +53,10 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
     assert made["path"] == PACKED
     kernels = made["sparse_kernels"]
     assert len(kernels["turned_over"]) + len(kernels["left_dense"]) == report["model"]["kernels"]
-    assert kernels["library_sha256"] == sha256_of(ltp_pipeline.kernels_library())
-    assert kernels["path"] == library.query_instruction_sets(ltp_pipeline.kernels_library()).chosen
+    assert kernels["library_sha256"] == sha256_of(ltp_pipeline.sparse_ops_library())
+    assert (
+        kernels["path"] == library.query_instruction_sets(ltp_pipeline.sparse_ops_library()).chosen
+    )
     assert 0 <= kernels["largest_difference"] <= 1e-5
     assert made["accuracy"]["value"] == pytest.approx(
         report["pruned"]["files"][0]["accuracy"]["value"], abs=0.01
@@ -91,11 +93,11 @@ def test_the_handoff_has_the_library_and_verifies_the_file_with_it(
     verify = [sys.executable, "verify.py"]
     done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert f"ok      {PACKED} with {library.FILE}: outputs differ" in done.stdout
+    assert f"ok      {PACKED} with {library.FILE_NAME}: outputs differ" in done.stdout
     page = (folder / "HANDOFF.md").read_text()
-    assert sha256_of(folder / library.FILE) in page
+    assert sha256_of(folder / library.FILE_NAME) in page
     assert "do not make the model faster" not in page
-    (folder / library.FILE).write_bytes(b"another library")
+    (folder / library.FILE_NAME).write_bytes(b"another library")
     done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"{PACKED} with" not in done.stdout  # a library that is not the one is not loaded
@@ -131,7 +133,7 @@ def test_the_command_of_the_page_builds_the_library_from_its_sources(
     assert (tmp_path / FOLDER / "ops.cpp").is_file()
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - as the page says it
     options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(str(tmp_path / library.FILE))
+    options.register_custom_ops_library(str(tmp_path / library.FILE_NAME))
     onnxruntime.InferenceSession(
         str(tmp_path / PACKED), options, providers=["CPUExecutionProvider"]
     )
@@ -143,7 +145,7 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(library, "kernels_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
     folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
     assert [f["path"] for f in report_of(folder)["pruned"]["files"]] == ["model.packed.onnx"]
     assert any(f"{PACKED} was not written" in note for note in report_of(folder)["notes"])
@@ -155,7 +157,7 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
     assert (
         "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
     )
-    if (library.SOURCE.parent / library.FILE).is_file():
+    if (library.SOURCE.parent / library.FILE_NAME).is_file():
         monkeypatch.undo()
         with quick():  # now that it is there, the same run writes the file
             options = (
@@ -188,7 +190,7 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
     assert found["sparse_kernels"]["ratio"] < 0.95
     assert found["proven_on"].startswith("random input")
     options = onnxruntime.SessionOptions()
-    options.register_custom_ops_library(str(ltp_pipeline.kernels_library()))
+    options.register_custom_ops_library(str(ltp_pipeline.sparse_ops_library()))
     x = {"x": np.random.default_rng(1).standard_normal((3, 3, 28, 28)).astype(np.float32)}
     ours = onnxruntime.InferenceSession(str(out), options, providers=["CPUExecutionProvider"]).run(
         None, x
@@ -311,16 +313,16 @@ def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
     assert json.loads(done.out)["measurement"]["against"]["drop"] == pytest.approx(0, abs=0.01)
 
 
-def test_the_command_kernels_says_where_the_library_is_or_what_to_do(
+def test_sparse_ops_command_shows_library_or_fails_with_exit_3(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if (library.SOURCE.parent / library.FILE).is_file():
-        found = json.loads(invoke(capsys, "kernels", "--json").out)
-        assert Path(found["library"]) == ltp_pipeline.kernels_library()
+    if (library.SOURCE.parent / library.FILE_NAME).is_file():
+        found = json.loads(invoke(capsys, "sparse-ops", "--json").out)
+        assert Path(found["library"]) == ltp_pipeline.sparse_ops_library()
         assert found["chosen"] in ("avx512", "avx2", "neon", "portable")
     monkeypatch.setenv("CXX", "no-such-compiler")
-    refused = invoke(capsys, "kernels", "--build")
+    refused = invoke(capsys, "sparse-ops", "--build")
     assert refused.code == 3
     assert "no C++ compiler named 'no-such-compiler'" in refused.err
-    monkeypatch.setattr(library, "kernels_library", missing)
-    assert invoke(capsys, "kernels").code == 3
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    assert invoke(capsys, "sparse-ops").code == 3

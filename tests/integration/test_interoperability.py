@@ -21,7 +21,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec, packed_reader
-from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, prune
 from tests.support.paths import ROOT
@@ -112,7 +112,9 @@ def case(format_: str) -> Case:
     with quick():
         made = quantised(float_, calibration(float_, value=0.9))
     assert ("MatMulInteger" in {node.op_type for node in made.model.graph.node}) is is_dynamic
-    encoded = ENCODINGS[encoding].encode(made.model, Scan(made.model, made.kernels or ()))
+    encoded = ENCODINGS[encoding].encode(
+        made.model, NonzeroIndex(made.model, made.weight_names or ())
+    )
     return Case(encoded.filled(), made.model.filled(), near=0.02)
 
 
@@ -154,7 +156,7 @@ def changed(model: ModelProto, of: Case) -> str:
         return "works, stays sparse"
     return (
         "works, stays packed"
-        if packed_reader.encoded_names(OnnxModel.of(model))
+        if packed_reader.find_encoded_names(OnnxModel.of(model))
         else "works, writes dense"
     )
 
@@ -352,7 +354,7 @@ def test_the_network_has_codes_of_several_kinds():
     encoded = ENCODINGS["packed"].encode(OnnxModel.of(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
-    assert len(packed_reader.encoded_names(encoded)) == len(KERNELS)
+    assert len(packed_reader.find_encoded_names(encoded)) == len(KERNELS)
     sparse = ENCODINGS["sparse"].encode(OnnxModel.of(model), kernels)
     assert len(sparse.graph.sparse_initializer) == len(KERNELS) - 1
 

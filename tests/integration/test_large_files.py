@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read, write
 
@@ -50,7 +50,7 @@ def output(path) -> np.ndarray:
 def test_over_two_gigabytes(tmp_path):
     model = large_model()
     paths = {}
-    scan = Scan(model, NAMES)
+    scan = NonzeroIndex(model, NAMES)
     for format_ in ENCODINGS.values():
         paths[format_.name] = tmp_path / f"model.{format_.name}.onnx"
         write(format_.encode(model, scan), paths[format_.name])

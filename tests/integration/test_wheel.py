@@ -25,7 +25,7 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
     assert {"ltp_pipeline/demo/model.onnx", "ltp_pipeline/py.typed"} <= set(names)
     assert "ltp_pipeline/exporters/kernels/source/ops.cpp" in names
     if shutil.which("c++"):
-        assert f"ltp_pipeline/exporters/kernels/{library.FILE}" in names
+        assert f"ltp_pipeline/exporters/kernels/{library.FILE_NAME}" in names
         assert "-py3-none-" in wheel.name
         assert not wheel.name.endswith("-any.whl")
     code = (
@@ -57,7 +57,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
     )
     (wheel,) = tmp_path.glob("*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
-        assert not [n for n in archive.namelist() if n.endswith(library.FILE)]
+        assert not [n for n in archive.namelist() if n.endswith(library.FILE_NAME)]
         archive.extractall(tmp_path / "site")
     code = (
         f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"

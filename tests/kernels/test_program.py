@@ -57,7 +57,7 @@ def build(
 
 
 def run(command: list[str], path: str, cases: str = CASES) -> None:
-    environment = {**os.environ, library.PATH_VARIABLE: path}
+    environment = {**os.environ, library.INSTRUCTION_SET_VARIABLE: path}
     done = subprocess.run(
         [*command, cases], env=environment, capture_output=True, text=True, check=False
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
-from ltp_pipeline.exporters.int8.dynamic import LARGEST, rounded_weight
+from ltp_pipeline.exporters.int8.dynamic import LARGEST_STEPS, quantize_weight
 from tests.support.models import (
     Array,
     conv_bn_classifier,
@@ -68,8 +68,8 @@ def test_with_7_bits_no_activations_saturate_whatever_the_weights(data: st.DataO
     finite = st.floats(-(2.0**100), 2.0**100, width=32)
     weight = data.draw(hnp.arrays(np.float32, (2 * pairs, columns), elements=finite))
     x = data.draw(hnp.arrays(np.uint8, (rows, 2 * pairs)))
-    steps, _ = rounded_weight(weight, 1, 7)
-    assert np.abs(steps).max() <= LARGEST[7]
+    steps, _ = quantize_weight(weight, 1, 7)
+    assert np.abs(steps).max() <= LARGEST_STEPS[7]
     for given_ in (x, np.full_like(x, 255)):  # the largest that there are
         assert np.array_equal(without_vnni(given_, steps), exact(given_, steps))
 
@@ -77,7 +77,7 @@ def test_with_7_bits_no_activations_saturate_whatever_the_weights(data: st.DataO
 @given(hnp.arrays(np.float32, (4, 3), elements=st.floats(0.875, 1.0, width=32)))
 @settings(deadline=None)
 def test_with_8_bits_some_do(weight: Array) -> None:
-    x, (steps, _) = np.full((1, 4), 255, np.uint8), rounded_weight(weight, 1, 8)
+    x, (steps, _) = np.full((1, 4), 255, np.uint8), quantize_weight(weight, 1, 8)
     assert (without_vnni(x, steps) < exact(x, steps)).all()
 
 

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.decode import read_tensors, to_dense
 from ltp_pipeline.exporters.files.labels import write_metadata
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 
@@ -101,20 +101,20 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
         assert (
-            tensors.bits(expected[name]).tobytes()
+            tensors.view_bits(expected[name]).tobytes()
             == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
         )
     runs = outputs_of(dense.filled(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
         encoded = ENCODINGS[name].encode(given, list(kernels))
         whole = encoded.filled()
-        verify(encoded, expected, name)
-        verify(OnnxModel.of(whole), expected, name)
+        verify_weights(encoded, expected, name)
+        verify_weights(OnnxModel.of(whole), expected, name)
         assert whole.ByteSize() <= dense.filled().ByteSize()
         restored = to_dense(encoded)
         onnx.checker.check_model(restored.filled(), full_check=True)
         for key, array in read_tensors(restored, list(kernels)).items():
-            assert tensors.bits(array).tobytes() == tensors.bits(expected[key]).tobytes()
+            assert tensors.view_bits(array).tobytes() == tensors.view_bits(expected[key]).tobytes()
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == runs
     assert model.SerializeToString() == before
@@ -132,14 +132,14 @@ positions = st.integers(1, 5000).flatmap(
 def test_codes_of_every_kind_lead_back_to_the_positions(drawn, kind):
     size, where = drawn[0], np.array(sorted(drawn[1]), np.int64)
     values = np.arange(1, where.size + 1, dtype=np.float32)
-    gaps = packed_codec.gaps_of(where)
+    gaps = packed_codec.compute_deltas(where)
     (codes,), (stored,) = packed_codec.encode(kind, [gaps], [values], [size])
     unpacked = packed_codec.unpack(kind, packed_codec.pack(kind, codes))[: codes.size]
     assert (unpacked == codes).all()
     dense = packed_codec.decode(kind, unpacked, stored, size)
     assert (np.flatnonzero(dense) == where).all()
     assert (dense[where] == values).all()
-    code_bytes, count = packed_codec.sizes(gaps, size)[kind]
+    code_bytes, count = packed_codec.estimate_sizes(gaps, size)[kind]
     tolerance = 2 + where.size // 20 if kind == packed_codec.PAIRS else 0
     assert abs(stored.size - count) <= tolerance
     assert abs(packed_codec.pack(kind, codes).nbytes - code_bytes) < 8 + tolerance
@@ -149,7 +149,7 @@ def test_codes_of_every_kind_lead_back_to_the_positions(drawn, kind):
 @given(positions, st.sampled_from(packed_codec.KINDS), st.data())
 def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
     size, where = drawn[0], np.array(sorted(drawn[1]), np.int64)
-    gaps, values = packed_codec.gaps_of(where), np.ones(where.size, np.float32)
+    gaps, values = packed_codec.compute_deltas(where), np.ones(where.size, np.float32)
     (codes,), (stored,) = packed_codec.encode(kind, [gaps], [values], [size])
     packed = packed_codec.pack(kind, codes).copy()
     if packed.size:

@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed
 from ltp_pipeline.exporters.files import decode
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Array, Graph, sparse_array
 
@@ -84,7 +84,7 @@ def encoded_as(
 
 def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
     """Hold an encoded model against the weights it is made from."""
-    verify(OnnxModel.of(model), arrays, encoding)
+    verify_weights(OnnxModel.of(model), arrays, encoding)
 
 
 def to_dense(model: ModelProto) -> ModelProto:
@@ -95,8 +95,8 @@ def to_dense(model: ModelProto) -> ModelProto:
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Have every kernel packed with this kind of code."""
     column = packed.KINDS.index(kind)
-    monkeypatch.setattr(packed, "_choose", lambda costs: np.full(len(costs), column))
-    monkeypatch.setattr(packed, "_smaller", lambda *_: True)
+    monkeypatch.setattr(packed, "_choose_kinds", lambda costs: np.full(len(costs), column))
+    monkeypatch.setattr(packed, "_is_smaller", lambda *_: True)
 
 
 def matmul(

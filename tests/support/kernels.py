@@ -14,7 +14,7 @@ from ltp_pipeline.system.arrays import Array
 from tests.support.models import Graph
 
 needs_kernels = pytest.mark.skipif(
-    not (library.SOURCE.parent / library.FILE).is_file(),
+    not (library.SOURCE.parent / library.FILE_NAME).is_file(),
     reason="the sparse kernels were not built: there was no compiler",
 )
 
@@ -22,14 +22,14 @@ needs_kernels = pytest.mark.skipif(
 def built(root: Path) -> Path:
     """The installed library if it is of these sources, else one that is built for the tests."""
     try:
-        installed = library.kernels_library()
+        installed = library.sparse_ops_library()
         library.query_instruction_sets(installed)
         return installed
     except InputError:
         pass
-    target = root / library.FILE
+    target = root / library.FILE_NAME
     with FileLock(root / "kernels.lock"):
-        return target if target.exists() else library.build(target)
+        return target if target.exists() else library.build_library(target)
 
 
 def session(

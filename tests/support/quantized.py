@@ -9,7 +9,7 @@ from onnx import ModelProto
 
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph
-from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, Judgement
+from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.metric import Metric
@@ -40,10 +40,10 @@ def calibration(
             else (random_inputs(model, batch=8, seed=s) for s in range(count // 8))
         )
 
-    def judge(path: Path) -> Judgement:
+    def judge(path: Path) -> FileEvaluation:
         found = run_onnxruntime(str(path), judged)
         share = float((found[0].argmax(-1) == wanted).mean())
-        return Judgement(share if value is None else value, [found[0]])
+        return FileEvaluation(share if value is None else value, [found[0]])
 
     given = {"int8_samples": 64, **settings}
     return Calibration(samples, judge, Metric(), ExportSettings(formats=("int8",), **given))
@@ -59,7 +59,7 @@ def quantised(
     names = kernels_of(model) if kernels is None else list(kernels)
     plain = OnnxModel.of(model)
     weights = {name: plain.array(name) for name in names}
-    return int8.make(
+    return int8.build_graph(
         plain, weights, names, random_inputs(model), judged or calibration(model, **settings)
     )
 

@@ -11,7 +11,7 @@ from onnx import ModelProto, helper
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters import encodings
-from ltp_pipeline.exporters.files.count import count_in_file
+from ltp_pipeline.exporters.files.count import count_file_sparsity
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.graphs import deploy
@@ -62,10 +62,10 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(
         ("deploy", encoding) for encoding in ENCODINGS
     ]
     assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
-    counts = [count_in_file(f.path, KERNELS) for f in files]
-    assert all((c.kernels, c.nonzeros) == (counts[0].kernels, counts[0].nonzeros) for c in counts)
-    assert [c.whole for c in counts] == [counts[0].whole] * 3 + [counts[3].whole] * 3
-    assert counts[3].whole.nonzeros < counts[0].whole.nonzeros  # the norms are gone
+    counts = [count_file_sparsity(f.path, KERNELS) for f in files]
+    assert all((c.layers, c.nonzeros) == (counts[0].layers, counts[0].nonzeros) for c in counts)
+    assert [c.model for c in counts] == [counts[0].model] * 3 + [counts[3].model] * 3
+    assert counts[3].model.nonzeros < counts[0].model.nonzeros  # the norms are gone
     assert read_metadata(read(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
@@ -110,7 +110,9 @@ def test_where_nothing_can_be_packed_nothing_is_called_rounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     packed = encodings.ENCODINGS["packed"]
-    monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encoded_names=lambda _: []))
+    monkeypatch.setitem(
+        encodings.ENCODINGS, "packed", replace(packed, find_encoded_names=lambda _: [])
+    )
     files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
     assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
@@ -167,7 +169,7 @@ def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ltp_pipeline.exporters.files.run_proof.check_running", interrupted)
+    monkeypatch.setattr("ltp_pipeline.exporters.files.run_proof.verify_outputs", interrupted)
     with pytest.raises(KeyboardInterrupt):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert list(tmp_path.iterdir()) == []
@@ -204,7 +206,7 @@ def test_a_deploy_graph_that_computes_something_else_is_refused(
     def wrong(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
         return model.with_weights({"fc.bias": model.array("fc.bias") + np.float32(1e-3)}), ""
 
-    monkeypatch.setattr(deploy, "rewrite", wrong)
+    monkeypatch.setattr(deploy, "rewrite_model", wrong)
     with pytest.raises(ExportFailed, match="something else"):
         exported(tmp_path, ExportSettings(formats=("dense", "deploy-dense")))
     assert [p.name for p in tmp_path.iterdir()] == []
@@ -226,7 +228,7 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
 def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_written(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "kernels_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
     assert [f.format for f in found.files] == ["packed"]
     assert set(found.left_out) == {"fast-packed", "fast-dense"}
@@ -237,7 +239,7 @@ def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_wri
 def test_the_deploy_graph_takes_the_place_of_fast_files_where_no_other_is_asked_for(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "kernels_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("fast",)))
     assert [f.format for f in found.files] == ["deploy-packed"]
     assert set(found.left_out) == {"fast-packed"}
@@ -273,7 +275,7 @@ def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_dat
     target.parent.mkdir()
     target.write_text("older")
     data.write_text("of the older one")
-    with export.moved_when_done(target) as path:
+    with export.move_when_done(target) as path:
         path.write_text("new")
         if with_data:
             path.with_name(data.name).write_text("of the new one")
@@ -290,7 +292,7 @@ def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_on
     target.write_text("older")
 
     def fail() -> None:
-        with export.moved_when_done(target) as path:
+        with export.move_when_done(target) as path:
             path.write_text("new")
             raise ExportFailed(f"cannot prove {path}", "ask")
 

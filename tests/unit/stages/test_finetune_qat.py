@@ -13,10 +13,10 @@ from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph
-from ltp_pipeline.exporters.int8.calibration import Judgement
-from ltp_pipeline.exporters.int8.dynamic import LARGEST
+from ltp_pipeline.exporters.int8.calibration import FileEvaluation
+from ltp_pipeline.exporters.int8.dynamic import LARGEST_STEPS
 from ltp_pipeline.exporters.int8.layers import QuantizableLayer
-from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, Trained
+from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune_qat, prepare
@@ -73,7 +73,7 @@ class Run:
     On the validation split every graph is found as good as the others, but one that was trained has the value `after`.
     """
 
-    trained: Trained | None = None
+    trained: QatResult | None = None
 
     def __init__(self, job: RunContext, after: float = 1.0, trains: bool = True) -> None:
         self.job, self.after, self.trains = job, after, trains
@@ -85,56 +85,58 @@ class Run:
         session = Session(file.path)
         graph = file.model.graph
         evaluator = find_evaluator(job.data, graph, session, session, settings.task, "auto", None)
-        calibration = quantize.calibration(file.inputs, job.data, evaluator, settings.export)
+        calibration = quantize.make_calibration(file.inputs, job.data, evaluator, settings.export)
         kernels = [kernel.name for kernel in job.network.kernels]
         weights = {name: file.model.array(name) for name in kernels}
         feeds = dict(job.data.test.first(4).inputs)
-        judge = calibration.judge
+        judge = calibration.evaluate
 
-        def valued(path: Path) -> Judgement:
+        def valued(path: Path) -> FileEvaluation:
             return judge(path)._replace(value=1.0 if self.trained is None else self.after)
 
         calibration = replace(calibration, judge=valued, train=self._train if self.trains else None)
-        return int8.make(file.model, weights, kernels, feeds, calibration)
+        return int8.build_graph(file.model, weights, kernels, feeds, calibration)
 
-    def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> Trained:
+    def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> QatResult:
         self.training, self.layers = training, layers
         self.trained = finetune_qat.run(self.job, "pruned", training, layers)
         return self.trained
 
     @property
-    def rounding(self) -> finetune_qat.Rounding:
-        axes = {layer.kernel: layer.axis for layer in self.layers}
-        return finetune_qat.Rounding(
-            self.training, axes, LARGEST[self.job.settings.export.int8_weights]
+    def rounding(self) -> finetune_qat.QatRounding:
+        axes = {layer.weight_name: layer.axis for layer in self.layers}
+        return finetune_qat.QatRounding(
+            self.training, axes, LARGEST_STEPS[self.job.settings.export.int8_weights]
         )
 
     @property
     def state(self) -> StateDict:
-        return {name: torch.from_numpy(array) for name, array in self.trained.floats.items()}
+        return {name: torch.from_numpy(array) for name, array in self.trained.float_tensors.items()}
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the network in torch, and of the graph in onnxruntime, on the test split."""
-        network, _ = finetune_qat.build(self.job.network, self.training)
+        network, _ = finetune_qat.build_network(self.job.network, self.training)
         inputs = dict(self.job.data.test.first(SAMPLES).inputs)
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
-            ours = network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})[
-                0
-            ].numpy()
+            ours = network.forward(
+                tensors, {**self.state, **self.rounding.round_weights(self.state)}
+            )[0].numpy()
         return ours, run_onnxruntime(self.made.model.filled(), inputs)[0]
 
     def last_step(self) -> float:
         """How far a step of the last rounded activation moves an output."""
-        place, layer = self.training.places[-1], self.layers[-1]
-        weight = float(np.abs(self.trained.floats[layer.kernel]).max())
+        place, layer = self.training.points[-1], self.layers[-1]
+        weight = float(np.abs(self.trained.float_tensors[layer.weight_name]).max())
         if not place.is_dynamic:
-            return weight * float(self.trained.values[place.scale])
-        network, _ = finetune_qat.build(self.job.network, self.training)
+            return weight * float(self.trained.int8_tensors[place.scale])
+        network, _ = finetune_qat.build_network(self.job.network, self.training)
         seen: list[torch.Tensor] = []
         steps = network.forward.program.steps
         index = max(
-            i for i, s in enumerate(steps) if s.function is finetune_qat.fake.dynamic_activation
+            i
+            for i, s in enumerate(steps)
+            if s.function is finetune_qat.fake.round_dynamic_activation
         )
         steps[index] = replace(
             steps[index], function=lambda x: seen.append(x) or x, wants_training=False
@@ -142,8 +144,8 @@ class Run:
         tensors = {
             n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()
         }
-        network.forward(tensors, {**self.state, **self.rounding.weights(self.state)})
-        return weight * float(finetune_qat.fake.scale_and_zero(*seen[0].aminmax())[0])
+        network.forward(tensors, {**self.state, **self.rounding.round_weights(self.state)})
+        return weight * float(finetune_qat.fake.compute_scale_and_zero(*seen[0].aminmax())[0])
 
 
 def unfolded_norm() -> ModelProto:
@@ -197,21 +199,23 @@ def test_the_file_computes_what_was_trained(done: Run) -> None:
 def test_it_was_trained_and_pruned_weights_stayed_zero(done: Run) -> None:
     before = done.training.model
     for layer in done.layers:
-        mask = before.array(layer.kernel) != 0
-        after = done.trained.floats[layer.kernel]
+        mask = before.array(layer.weight_name) != 0
+        after = done.trained.float_tensors[layer.weight_name]
         assert not after[~mask].any()
-        assert (after != before.array(layer.kernel))[mask].any()
-        assert not done.made.weights[f"{layer.kernel}_quantized"][~mask].any()
+        assert (after != before.array(layer.weight_name))[mask].any()
+        assert not done.made.weights[f"{layer.weight_name}_quantized"][~mask].any()
 
 
 def test_ranges_have_moved_and_are_those_of_the_file(done: Run) -> None:
     initial = {t.name: numpy_helper.to_array(t) for t in done.made.model.filled().graph.initializer}
     scales = {float(a) for a in initial.values() if a.dtype == np.float32 and a.size == 1}
     for name, start in done.training.ranges.items():
-        assert float(done.trained.values[name]) in scales
-        followed = [place.follows for place in done.training.places if place.scale == name]
+        assert float(done.trained.int8_tensors[name]) in scales
+        followed = [
+            place.extremes_fraction for place in done.training.points if place.scale == name
+        ]
         if any(followed):
-            assert done.trained.floats[name].tolist() != pytest.approx(list(start), rel=1e-9)
+            assert done.trained.float_tensors[name].tolist() != pytest.approx(list(start), rel=1e-9)
 
 
 def test_the_report_says_how_long(done: Run) -> None:
@@ -226,7 +230,7 @@ def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
         node for node in done.training.model.graph.node if node.op_type == "BatchNormalization"
     )
     for name in norm.input[3:5]:
-        assert np.array_equal(done.trained.floats[name], done.training.model.array(name))
+        assert np.array_equal(done.trained.float_tensors[name], done.training.model.array(name))
 
 
 def test_stopped_and_gone_on_it_ends_with_the_same_bytes(

@@ -256,7 +256,7 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     rng = np.random.default_rng(0)
     for kernel in result.kernels:
         arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
-    export.write(
+    export.write_file(
         result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx"
     )
     again = imported(tmp_path / "pruned.onnx")

@@ -33,7 +33,7 @@ def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Pa
     for norm in network.norms:
         assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
         assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
-    export.write(
+    export.write_file(
         network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx"
     )
     x = torch.randn(4, 1, 8, 8)

@@ -26,7 +26,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 @pytest.mark.parametrize(
-    "small", [0, 6000, packed.SMALL]
+    "small", [0, 6000, packed.SMALL_TENSOR]
 )  # each tensor by itself, one of two, both together
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
@@ -34,7 +34,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, density, small):
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
-    monkeypatch.setattr(packed, "SMALL", small)
+    monkeypatch.setattr(packed, "SMALL_TENSOR", small)
     encoded = encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
     verify(encoded, kernels)
@@ -135,7 +135,7 @@ def test_shared_and_nested_kernels():
     onnx.checker.check_model(model, full_check=True)
     for format_ in ENCODINGS.values():
         encoded = format_.encode(OnnxModel.of(model), ["w", "inner"]).filled()
-        read_back.verify(OnnxModel.of(encoded), {"w": array, "inner": array}, format_.name)
+        read_back.verify_weights(OnnxModel.of(encoded), {"w": array, "inner": array}, format_.name)
         inner = next(
             a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch"
         )

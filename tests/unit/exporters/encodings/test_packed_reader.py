@@ -97,7 +97,7 @@ def test_edits_are_found(monkeypatch, edit):
     model, kernels = model_and_kernels()
     force(monkeypatch, "8v")
     if edit in EDITS:
-        monkeypatch.setattr(packed, "SMALL", 0)
+        monkeypatch.setattr(packed, "SMALL_TENSOR", 0)
     encoded = encode(model, kernels)
     (EDITS | {f"joined: {name}": change for name, change in JOINED_EDITS.items()})[edit](encoded)
     with pytest.raises(InputError, match=r"weight|ltp/0"):
@@ -133,4 +133,4 @@ def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(
         .normal(size=(1, kernels["a.weight"].shape[1], 8, 8))
         .astype(np.float32)
     }
-    run_proof.check_running(path, feeds, run_proof.outputs(plain, feeds))
+    run_proof.verify_outputs(path, feeds, run_proof.run_file(plain, feeds))

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.count import float_weights
+from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import read, write
@@ -35,7 +35,7 @@ def by_hand(model: ModelProto) -> Sparsity:
 def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
     write(ENCODINGS[name].encode(OnnxModel.of(model), KERNELS), tmp_path / "model.onnx")
-    found = list(float_weights(read(tmp_path / "model.onnx")))
+    found = list(iter_float_weights(read(tmp_path / "model.onnx")))
     assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
     assert Sparsity.total(counted for _, counted in found) == by_hand(model)
     assert by_hand(model).nonzeros < by_hand(model).elements / 4
@@ -54,7 +54,7 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
         then_branch=branch("t", "wt", 1),
         else_branch=branch("e", "we", 2),
     )
-    found = dict(float_weights(OnnxModel.of(g.model({"x": ("N", 6)}, ["k"]))))
+    found = dict(iter_float_weights(OnnxModel.of(g.model({"x": ("N", 6)}, ["k"]))))
     assert {"large", "wt", "we"} <= found.keys()
     assert not {"ids", "mask", "yes"} & found.keys()
     assert found["large"] == Sparsity(70_000, 70_000)
@@ -63,4 +63,4 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
 def test_other_tensors_can_be_counted_in_the_place_of_a_files_own() -> None:
     zero = {"fc.weight": np.zeros((5, 8), np.float32)}
     model = OnnxModel.of(conv_bn_classifier()).with_weights(zero)
-    assert dict(float_weights(model))["fc.weight"] == Sparsity(40, 0)
+    assert dict(iter_float_weights(model))["fc.weight"] == Sparsity(40, 0)

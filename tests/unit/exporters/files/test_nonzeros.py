@@ -5,8 +5,8 @@ import pytest
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.labels import write_metadata
-from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write
 from tests.support.encoded import identities
@@ -40,7 +40,7 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
     expected = write_metadata(
         ENCODINGS[format_].encode(model, list(arrays)), format=format_
     ).filled()
-    scan = Scan(model, arrays)
+    scan = NonzeroIndex(model, arrays)
     for name in (*ENCODINGS, format_):  # every format fills the scan differently
         encoded = ENCODINGS[name].encode(model, scan)
     encoded = write_metadata(encoded, format=format_)
@@ -48,7 +48,7 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
     assert (tmp_path / "encoded.onnx").read_bytes() == expected.SerializeToString(
         deterministic=True
     )
-    verify(tmp_path / "encoded.onnx", arrays, format_)
+    verify_weights(tmp_path / "encoded.onnx", arrays, format_)
     assert encoded.filled().SerializeToString(deterministic=True) == expected.SerializeToString(
         deterministic=True
     )
@@ -59,9 +59,10 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
 def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
-    expected = ENCODINGS["packed"].encode(model, list(arrays), values=values).filled()
+    expected = ENCODINGS["packed"].encode(model, list(arrays), storage=values).filled()
     write(
-        ENCODINGS["packed"].encode(model, Scan(model, arrays), values=values), tmp_path / "m.onnx"
+        ENCODINGS["packed"].encode(model, NonzeroIndex(model, arrays), storage=values),
+        tmp_path / "m.onnx",
     )
     assert (tmp_path / "m.onnx").read_bytes() == expected.SerializeToString(deterministic=True)
 
@@ -71,22 +72,22 @@ def test_an_encoded_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
     write(ENCODINGS[format_].encode(model, list(arrays)), tmp_path / "m.onnx", external=True)
-    verify(tmp_path / "m.onnx", arrays, format_)
+    verify_weights(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 
 
 def test_arrays_of_another_type_than_the_tensors_are_converted():
     arrays = {"half": sparse_array((64, 64), 0.1, 1, np.float16)}
     model = model_of(arrays).with_weights({"half": arrays["half"].astype(np.float32)})
-    encoded = ENCODINGS["sparse"].encode(model, Scan(model, arrays))
-    verify(encoded, arrays, "sparse")
+    encoded = ENCODINGS["sparse"].encode(model, NonzeroIndex(model, arrays))
+    verify_weights(encoded, arrays, "sparse")
 
 
 def test_the_scan_of_another_model_is_not_taken():
     first, second = ({"w": sparse_array((64, 64), 0.1, seed)} for seed in (1, 2))
-    scan = Scan(model_of(first), first)
+    scan = NonzeroIndex(model_of(first), first)
     ENCODINGS["sparse"].encode(scan.model, scan)
     for format_ in ENCODINGS.values():
-        verify(format_.encode(model_of(second), scan), second, format_.name)
+        verify_weights(format_.encode(model_of(second), scan), second, format_.name)
     assert list(scan) == ["w"]
     assert len(scan) == 1

@@ -16,11 +16,11 @@ from tests.support.models import sparse_array
 def test_special_values_survive_bit_for_bit():
     array = sparse_array()
     array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
-    tensors.bits(array)[0, 4] = 0x7FC12345
+    tensors.view_bits(array)[0, 4] = 0x7FC12345
     model = model_of(array)
     for format_ in ENCODINGS.values():
         encoded = format_.encode(model, ["w"])
-        read_back.verify(encoded, {"w": array}, format_.name)
+        read_back.verify_weights(encoded, {"w": array}, format_.name)
 
 
 encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
@@ -44,4 +44,4 @@ def test_verify_runs_the_checker():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(ExportFailed, match="not valid ONNX"):
-        read_back.verify(OnnxModel.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")
+        read_back.verify_weights(OnnxModel.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")

@@ -19,7 +19,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 @pytest.mark.parametrize("density", [0.05, 0.6])
 def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
-    encoded = encode(model, kernels, values=values)
+    encoded = encode(model, kernels, storage=values)
     assert read_metadata(OnnxModel.of(encoded))["values"] == values
     assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
@@ -44,7 +44,7 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
 def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = encode(OnnxModel.of(model).with_weights(kernels).filled(), kernels, values="fp16")
+    encoded = encode(OnnxModel.of(model).with_weights(kernels).filled(), kernels, storage="fp16")
     found = read_tensors(OnnxModel.of(encoded), kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
@@ -53,4 +53,4 @@ def test_values_that_rounding_would_overflow_stay_exact():
 def test_unknown_values_are_refused():
     model, kernels = model_and_kernels()
     with pytest.raises(UsageError, match="int4"):
-        encode(model, kernels, values="int4")
+        encode(model, kernels, storage="int4")

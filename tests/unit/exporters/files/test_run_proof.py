@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.exporters.files.run_proof import check_running, outputs
+from ltp_pipeline.exporters.files.run_proof import run_file, verify_outputs
 from ltp_pipeline.system.arrays import Array
 from tests.support.models import Graph, as_model
 
@@ -45,7 +45,7 @@ def text() -> ModelProto:
 
 def found(model: ModelProto, folder: Path) -> list[Array]:
     onnx.save(model, folder / "model.onnx")
-    return outputs(folder / "model.onnx", FEEDS)
+    return run_file(folder / "model.onnx", FEEDS)
 
 
 def test_a_sequence_is_its_tensors(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_maps_are_their_keys_and_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [sequence, maps, text])
 def test_the_same_outputs_pass_and_others_do_not(make: object, tmp_path: Path) -> None:
     expected = found(make(), tmp_path)  # type: ignore[operator]
-    check_running(tmp_path / "model.onnx", FEEDS, expected)
+    verify_outputs(tmp_path / "model.onnx", FEEDS, expected)
     other = np.array(["z"] * expected[0].size, object).reshape(expected[0].shape)
     with pytest.raises(ExportFailed, match="other outputs"):
-        check_running(
+        verify_outputs(
             tmp_path / "model.onnx",
             FEEDS,
             [other.astype(expected[0].dtype, copy=False), *expected[1:]]

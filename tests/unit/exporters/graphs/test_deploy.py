@@ -21,7 +21,7 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
     """The deploy graph with everything inside, and the note."""
-    made, note = deploy.rewrite(OnnxModel.of(model), kernels)
+    made, note = deploy.rewrite_model(OnnxModel.of(model), kernels)
     return made.filled(), note
 
 
@@ -251,16 +251,16 @@ def test_half_precision_may_differ_by_what_its_nodes_round(
             {"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}
         ), ""
 
-    monkeypatch.setattr(deploy, "rewrite", shifted)
+    monkeypatch.setattr(deploy, "rewrite_model", shifted)
     told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
     with told:
-        deploy.make(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
+        deploy.build_graph(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
     model = OnnxModel.of(prune(conv_bn_classifier()))
     weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
-    monkeypatch.setattr(deploy, "rewrite", lambda *_: (other, ""))
+    monkeypatch.setattr(deploy, "rewrite_model", lambda *_: (other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):
-        deploy.make(model, weights, KERNELS, random_inputs(model.proto))
+        deploy.build_graph(model, weights, KERNELS, random_inputs(model.proto))

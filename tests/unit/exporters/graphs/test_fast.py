@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from ltp_pipeline.errors import ExportFailed, NotFaster
-from ltp_pipeline.exporters.files.run_proof import load, outputs
+from ltp_pipeline.exporters.files.run_proof import open_session, run_file
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.sparse_ops import library
@@ -40,7 +40,7 @@ def made(
 ) -> BuiltGraph:
     plain, names = OnnxModel.of(model), names or kernels_of(model)
     weights = {name: plain.array(name) for name in names}
-    return fast.make(plain, weights, names, random_inputs(model), settings=settings)
+    return fast.build_graph(plain, weights, names, random_inputs(model), settings=settings)
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, *ms: float) -> None:
@@ -61,9 +61,9 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
     assert found.sparse_kernels.turned_over == ("conv1.weight", "conv2.weight", "fc.weight")
     assert found.sparse_kernels.ratio is None
     assert found.sparse_kernels.library_sha256
-    assert found.dense is not None
+    assert found.dense_model is not None
     for name in found.weights:
-        assert found.model.array(name).tobytes() == found.dense.array(name).tobytes()
+        assert found.model.array(name).tobytes() == found.dense_model.array(name).tobytes()
     onnx.checker.check_model(found.model.filled(), full_check=True)
 
 
@@ -73,11 +73,11 @@ def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nea
 ) -> None:
     model = prune(conv_bn_classifier(channels=16))
     found, feeds = made(model), random_inputs(model, batch=5, seed=1)
-    assert found.dense is not None
-    ours, theirs = (run_onnxruntime(m.filled(), feeds)[0] for m in (found.model, found.dense))
+    assert found.dense_model is not None
+    ours, theirs = (run_onnxruntime(m.filled(), feeds)[0] for m in (found.model, found.dense_model))
     assert ours.tobytes() == theirs.tobytes()
     write(found.model, tmp_path / "fast.onnx")
-    quick = load(tmp_path / "fast.onnx", library.kernels_library()).run(None, feeds)[0]
+    quick = open_session(tmp_path / "fast.onnx", library.sparse_ops_library()).run(None, feeds)[0]
     np.testing.assert_allclose(quick, theirs, atol=1e-5 * np.abs(theirs).max())
 
 
@@ -107,11 +107,12 @@ def test_a_network_with_few_zeros_is_not_even_timed(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "kernels_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
     with pytest.raises(NotFaster, match="was not built"):
         made(mlp())
     assert (
-        fast.why_missing() == "the library of sparse kernels was not built; install a C++ compiler"
+        fast.explain_missing_library()
+        == "the library of sparse kernels was not built; install a C++ compiler"
     )
 
 
@@ -120,15 +121,15 @@ def test_values_that_are_rounded_on_the_way_cannot_be_proven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last bit of a sum decides which way such a value goes, in onnxruntime itself, too."""
-    real = outputs
+    real = run_file
 
     def other_bits(path: Path, *args: Any, **how: Any) -> list[Array]:
-        step = 0.01 if how.get("library") or how.get("optimisation") == "ORT_ENABLE_ALL" else 0.0
+        step = 0.01 if how.get("library") or how.get("optimization") == "ORT_ENABLE_ALL" else 0.0
         return [
             array + np.float32(step * np.abs(array).max()) for array in real(path, *args, **how)
         ]
 
-    monkeypatch.setattr(fast, "outputs", other_bits)
+    monkeypatch.setattr(fast, "run_file", other_bits)
     with pytest.raises(NotFaster, match="cannot be proven"):
         made(prune(mlp()))
 
@@ -186,5 +187,5 @@ def test_layers_in_functions_are_turned_over_too() -> None:
 def test_one_sample_is_taken_where_the_batch_is_open() -> None:
     open_, fixed = mlp(), mlp(batch=3)
     x = {"x": np.zeros((3, 6), np.float32)}
-    assert fast.one_sample(OnnxModel.of(open_), x)["x"].shape == (1, 6)
-    assert fast.one_sample(OnnxModel.of(fixed), x)["x"].shape == (3, 6)
+    assert fast.select_first_sample(OnnxModel.of(open_), x)["x"].shape == (1, 6)
+    assert fast.select_first_sample(OnnxModel.of(fixed), x)["x"].shape == (3, 6)

@@ -12,8 +12,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, version_converte
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import run_proof
-from ltp_pipeline.exporters.files.nonzeros import Scan
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8 import search
 from ltp_pipeline.graph.model import OnnxModel
@@ -56,7 +56,7 @@ def nearly_the_same(model: ModelProto, made: OnnxModel, share: float = 0.1) -> b
 def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
     model = prune(conv_bn_classifier(), 0.8)
     made = quantised(model)
-    assert made.kernels == tuple(f"{name}_quantized" for name in kernels_of(model))
+    assert made.weight_names == tuple(f"{name}_quantized" for name in kernels_of(model))
     for name in kernels_of(model):
         steps = made.weights[f"{name}_quantized"]
         assert steps.dtype == np.int8
@@ -78,10 +78,12 @@ def test_all_encodings_hold_the_same_and_compute_the_same_bits(
     model = prune(conv_bn_classifier(channels=16), 0.9)
     made, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
-    assert made.kernels
-    write(ENCODINGS[encoding].encode(made.model, Scan(made.model, made.kernels)), path)
-    verify(path, made.weights, encoding)
-    run_proof.check_running(path, feeds, run_proof.dense_outputs(made.model, made.kernels, feeds))
+    assert made.weight_names
+    write(ENCODINGS[encoding].encode(made.model, NonzeroIndex(made.model, made.weight_names)), path)
+    verify_weights(path, made.weights, encoding)
+    run_proof.verify_outputs(
+        path, feeds, run_proof.run_dense_model(made.model, made.weight_names, feeds)
+    )
     assert np.array_equal(run_onnxruntime(str(path), feeds)[0], outputs(made.model.filled(), feeds))
 
 
@@ -89,8 +91,11 @@ def test_the_packed_file_is_smaller_than_the_float_one() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
     made = quantised(model)
     small, float_ = (
-        ENCODINGS["packed"].encode(m, Scan(m, k)).filled().ByteSize()
-        for m, k in ((made.model, made.kernels or ()), (OnnxModel.of(model), kernels_of(model)))
+        ENCODINGS["packed"].encode(m, NonzeroIndex(m, k)).filled().ByteSize()
+        for m, k in (
+            (made.model, made.weight_names or ()),
+            (OnnxModel.of(model), kernels_of(model)),
+        )
     )
     assert small < 0.6 * float_
 
@@ -141,8 +146,8 @@ def test_recurrent_layers_stay_float_and_are_named(op: str) -> None:
     assert len(left) == 2
     assert all("recurrent layers stay float" in reason for reason in left.values())
     assert all(name in made.notes[-1] for name in left)
-    assert made.kernels is not None
-    assert set(left) < set(made.kernels)
+    assert made.weight_names is not None
+    assert set(left) < set(made.weight_names)
 
 
 def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
@@ -179,7 +184,7 @@ def test_half_precision_is_refused_with_the_reason() -> None:
             numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
         )
     with pytest.raises(UnsupportedModel) as refused:
-        int8.require(OnnxModel.of(model), ["fc1.weight", "fc2.weight"])
+        int8.check_quantizable(OnnxModel.of(model), ["fc1.weight", "fc2.weight"])
     assert any("FLOAT16" in reason for reason in refused.value.reasons)
 
 
@@ -192,7 +197,7 @@ def test_a_quantised_model_is_refused_by_its_nodes() -> None:
 def test_without_data_there_is_no_int8_graph() -> None:
     model = OnnxModel.of(mlp())
     with pytest.raises(ExportFailed, match="needs the data"):
-        int8.make(model, {}, [], {}, None)
+        int8.build_graph(model, {}, [], {}, None)
 
 
 def of_opset_11() -> ModelProto:
@@ -227,7 +232,7 @@ def test_a_weight_that_two_nodes_share_is_quantised_once() -> None:
     )
     model = g.model({"x": ("N", 6)}, ["y"])
     made = quantised(model)
-    assert made.kernels == ("w_quantized",)
+    assert made.weight_names == ("w_quantized",)
     assert "w" not in made.model.tensors
     assert nearly_the_same(model, made.model, 0.2)
 
@@ -240,7 +245,7 @@ def test_channels_without_weights_keep_their_bias(dead: str) -> None:
     array[slice(None) if dead == "all" else 3] = 0
     weight.CopyFrom(numpy_helper.from_array(array, weight.name))
     made = quantised(model)
-    assert "conv2.weight_quantized" in (made.kernels or ())
+    assert "conv2.weight_quantized" in (made.weight_names or ())
     assert nearly_the_same(model, made.model, 0.05)
 
 
@@ -262,11 +267,11 @@ def test_layers_with_infinite_activations_stay_float() -> None:
     model = g.model({"x": ("N", 6)}, ["y"])
     found = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
     assert found is not None
-    assert found.left_float["fc3.weight"] == search.INFINITE
+    assert found.left_float["fc3.weight"] == search.NOT_FINITE
 
 
 def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:
-    assert quantised(in_constants(conv_bn_classifier())).kernels
+    assert quantised(in_constants(conv_bn_classifier())).weight_names
     model = mlp()
     model.graph.input.extend(
         helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims))

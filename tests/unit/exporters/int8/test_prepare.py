@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from ltp_pipeline.exporters.int8.prepare import ADDED, prepare_graph
+from ltp_pipeline.exporters.int8.prepare import TOOL_SUFFIXES, prepare_graph
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, random_inputs, run_onnxruntime
 from tests.support.quantized import kernels_of, quantised
@@ -31,7 +31,7 @@ def nearly(model: ModelProto, made: ModelProto) -> bool:
     return bool(np.abs(before - after).max() <= 0.05 * np.abs(before).max())
 
 
-@pytest.mark.parametrize("end", ADDED)
+@pytest.mark.parametrize("end", TOOL_SUFFIXES)
 def test_names_that_the_tool_gives_are_free(end: str) -> None:
     model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
     made = quantised(model)

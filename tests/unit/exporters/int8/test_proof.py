@@ -8,8 +8,8 @@ import pytest
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.int8 import proof
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
-from ltp_pipeline.exporters.int8.layers import find_layers
-from ltp_pipeline.exporters.int8.prepare import with_names
+from ltp_pipeline.exporters.int8.layers import find_quantizable_layers
+from ltp_pipeline.exporters.int8.prepare import name_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
@@ -29,18 +29,18 @@ def changed(model: OnnxModel, name: str, array: Array) -> OnnxModel:
 def check(
     name: str = "fc1.weight_quantized", by: dict[tuple[int, int], int] | None = None, bits: int = 7
 ) -> None:
-    model = with_names(OnnxModel.of(prune(mlp(), 0.5)))
-    layers = find_layers(model, KERNELS).found
+    model = name_nodes(OnnxModel.of(prune(mlp(), 0.5)))
+    layers = find_quantizable_layers(model, KERNELS).layers
     made = quantize_dynamic(model, layers, 7)
     steps = made.array(name).copy()
     for at, value in (by or {}).items():
         steps[at] = value
     weights = {kernel: model.array(kernel) for kernel in KERNELS}
-    proof.held_weights(
+    proof.verify_int8_weights(
         changed(made, name, steps),
         weights,
         KERNELS,
-        {layer.kernel: layer for layer in layers},
+        {layer.weight_name: layer for layer in layers},
         bits,
     )
 
@@ -74,8 +74,8 @@ def test_a_weight_that_is_another_one() -> None:
 
 
 def test_a_kernel_that_was_to_stay_float_and_is_gone() -> None:
-    model = with_names(OnnxModel.of(mlp()))
-    layers = find_layers(model, KERNELS).found
+    model = name_nodes(OnnxModel.of(mlp()))
+    layers = find_quantizable_layers(model, KERNELS).layers
     weights = {kernel: model.array(kernel) for kernel in KERNELS}
     with pytest.raises(ExportFailed, match="was to stay float"):
-        proof.held_weights(quantize_dynamic(model, layers, 7), weights, KERNELS, {}, 7)
+        proof.verify_int8_weights(quantize_dynamic(model, layers, 7), weights, KERNELS, {}, 7)

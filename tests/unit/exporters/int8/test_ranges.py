@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.exporters.int8 import ranges
-from ltp_pipeline.exporters.int8.ranges import METHODS, HistogramObserver, observe
+from ltp_pipeline.exporters.int8.ranges import RANGE_METHODS, HistogramObserver, observe_values
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import mlp, run_onnxruntime
 
@@ -14,7 +14,7 @@ from tests.support.models import mlp, run_onnxruntime
 def seen(*batches: np.ndarray) -> HistogramObserver:
     found = HistogramObserver()
     for batch in batches:
-        found.add(batch.astype(np.float32))
+        found.add_batch(batch.astype(np.float32))
     return found
 
 
@@ -25,9 +25,9 @@ def seen(*batches: np.ndarray) -> HistogramObserver:
 )
 def test_every_range_holds_zero_and_nothing_outside_the_values(batches: list[list[float]]) -> None:
     found = seen(*(np.array(batch) for batch in batches))
-    whole = ranges.min_max(found)
+    whole = ranges.find_min_max_range(found)
     assert whole == (min(0.0, *map(min, batches)), max(0.0, *map(max, batches)))
-    for method in METHODS.values():
+    for method in RANGE_METHODS.values():
         low, high = method(found)
         assert whole.low <= low <= 0 <= high <= whole.high
 
@@ -46,7 +46,7 @@ def test_a_larger_batch_widens_the_histogram_and_loses_no_count() -> None:
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_one_outlier_in_a_million_is_left_outside(method: str) -> None:
     values = np.random.default_rng(0).standard_normal(2**16)
-    low, high = METHODS[method](seen(values, np.array([500.0])))
+    low, high = RANGE_METHODS[method](seen(values, np.array([500.0])))
     assert 2 < high < 100
     assert low < -2
 
@@ -54,19 +54,19 @@ def test_one_outlier_in_a_million_is_left_outside(method: str) -> None:
 def test_zeros_do_not_decide() -> None:
     """Half of what a ReLU gives is zero, which 8 bits hold exactly."""
     values = np.maximum(np.random.default_rng(0).standard_normal(2**14), 0)
-    assert ranges.entropy(seen(values)).high > 2.5
+    assert ranges.find_entropy_range(seen(values)).high > 2.5
 
 
 def test_values_that_are_not_finite_are_told() -> None:
-    assert seen(np.array([1.0])).finite
-    assert not seen(np.array([1.0]), np.array([np.inf])).finite
-    assert not seen(np.array([np.nan])).finite
+    assert seen(np.array([1.0])).is_finite
+    assert not seen(np.array([1.0]), np.array([np.inf])).is_finite
+    assert not seen(np.array([np.nan])).is_finite
 
 
 def test_observed_values_are_those_of_the_model() -> None:
     model = mlp()
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
-    found = observe(
+    found = observe_values(
         OnnxModel.of(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}]
     )
     logits = run_onnxruntime(model, {"x": x})[0]

@@ -34,7 +34,7 @@ def test_they_are_quantised_in_their_own_shape(op: str, is_dynamic: bool) -> Non
     made = quantised(model, calibration(model, value=0.9))
     assert made.quantization is not None
     assert (made.quantization.method == "dynamic") is is_dynamic
-    assert made.kernels == ("w_quantized", "v_quantized")
+    assert made.weight_names == ("w_quantized", "v_quantized")
     for name in ("w", "v"):
         before, after = OnnxModel.of(model).array(name), made.weights[f"{name}_quantized"]
         assert after.shape == before.shape

@@ -8,8 +8,8 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.exporters.sparse_ops.cost_model import (
     SparseLayerSelection,
-    choose,
-    share_in_blocks,
+    compute_block_fraction,
+    select_layers,
 )
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.kernels import conv_net, with_zeros
@@ -20,7 +20,7 @@ from tests.support.quantized import kernels_of
 def chosen(
     model: ModelProto, path: str = "avx512", fast_from: float | None = None, batch: int = 1
 ) -> SparseLayerSelection:
-    return choose(
+    return select_layers(
         OnnxModel.of(model), kernels_of(model), random_inputs(model, batch=batch), path, fast_from
     )
 
@@ -45,8 +45,8 @@ def test_convs_are_turned_over_together_by_their_multiply_adds(
     shares: tuple[float, float], taken: bool
 ) -> None:
     found = chosen(two_convs(*shares))
-    assert found.kernels == (("large.weight", "small.weight") if taken else ())
-    assert all("of the dense time" in why for why in found.left.values())
+    assert found.weight_names == (("large.weight", "small.weight") if taken else ())
+    assert all("of the dense time" in why for why in found.skipped.values())
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_convs_are_turned_over_together_by_their_multiply_adds(
     ],
 )
 def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
-    assert bool(chosen(product(share, rows)).kernels) is taken
+    assert bool(chosen(product(share, rows)).weight_names) is taken
 
 
 @pytest.mark.parametrize(("columns", "taken"), [(2, False), (128, True)])
@@ -70,7 +70,7 @@ def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: boo
     g.random("w", 64, 64)
     g.add("MatMul", "w", "x", outputs=("y",))
     model = with_zeros(g.model({"x": ("N", 256, 64, columns)}, ["y"]), {"w": 0.9})
-    assert bool(chosen(model).kernels) is taken
+    assert bool(chosen(model).weight_names) is taken
 
 
 @pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
@@ -78,7 +78,11 @@ def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
     g = Graph()
     g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
     assert (
-        bool(chosen(with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})).kernels)
+        bool(
+            chosen(
+                with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})
+            ).weight_names
+        )
         is taken
     )
 
@@ -89,7 +93,7 @@ def test_few_outputs_need_more_zeros(outputs: int, taken: bool) -> None:
     g.random("w", 64, outputs)
     g.add("MatMul", "x", "w", outputs=("y",))
     model = with_zeros(g.model({"x": ("N", 128, 64)}, ["y"]), {"w": 0.8})
-    assert bool(chosen(model).kernels) is taken
+    assert bool(chosen(model).weight_names) is taken
 
 
 def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
@@ -97,24 +101,24 @@ def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
     x = g.conv(g.conv("x", "wide", 32, 32, size=1), "depthwise", 32, 32, group=32)
     g.add("Relu", x, outputs=("y",))
     found = chosen(with_zeros(g.model({"x": ("N", 32, 8, 8)}, ["y"]), {"wide": 0.9}))
-    assert found.kernels == ("wide.weight",)
-    assert "groups of fewer than 16" in found.left["depthwise.weight"]
+    assert found.weight_names == ("wide.weight",)
+    assert "groups of fewer than 16" in found.skipped["depthwise.weight"]
 
 
 def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> None:
     model = conv_net(0.95)
     assert (
         "no fast instructions for this processor (portable)"
-        in chosen(model, "portable").left["a.weight"]
+        in chosen(model, "portable").skipped["a.weight"]
     )
-    assert len(chosen(model, "portable", fast_from=0.9).kernels) == 4
-    assert chosen(model, "portable", fast_from=0.99).kernels == ()
+    assert len(chosen(model, "portable", fast_from=0.9).weight_names) == 4
+    assert chosen(model, "portable", fast_from=0.99).weight_names == ()
 
 
 def test_more_zeros_are_needed_where_instructions_are_slower() -> None:
     model = product(0.4, 128)
-    assert chosen(model, "avx512").kernels
-    assert not chosen(model, "avx2").kernels
+    assert chosen(model, "avx512").weight_names
+    assert not chosen(model, "avx2").weight_names
 
 
 def test_what_cannot_be_turned_over_has_its_reason() -> None:
@@ -125,15 +129,15 @@ def test_what_cannot_be_turned_over_has_its_reason() -> None:
     x = g.add("ConvTranspose", "x", "up.weight", name="grow")
     g.add("Conv", x, g.add("DequantizeLinear", "q", "scale"), outputs=("y",))
     found = chosen(g.model({"x": ("N", 8, 4, 4)}, ["y"]))
-    assert "ConvTranspose 'grow'" in found.left["up.weight"]
-    assert found.left["q"] == "is quantised already"
+    assert "ConvTranspose 'grow'" in found.skipped["up.weight"]
+    assert found.skipped["q"] == "is quantised already"
     g = Graph()
     g.tensor("half", np.ones((8, 8)), np.float16)
     g.add("MatMul", "x", "half", outputs=("y",))
     half = g.model(
         {"x": ("N", 8)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16}
     )
-    assert chosen(half).left == {"half": "is of type FLOAT16"}
+    assert chosen(half).skipped == {"half": "is of type FLOAT16"}
 
 
 @given(
@@ -150,7 +154,7 @@ def test_blocks_hold_every_nonzero_and_no_more_where_they_are_full(
     full = np.repeat(blocks, 4, axis=0)[:rows].astype(np.float32)
     some = full * (rng.random(full.shape) < 0.5)
     turned = [np.moveaxis(w, 0, axis) for w in (full, some)]
-    shares = [share_in_blocks(w, axis) for w in turned]
+    shares = [compute_block_fraction(w, axis) for w in turned]
     assert shares[1] <= shares[0]
     assert shares[1] >= np.count_nonzero(some) / some.size
     assert shares[0] == pytest.approx(np.count_nonzero(full) / full.size)

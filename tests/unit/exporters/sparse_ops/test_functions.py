@@ -44,7 +44,7 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
     y = theirs.add(operator, *inputs, *bias, **attributes)
     for value in added:
         y = theirs.add("Add", y, value)
-    if activation == "Clip" and opset >= functions.CLIP_INPUTS:
+    if activation == "Clip" and opset >= functions.CLIP_INPUT_OPSET:
         y = theirs.add(
             "Clip", y, theirs.tensor("low", CLIP["min"]), theirs.tensor("high", CLIP["max"])
         )
@@ -58,14 +58,14 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
         helper.make_opsetid("", opset),
         helper.make_opsetid(functions.DOMAIN, functions.VERSION),
     ]
-    made = [functions.function(name, opset)]
+    made = [functions.make_function(name, opset)]
     model = helper.make_model(
         graph, opset_imports=imports, ir_version=functions.IR_VERSION, functions=made
     )
     return model, plain, rng.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", functions.NAMES)
+@pytest.mark.parametrize("name", functions.FUNCTION_NAMES)
 def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(
     name: str, kernels: Path
 ):
@@ -80,7 +80,7 @@ def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(
 
 @pytest.mark.parametrize("opset", [8, 10, 12, 13, 21])
 def test_limits_can_be_said_in_most_opsets(opset: int):
-    assert functions.can_clip(opset)
+    assert functions.supports_clip(opset)
     ours, theirs, x = both("SparseConvBiasAddClip", opset)
     onnx.checker.check_model(ours, full_check=True)
     (inlined,), (wanted,) = session(ours).run(None, {"x": x}), session(theirs).run(None, {"x": x})
@@ -88,4 +88,4 @@ def test_limits_can_be_said_in_most_opsets(opset: int):
 
 
 def test_limits_cannot_be_said_where_constants_are_tensors_only():
-    assert not functions.can_clip(11)
+    assert not functions.supports_clip(11)

@@ -9,7 +9,7 @@ from ltp_pipeline.exporters.sparse_ops import library
 
 
 def test_one_command_names_every_source():
-    words = library.command(Path("made.so"), "g++ -m64")
+    words = library.make_build_command(Path("made.so"), "g++ -m64")
     assert words[:2] == ["g++", "-m64"]
     assert {Path(word).name for word in words if word.endswith(".cpp")} == {
         p.name for p in library.SOURCE.glob("*.cpp")
@@ -17,19 +17,19 @@ def test_one_command_names_every_source():
 
 
 def test_a_library_that_was_not_built_is_said(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(library, "FILE", "nothing.so")
+    monkeypatch.setattr(library, "FILE_NAME", "nothing.so")
     with pytest.raises(InputError, match="was not built"):
-        library.kernels_library()
+        library.sparse_ops_library()
 
 
 def test_a_missing_compiler_is_said(tmp_path: Path):
     with pytest.raises(InputError, match="no C\\+\\+ compiler named 'no-such-compiler'"):
-        library.build(tmp_path / "made.so", "no-such-compiler")
+        library.build_library(tmp_path / "made.so", "no-such-compiler")
 
 
 def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path):
     with pytest.raises(InputError, match="failed"):
-        library.build(tmp_path / "made.so", "false")
+        library.build_library(tmp_path / "made.so", "false")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,50 +54,50 @@ def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp
 
 
 def test_a_library_of_other_sources_is_said(kernels: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(library, "hash_of_sources", lambda: "another")
+    monkeypatch.setattr(library, "hash_sources", lambda: "another")
     with pytest.raises(InputError, match="built from other sources") as error:
         library.query_instruction_sets(kernels)
-    assert "kernels --build" in error.value.hint
+    assert "sparse-ops --build" in error.value.hint
 
 
 def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("a.cpp", "b.h"):
         (tmp_path / name).write_text("int x;")
     monkeypatch.setattr(library, "SOURCE", tmp_path)
-    found = {library.hash_of_sources()}
+    found = {library.hash_sources()}
     for name in ("a.cpp", "b.h"):
         (tmp_path / name).write_text("int y;")
-        found.add(library.hash_of_sources())
+        found.add(library.hash_sources())
     assert len(found) == 3
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
     with pytest.raises(InputError, match=r"nothing can be written to .*nowhere"):
-        library.build(tmp_path / "nowhere" / "made.so", "true")
+        library.build_library(tmp_path / "nowhere" / "made.so", "true")
 
 
 def test_the_library_says_which_path_it_takes(kernels: Path):
     found = library.query_instruction_sets(kernels)
     assert found.chosen in ("avx512", "avx2", "neon", "portable")
-    assert "portable" not in found.refused
+    assert "portable" not in found.rejected
 
 
 def test_a_path_can_be_asked_for(kernels: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(library.PATH_VARIABLE, "portable")
+    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "portable")
     assert library.query_instruction_sets(kernels).chosen == "portable"
 
 
 def test_an_empty_name_asks_for_nothing(kernels: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv(library.PATH_VARIABLE, raising=False)
+    monkeypatch.delenv(library.INSTRUCTION_SET_VARIABLE, raising=False)
     best = library.query_instruction_sets(kernels)
-    monkeypatch.setenv(library.PATH_VARIABLE, "")
+    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "")
     assert library.query_instruction_sets(kernels) == best
 
 
 def test_a_path_that_cannot_be_used_is_said_with_those_that_can(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv(library.PATH_VARIABLE, "unknown")
+    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "unknown")
     with pytest.raises(
         InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here"
     ) as error:

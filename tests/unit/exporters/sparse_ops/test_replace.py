@@ -6,7 +6,7 @@ import pytest
 from onnx import ModelProto
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.nonzeros import Scan
+from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
@@ -38,8 +38,8 @@ def test_sum_and_activation_become_part_of_the_layer():
 
 def test_limits_become_attributes_and_their_tensors_are_dropped():
     new, (turned,) = convert_to_sparse_ops(OnnxModel.of(residual(between="Clip")), ["c.weight"])
-    assert turned.node.op_type == "SparseConvBiasAddClip"
-    assert {a.name: a.f for a in turned.node.attribute if a.name in ("min", "max")} == {
+    assert turned.sparse_node.op_type == "SparseConvBiasAddClip"
+    assert {a.name: a.f for a in turned.sparse_node.attribute if a.name in ("min", "max")} == {
         "min": 0.0,
         "max": 6.0,
     }
@@ -176,7 +176,7 @@ def test_weights_of_every_encoding_reach_the_kernel(encoding: str, kernels: Path
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])
     made, _ = convert_to_sparse_ops(OnnxModel.of(plain), ["w"])
-    proto = ENCODINGS[encoding].encode(made, Scan(made, ["w"])).filled()
+    proto = ENCODINGS[encoding].encode(made, NonzeroIndex(made, ["w"])).filled()
     x = rng.standard_normal((1, 32, 10, 10)).astype(np.float32)
     (wanted,), (inlined,), (fast,) = (
         s.run(None, {"x": x}) for s in (session(plain), session(proto), session(proto, kernels))

@@ -145,7 +145,7 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
         normalised.with_weights({"fc.bias": np.zeros(5)}),
         *(encoding.encode(model, ["conv1.weight"]) for encoding in ENCODINGS.values()),
         write_metadata(model, format="dense"),
-        deploy.rewrite(model, ["conv1.weight", "fc.weight"])[0],
+        deploy.rewrite_model(model, ["conv1.weight", "fc.weight"])[0],
     ]
     assert all(other.weights["fc.weight"] is model.weights["fc.weight"] for other in others)
     assert model.filled().SerializeToString() == proto.SerializeToString()

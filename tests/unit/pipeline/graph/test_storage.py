@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
-from ltp_pipeline.exporters.files.read_back import verify
+from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.storage import read, read_with_data, write
 from ltp_pipeline.graph.tensors import iter_tensors
@@ -66,7 +66,7 @@ def outputs_of_every_format(model, folder, outside):
     for format_ in ENCODINGS.values():
         path = folder / f"model.{format_.name}.onnx"
         write(format_.encode(model, ["w"]), path, outside)
-        verify(path, {"w": sparse_array()}, format_.name)
+        verify_weights(path, {"w": sparse_array()}, format_.name)
         runs.add(
             ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
             .run(None, {"x": x})[0]
@@ -106,7 +106,7 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     path = tmp_path / "packed.onnx"
     write(ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
-    verify(path, {"w": array}, "packed")
+    verify_weights(path, {"w": array}, "packed")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
@@ -118,7 +118,7 @@ def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypa
     monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
     write(model_of(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
-    verify(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
+    verify_weights(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
 
 
 @pytest.mark.parametrize(

@@ -31,19 +31,21 @@ def test_every_encoding_is_one_module_and_one_object_of_its_name():
     assert {name: encoding.name for name, encoding in ENCODINGS.items()} == {
         n: n for n in file_names.ENCODINGS
     }
-    tools = [set(encoding.readers) for encoding in ENCODINGS.values()]
+    tools = [set(encoding.tool_support) for encoding in ENCODINGS.values()]
     assert all(named == tools[0] for named in tools)
 
 
 def test_every_graph_is_one_module_and_one_object_of_its_name():
     assert modules_with(graphs, "GRAPH") == set(file_names.GRAPHS)
     assert {name: graph.name for name, graph in GRAPHS.items()} == {n: n for n in file_names.GRAPHS}
-    assert [name for name, graph in GRAPHS.items() if not graph.about] == [file_names.ORIGINAL]
+    assert [name for name, graph in GRAPHS.items() if not graph.description] == [
+        file_names.ORIGINAL
+    ]
 
 
 def test_kinds_of_values_are_those_that_packed_files_can_store():
-    assert set(rounding.PARTS) == {file_names.EXACT, *file_names.ROUNDINGS}
-    assert rounding.PARTS[file_names.EXACT] == "v"  # a name inside every packed file
+    assert set(rounding.STORAGE_PARTS) == {file_names.EXACT, *file_names.ROUNDINGS}
+    assert rounding.STORAGE_PARTS[file_names.EXACT] == "v"  # a name inside every packed file
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def with_fast(digest: str) -> Report:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / library.FILE
+    path = tmp_path / library.FILE_NAME
     path.write_bytes(b"kernels")
-    monkeypatch.setattr(library, "kernels_library", lambda: path)
+    monkeypatch.setattr(library, "sparse_ops_library", lambda: path)
     return path
 
 
@@ -46,7 +46,7 @@ def test_the_library_goes_along_where_it_is_the_one_that_was_measured_with(built
 def test_where_it_is_not_at_hand_the_page_says_so_and_how_to_build_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(library, "kernels_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", missing)
     report = with_fast("0" * 64)
     page = text.render(report, handed=sparse_ops.find(report))
     assert "The library is not in this folder" in page

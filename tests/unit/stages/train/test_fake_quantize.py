@@ -31,7 +31,7 @@ def test_values_are_those_of_the_standard(values: list[float]) -> None:
     x = np.array(values, np.float32)
     if np.ptp(np.append(x, 0)) < 1e-20:  # onnx divides by zero
         return
-    assert np.array_equal(fake.dynamic_activation(torch.from_numpy(x)).numpy(), standard(x))
+    assert np.array_equal(fake.round_dynamic_activation(torch.from_numpy(x)).numpy(), standard(x))
 
 
 @settings(deadline=None)
@@ -42,7 +42,7 @@ def test_the_gradient_is_one_within_the_range_and_zero_outside(
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
     held = torch.tensor([low, high], dtype=torch.float64)
     factors = torch.arange(1, len(values) + 1, dtype=torch.float64)
-    (fake.activation(x, held) * factors).sum().backward()
+    (fake.round_activation(x, held) * factors).sum().backward()
     step = float((held[1] - held[0]) / 255)
     inside = (x.detach() >= low + step) & (x.detach() <= high - step)
     outside = (x.detach() < low - step) | (x.detach() > high + step)
@@ -57,8 +57,8 @@ def test_a_sum_of_rounded_products_has_the_gradient_of_the_rounded_factors() -> 
     w = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     x = torch.rand(4, dtype=torch.float64, requires_grad=True)
     held = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    scale = fake.weight_scale(w, 0, 64)
-    small, narrow = fake.rounded_weight(w, scale, 64), fake.activation(x, held)
+    scale = fake.compute_weight_scale(w, 0, 64)
+    small, narrow = fake.round_weight(w, scale, 64), fake.round_activation(x, held)
     (small @ narrow).sum().backward()
     assert w.grad is not None
     assert x.grad is not None
@@ -73,34 +73,34 @@ def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(
 ) -> None:
     torch.manual_seed(seed)
     w = torch.randn(5, 7) * (torch.rand(5, 7) < 0.4)
-    scale = fake.weight_scale(w, axis, largest)
-    found = fake.rounded_weight(w, scale, largest)
+    scale = fake.compute_weight_scale(w, axis, largest)
+    found = fake.round_weight(w, scale, largest)
     assert not found[w == 0].any()
     assert bool(((found - w).abs() <= 0.5001 * scale).all())
     assert bool(((found / scale).round().abs() <= largest).all())
 
 
 def test_a_channel_without_weights_has_the_scale_of_the_others() -> None:
-    assert fake.weight_scale(
+    assert fake.compute_weight_scale(
         torch.tensor([[0.0, 0.0], [1.0, -3.0], [1.0, 0.0]]), 0, 1
     ).ravel().tolist() == [2, 3, 1]
     assert (
-        fake.weight_scale(torch.zeros(2, 2), 0, 1).ravel().tolist()
-        == [pytest.approx(fake.EMPTY)] * 2
+        fake.compute_weight_scale(torch.zeros(2, 2), 0, 1).ravel().tolist()
+        == [pytest.approx(fake.EMPTY_WEIGHT)] * 2
     )
 
 
 def test_a_range_follows_its_share_of_the_extremes_in_training_only() -> None:
     x, held = torch.tensor([-2.0, 8.0]), torch.tensor([-1.0, 4.0])
-    fake.activation(x, held, share=(1.0, 0.5))
-    fake.activation(x, held, training=True)
+    fake.round_activation(x, held, share=(1.0, 0.5))
+    fake.round_activation(x, held, training=True)
     assert held.tolist() == [-1, 4]
-    fake.activation(x, held, share=(1.0, 0.75), training=True)
-    assert held.tolist() == pytest.approx([-1 - fake.SHARE, 4 + 2 * fake.SHARE])
+    fake.round_activation(x, held, share=(1.0, 0.75), training=True)
+    assert held.tolist() == pytest.approx([-1 - fake.RANGE_MOMENTUM, 4 + 2 * fake.RANGE_MOMENTUM])
 
 
 def test_a_side_without_a_share_stays_zero_and_what_is_infinite_moves_nothing() -> None:
     held = torch.tensor([0.0, 4.0])
-    fake.activation(torch.tensor([-2.0, 4.0]), held, share=(0.0, 1.0), training=True)
-    fake.activation(torch.tensor([-2.0, torch.inf]), held, share=(0.0, 1.0), training=True)
+    fake.round_activation(torch.tensor([-2.0, 4.0]), held, share=(0.0, 1.0), training=True)
+    fake.round_activation(torch.tensor([-2.0, torch.inf]), held, share=(0.0, 1.0), training=True)
     assert held.tolist() == [0, 4]
