@@ -26,6 +26,11 @@ SHARES = (0.0, 0.5)  # of the loss, learned from the original
 STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
 RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # of AdamW
 TRANSFORMER = "patches"
+SETTINGS = {
+    "seed": "seed",
+    "distill": "distillation_weight",
+    "lr": "lr",
+}  # keys of a plan under [train]
 
 
 def main() -> None:
@@ -61,7 +66,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     settings = {
         "data": datasets.data_settings(cell.source, cell.pruned_with, folders, cache),
         "budget": {"target_compression": plan["compression"]},
-        "train": {key: plan[key] for key in ("seed", "distill", "lr") if key in plan},
+        "train": {name: plan[key] for key, name in SETTINGS.items() if key in plan},
     }
     with tempfile.TemporaryDirectory() as scratch:
         job, state = prepared(model, Settings.model_validate(settings), Path(scratch))

@@ -116,7 +116,7 @@ def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
         "augment": True,
     }
     opened = {
-        n: open_data(DataSettings(**settings, workers=n), [INPUT], SEED) for n in (0, workers)
+        n: open_data(DataSettings(**settings, num_workers=n), [INPUT], SEED) for n in (0, workers)
     }
     walls, cpus, shares = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:

@@ -69,7 +69,7 @@ _READ = """
 import sys, time
 import torch, onnxruntime
 from pathlib import Path
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import network
 def memory(what):  # of this process alone; getrusage would count what its parent had before exec
@@ -83,7 +83,7 @@ if sys.argv[2] == "session":
     options.intra_op_num_threads = 1
     kept = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 else:
-    kept = import_model.build(import_model.read(sys.argv[1]), KernelSettings())
+    kept = import_model.build(import_model.read(sys.argv[1]), PruneSettings())
 taken = time.perf_counter() - begun
 print(taken, memory("VmHWM") - before)
 """

@@ -4,7 +4,7 @@
 
 Cells, data and dense networks are those of benchmarks/matrix.py; nothing is set but the target, the seed and the
 formats. Each run is exported as packed, as int8 with weights of 7 bits (the default) and of 8, and as int8 trained in 8
-bits (`train.quantize`). All files are measured on the whole test split in onnxruntime.
+bits (`train.quantization_aware`). All files are measured on the whole test split in onnxruntime.
 """
 
 import tempfile
@@ -21,8 +21,8 @@ FLOAT, INT8 = "packed", "int8-packed"
 CELLS = ("resnet", "mobilenet", "languages")
 FORMS: dict[str, dict[str, dict[str, Any]]] = {
     "7 bits": {},
-    "8 bits": {"export": {"int8_weights": 8}},
-    "trained": {"train": {"quantize": True}},
+    "8 bits": {"export": {"int8_reduce_range": False}},
+    "trained": {"train": {"quantization_aware": True}},
 }
 
 

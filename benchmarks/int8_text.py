@@ -32,7 +32,7 @@ def drops(rows: list[Row]) -> Iterable[str]:
     yield text(
         "What the int8 file loses beside the pruned float file of the same run, in points of test top-1 on the whole",
         "split, mean ± sample standard deviation over seeds; below zero it gains. Weights in 7 bits are the default,",
-        "8 bits may overflow on x86 without VNNI, and *trained* has `train.quantize` and 7 bits. Networks, data and",
+        "8 bits may overflow on x86 without VNNI, and *trained* has `train.quantization_aware` and 7 bits. Networks, data and",
         f"dense training are those of the table above. All rows are of commit {commit}, on {processor}.",
     )
     cells = dict.fromkeys((row["cell"], row["compression"]) for row in rows)

@@ -105,7 +105,11 @@ def timed(run: Path) -> dict[str, Any]:
     }
     kernels, plan = library.sparse_ops_library(), Plan(run.name, ())
     chosen = select_layers(
-        model, names, feeds, library.query_instruction_sets(kernels).chosen, fast_from=0.0
+        model,
+        names,
+        feeds,
+        library.query_instruction_sets(kernels).chosen,
+        accelerate_min_sparsity=0.0,
     ).weight_names
     found = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
     kept = [layer.kept for layer in report.layers if layer.kept is not None]

@@ -29,7 +29,7 @@ SECONDS, SECONDS_EACH = 2.0, 100e-6  # that `inspect` may take, and for each nod
 MEGABYTES, FILES = 200, 3  # that it may take of memory, and how many times the file
 _TIMED = """
 import sys, time
-from ltp_pipeline.config import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.inspect import inspect
 if sys.argv[2] == "import":
@@ -38,7 +38,7 @@ begun = time.process_time()
 if sys.argv[2] == "inspect":
     inspect(sys.argv[1])
 else:
-    import_model.build(import_model.read(sys.argv[1]), KernelSettings())
+    import_model.build(import_model.read(sys.argv[1]), PruneSettings())
 print(time.process_time() - begun)
 """
 _LIMITED = """

@@ -47,7 +47,7 @@ taken = time.monotonic() - begun
 settings = {
     "data": {"path": data, "scale": 1 / 255, "mean": [0.5], "std": [0.25]},
     "budget": {"target_compression": float(compression)},
-    "train": {"epochs": 1, "finetune_epochs": 1, "batch_size": int(batch), "lr": 0.003, "trust_labels": True},
+    "train": {"epochs": 1, "finetune_epochs": 1, "batch_size": int(batch), "lr": 0.003, "skip_label_check": True},
     "baseline": {"mode": "none"},
 }
 report = plain(ltp_pipeline.run(path, out=out, **settings).report)

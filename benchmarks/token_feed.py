@@ -76,7 +76,7 @@ def measure(form: str, quick: bool) -> dict[str, Any]:
         given = {
             "data": {"path": path},
             "budget": {"target_compression": 3},
-            "train": {"trust_labels": True},
+            "train": {"skip_label_check": True},
         }
         settings = Settings.model_validate(given)
         job, state = prepared(make(), settings, folder)

@@ -21,7 +21,7 @@ from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
 from ltp_pipeline.settings.checks import check_settings
 from ltp_pipeline.settings.load import CONFIG_NAME, changed_export, load_settings
-from ltp_pipeline.settings.schema import DataSettings, Imitate, Settings, check_budget
+from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
 from ltp_pipeline.system.files import AnyPath, keep_apart
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
@@ -114,7 +114,7 @@ def init(
 ) -> tuple[Path, tuple[str, ...]]:
     """Write an ltp.toml beside a model, with what it and its data show; its path, and what was found, in lines.
 
-    Sections of `settings` (`{"task": {"kind": "regress"}}`) stand in it as they are, and the rest is found with them.
+    Sections of `settings` (`{"task": {"kind": "regression"}}`) stand in it as they are, and the rest is found with them.
     """
     from ltp_pipeline.stages.tools.init import init as write
 
@@ -130,7 +130,7 @@ def validate(
     against: AnyPath | None = None,
     seed: int | None = None,
     provider: str = "CPUExecutionProvider",
-    imitate: Imitate | None = None,
+    distill_outputs_as: DistillOutputs | None = None,
     task: Any = None,
 ) -> ValidationResult:
     """Measure a file in onnxruntime on the test split, and beside another one if given.
@@ -142,7 +142,7 @@ def validate(
     own = _own(task)
     if isinstance(data, DataSettings):
         _require_own(model, own)
-        taken = imitate or "auto"
+        taken = distill_outputs_as or "auto"
         return measure(
             model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own
         )
@@ -153,7 +153,7 @@ def validate(
         against=against,
         seed=settings.train.seed if seed is None else seed,
         provider=provider,
-        imitate=imitate or settings.train.imitate,
+        imitate=distill_outputs_as or settings.train.distill_outputs_as,
         asked=settings.task,
         own=own,
     )
@@ -183,21 +183,25 @@ def accelerate(
     out: AnyPath,
     config: AnyPath | None = None,
     encoding: str = "packed",
-    fast_from: float | None = None,
+    accelerate_min_sparsity: float | None = None,
     task: Any = None,
 ) -> AccelerationResult:
     """Write a file that uses the sparse kernels, of a file of any origin, and time the two beside each other.
 
     Proven on the data where these, a task or a `config` are given, else on random inputs. NotFaster where it would not
-    be faster on this machine, unless `fast_from` says from which sparsity on layers are turned over.
+    be faster on this machine, unless `accelerate_min_sparsity` says from which sparsity on layers are turned over.
     """
     from ltp_pipeline.stages.tools.accelerate import accelerate as write
 
     own = _own(task)
     settings = _settings_of(model, data, config, own)
-    if fast_from is not None:
+    if accelerate_min_sparsity is not None:
         settings = settings.model_copy(
-            update={"export": changed_export(settings.export, fast_from=fast_from)}
+            update={
+                "export": changed_export(
+                    settings.export, accelerate_min_sparsity=accelerate_min_sparsity
+                )
+            }
         )
     with_data = own is not None or (
         (data is not None or config is not None) and settings.data.path is not None
@@ -288,14 +292,16 @@ def export(
     run: AnyPath,
     formats: Sequence[str] = (),
     *,
-    values: Sequence[str] | None = None,
+    weight_storage: Sequence[str] | None = None,
     progress: Reporter | None = None,
     task: Any = None,
 ) -> RunResult:
     """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
     from ltp_pipeline.runner.export_again import export_again
 
-    return export_again(Path(run), formats, progress or SilentReporter(), values, _own(task))
+    return export_again(
+        Path(run), formats, progress or SilentReporter(), weight_storage, _own(task)
+    )
 
 
 def unpack(model: AnyPath, out: AnyPath) -> Path:
@@ -414,11 +420,11 @@ def compare(
     *,
     max_drop: float | None = None,
     max_compression_loss: float | None = None,
-    max_growth: float | None = None,
-    different_models: bool = False,
+    max_size_increase: float | None = None,
+    allow_different_models: bool = False,
 ) -> comparison.Comparison:
     """Compare the reports of two runs of the same model, and judge the limits given."""
     before, after = (r if isinstance(r, Report) else read_write.read(r) for r in (old, new))
     return comparison.compare(
-        before, after, max_drop, max_compression_loss, max_growth, different_models
+        before, after, max_drop, max_compression_loss, max_size_increase, allow_different_models
     )

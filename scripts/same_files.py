@@ -23,8 +23,13 @@ from onnx import TensorProto, helper, numpy_helper
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "pipeline" / "demo"
 SHORT = ("--epochs", "2", "--finetune-epochs", "1", "--max-drop", "0.9", "--min-compression", "1")
-# How later versions spell what earlier ones had other words for
-SPELLINGS = {"--deploy": ("--export", "deploy-sparse", "--export", "deploy")}
+DEPLOY = ("--export", "deploy-sparse", "--export", "deploy")
+# Words of RUNS as trees from before the renaming of options and settings spell them.
+SPELLINGS = {
+    "--distillation-weight": "--distill",
+    "--weight-storage": "--values",
+    "train.distill_outputs_as=logits": "train.imitate=scores",
+}
 RUNS: dict[str, tuple[str, ...]] = {
     "demo": (),
     "strong": (
@@ -48,7 +53,14 @@ RUNS: dict[str, tuple[str, ...]] = {
         "method.threshold_lr_ratio=0.1",
         "--no-baseline",
     ),
-    "distilled": (*SHORT, "--target-compression", "15", "--distill", "0.5", "--no-baseline"),
+    "distilled": (
+        *SHORT,
+        "--target-compression",
+        "15",
+        "--distillation-weight",
+        "0.5",
+        "--no-baseline",
+    ),
     "deploy": (
         *SHORT,
         "--target-compression",
@@ -57,15 +69,15 @@ RUNS: dict[str, tuple[str, ...]] = {
         "sparse",
         "--export",
         "packed",
-        "--deploy",
+        *DEPLOY,
     ),
     "rounded": (
         *SHORT,
         "--target-compression",
         "10",
-        "--values",
+        "--weight-storage",
         "int8",
-        "--values",
+        "--weight-storage",
         "fp16",
         "--no-baseline",
     ),
@@ -84,7 +96,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "--target-compression",
         "6",
         "--set",
-        "train.imitate=scores",
+        "train.distill_outputs_as=logits",
         "--no-baseline",
     ),
     "folded": (*SHORT, "--target-compression", "15"),
@@ -101,7 +113,7 @@ RUNS: dict[str, tuple[str, ...]] = {
         "sparse",
         "--export",
         "packed",
-        "--deploy",
+        *DEPLOY,
     ),
 }
 
@@ -156,18 +168,10 @@ def models_of(name: str, tree: Path) -> dict[str, str]:
             [str(tree.resolve() / ".static"), str(tree.resolve())]
         )
         program = [sys.executable, "-P", "-m", "ltp_pipeline"]
-        knows_deploy = (
-            b"--deploy"
-            in subprocess.run(
-                [*program, "run", "--help"], capture_output=True, env=environment
-            ).stdout
-        )
-        spelled = [
-            w
-            for word in RUNS[name]
-            for w in ((word,) if knows_deploy else SPELLINGS.get(word, (word,)))
-        ]
-        command = [*program, "run", "model.onnx", "--out", "run", "--quiet", *spelled]
+        options = subprocess.run([*program, "run", "--help"], capture_output=True, env=environment)
+        is_renamed = b"--weight-storage" in options.stdout
+        words = [word if is_renamed else SPELLINGS.get(word, word) for word in RUNS[name]]
+        command = [*program, "run", "model.onnx", "--out", "run", "--quiet", *words]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )

@@ -96,7 +96,7 @@ def run(
             _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
             for wanted in asked
             if wanted.graph == name
-            for values in (EXACT, *(settings.values if wanted.can_be_rounded else ()))
+            for values in (EXACT, *(settings.weight_storage if wanted.can_be_rounded else ()))
         ]
         for target in _write_verified(source, targets, feeds, settings.external_data):
             files.append(

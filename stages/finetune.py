@@ -1,4 +1,4 @@
-"""Train what is left: no regulariser, masks held."""
+"""Train what is left: no regularizer, masks held."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def run(
     job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
 ) -> QatResult:
     """Train a network whose kernels are those of the graph; one that was trained before is taken up again."""
-    epochs, bits = job.int8_epochs, job.settings.export.int8_weights
+    epochs, bits = job.int8_epochs, job.settings.export.int8_weight_bits
     network, state = build_network(job.network, training)
     rounding = QatRounding(
         training, {layer.weight_name: layer.axis for layer in layers}, LARGEST_STEPS[bits]

@@ -24,7 +24,8 @@ def run(context: RunContext, entry: TrailEntry) -> Pruned:
     for name, mask in masks.items():
         if not mask.any() and context.network.file.model.array(name).any():
             raise TrainingFailed(
-                f"layer {name!r} lost all its weights", "raise method.floor, or ask for less"
+                f"layer {name!r} lost all its weights",
+                "raise method.min_layer_density, or ask for less",
             )
     nonzeros = sum(count_nonzeros(context.network, state).values())
     return Pruned(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})

@@ -26,6 +26,9 @@ from ltp_pipeline.system.arrays import StateDict
 
 Tensors = Mapping[str, Tensor]
 
+# Setting of method.weight_gradient by the number of its equation in the paper.
+WEIGHT_GRADIENTS = {"4": "approximate", "20": "clamped", "10": "exact"}
+
 WATCHED_SAMPLES = 1_000
 POINTS = 1_000  # of the scatter plot
 BINS = np.linspace(0, 3, 61)  # of |w| / √τ
@@ -59,9 +62,9 @@ def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
         return Settings.model_validate(
             {**given, "budget": {"target_compression": plan["compression"]}}
         )
-    method = {
-        key: plan[key] for key in ("threshold_lr_ratio", "t0", "regulariser", "weight_gradient")
-    }
+    method = {key: plan[key] for key in ("threshold_lr_ratio", "t0")}
+    method["regularizer"] = plan["regulariser"]
+    method["weight_gradient"] = WEIGHT_GRADIENTS[plan["weight_gradient"]]
     method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
     return Settings.model_validate({**given, "method": method})
 

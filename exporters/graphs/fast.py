@@ -39,8 +39,8 @@ TIMING_SECONDS = 0.5  # of timing at least
 NAMED = 3  # of many reasons
 # One thread computes: by its own time, what else the machine does counts little. On Windows that ticks every 16 ms.
 TIMING_CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time
-STEPS = "name the layers before nodes that round (QuantizeLinear, Round) in kernels.exclude, or leave this graph out"
-LEAVE = "for another machine, set export.fast_from (`accelerate --fast-from`) to a sparsity"
+STEPS = "name the layers before nodes that round (QuantizeLinear, Round) in prune.exclude, or leave this graph out"
+LEAVE = "for another machine, set export.accelerate_min_sparsity (`accelerate --accelerate-min-sparsity`) to a sparsity"
 
 
 def build_graph(
@@ -60,8 +60,10 @@ def build_graph(
         raise NotFaster(error.message, error.hint) from None
     smaller = deploy.build_graph(model, weights, weight_names, feeds)
     flat, _ = flatten(smaller.model)  # functions would hide layers
-    sample, fast_from = select_first_sample(model, feeds), settings.fast_from if settings else None
-    choice = select_layers(flat, weight_names, sample, path, fast_from)
+    sample, accelerate_min_sparsity = select_first_sample(model, feeds),
+        settings.accelerate_min_sparsity if settings else None,
+    )
+    choice = select_layers(flat, weight_names, sample, path, accelerate_min_sparsity)
     if not choice.weight_names:
         raise NotFaster(f"no layer is worth turning over: {_format_reasons(choice.skipped)}", LEAVE)
     new, turned = convert_to_sparse_ops(flat, choice.weight_names)
@@ -72,7 +74,7 @@ def build_graph(
         _verify_outputs(fast, dense, feeds, kernels_at)
         ratio = (
             None
-            if fast_from is not None
+            if accelerate_min_sparsity is not None
             else _measure_ratio([fast, dense, given], sample, kernels_at, choice.skipped)
         )
     names = tuple(dict.fromkeys(one.weight_name for one in turned))

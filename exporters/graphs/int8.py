@@ -79,7 +79,7 @@ def build_graph(
     is_static = found.method != search.DYNAMIC
     how = Quantization(
         method=found.method,
-        weight_bits=settings.int8_weights,
+        weight_bits=settings.int8_weight_bits,
         samples=settings.int8_samples if is_static else None,
         kernels=len(quantised),
         left_float=found.reasons,

@@ -183,13 +183,13 @@ class QuantizationSearch:
         )
 
     def _build_dynamic(self, layers: Sequence[QuantizableLayer]) -> OnnxModel:
-        return quantize_dynamic(self.model, layers, self.calibration.settings.int8_weights)
+        return quantize_dynamic(self.model, layers, self.calibration.settings.int8_weight_bits)
 
     def _build_static(
         self, method: str, rounded: Collection[str], layers: Sequence[QuantizableLayer]
     ) -> OnnxModel:
         others = [node for node in self._intermediate_nodes if self._has_finite_ranges(node)]
-        bits = self.calibration.settings.int8_weights
+        bits = self.calibration.settings.int8_weight_bits
         return quantize_static(self.model, layers, others, self._get_ranges(method), bits, rounded)
 
     def _get_ranges(self, method: str) -> dict[str, ValueRange]:

@@ -92,11 +92,11 @@ def select_layers(
     weight_names: Collection[str],
     sample: Weights,
     instruction_set: str,
-    fast_from: float | None = None,
+    accelerate_min_sparsity: float | None = None,
 ) -> SparseLayerSelection:
     """Choose regions for the instructions of a `path`, on inputs shaped like the sample.
 
-    With `fast_from`, these are the regions that have at least this sparsity, whatever they cost here.
+    With `accelerate_min_sparsity`, these are the regions that have at least this sparsity, whatever they cost here.
     """
     _, eligible = convert_to_sparse_ops(model, weight_names)
     left = {
@@ -107,7 +107,7 @@ def select_layers(
     regions = _build_regions(model, eligible, sample, instruction_set, left)
     chosen = list[str]()
     for region in regions:
-        why = _explain_skipping(region, instruction_set, fast_from)
+        why = _explain_skipping(region, instruction_set, accelerate_min_sparsity)
         if why is None:
             chosen.extend(region.nonzeros)
         else:
@@ -117,11 +117,11 @@ def select_layers(
     )
 
 
-def _explain_skipping(region: LayerRegion, path: str, fast_from: float | None) -> str | None:
+def _explain_skipping(region: LayerRegion, path: str, accelerate_min_sparsity: float | None) -> str | None:
     """Why a region is not worth turning over; None where it is."""
     zeros = f"{region.sparsity:.1%} of the weights are zero"
-    if fast_from is not None:
-        return None if region.sparsity >= fast_from else zeros
+    if accelerate_min_sparsity is not None:
+        return None if region.sparsity >= accelerate_min_sparsity else zeros
     if path not in COSTS:
         return f"the library has no fast instructions for this processor ({path})"
     return None if region.ratio < 1 else f"would take {region.ratio:.2f} of the dense time, {zeros}"

@@ -77,15 +77,17 @@ def run(
     finetune_epochs: Annotated[int | None, typer.Option(help="Epochs of fine-tuning.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples per step.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
-    distill: Annotated[
+    distillation_weight: Annotated[
         float | None,
         typer.Option(
             help="Share of the loss learned from the original's outputs; default: by rule."
         ),
     ] = None,
-    trust_labels: Annotated[
+    skip_label_check: Annotated[
         bool | None,
-        typer.Option("--trust-labels", help="Go on where the original is no better than guessing."),
+        typer.Option(
+            "--skip-label-check", help="Go on where the original is no better than guessing."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything random.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
@@ -102,7 +104,7 @@ def run(
         list[str] | None, typer.Option(help="Do not prune kernels of these names (glob).")
     ] = None,
     export: opt.Exports = None,
-    values: opt.Values = None,
+    weight_storage: opt.WeightStorageOption = None,
     baseline: opt.Baseline = None,
     no_baseline: opt.NoBaseline = False,
     limits: opt.Limits,
@@ -127,8 +129,8 @@ def run(
         "finetune_epochs": finetune_epochs,
         "batch_size": batch_size,
         "lr": lr,
-        "distill": distill,
-        "trust_labels": trust_labels,
+        "distillation_weight": distillation_weight,
+        "skip_label_check": skip_label_check,
         "seed": seed,
         "device": device,
         "precision": precision,
@@ -138,8 +140,8 @@ def run(
         "data": {"path": data},
         "budget": budget,
         "train": train,
-        "kernels": {"include": include or None, "exclude": exclude or None},
-        "export": {"formats": export or None, "values": values or None},
+        "prune": {"include": include or None, "exclude": exclude or None},
+        "export": {"formats": export or None, "weight_storage": weight_storage or None},
         "baseline": {"mode": opt.baseline_mode(baseline, no_baseline)},
         "gates": dict(limits),
     }

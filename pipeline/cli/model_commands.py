@@ -115,7 +115,7 @@ def accelerate(
     task: opt.TaskOption = None,
     config: opt.ConfigOption = None,
     encoding: opt.Encoding = file_names.ENCODINGS[0],
-    fast_from: Annotated[
+    accelerate_min_sparsity: Annotated[
         float | None,
         typer.Option(
             help="Turn over what has at least this sparsity, whether or not it is faster on this machine."
@@ -131,7 +131,13 @@ def accelerate(
     from ltp_pipeline import api
 
     found = api.accelerate(
-        model, data, out=out, config=config, encoding=encoding, fast_from=fast_from, task=task
+        model,
+        data,
+        out=out,
+        config=config,
+        encoding=encoding,
+        accelerate_min_sparsity=accelerate_min_sparsity,
+        task=task,
     )
     if as_json:
         print_json(asdict(found))

@@ -70,7 +70,7 @@ Encoding = Annotated[
         help=f"How it is written: {', '.join(file_names.ENCODINGS)}.",
     ),
 ]
-Values = Annotated[
+WeightStorageOption = Annotated[
     list[str] | None,
     typer.Option(
         help=f"{' or '.join(file_names.ROUNDED).capitalize()} files with rounded values, beside the exact ones: "
@@ -113,7 +113,7 @@ GATES: dict[str, Any] = {
     "beat_baseline": Annotated[
         bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
     ],
-    "by": Annotated[
+    "baseline_margin": Annotated[
         float | None,
         typer.Option(help="With --beat-baseline: better by at least this, in its unit."),
     ],
@@ -137,7 +137,7 @@ GATES: dict[str, Any] = {
             help="Gate: latency / the original's at most this, of the slowest file or of the one of this name.",
         ),
     ],
-    "per_layer_floor": Annotated[
+    "min_layer_density": Annotated[
         float | None, typer.Option(help="Gate: every kernel keeps at least this share.")
     ],
     "confidence": Annotated[

@@ -67,7 +67,7 @@ def pick(
 def export(
     folder: opt.RunArgument,
     formats: opt.FurtherFiles = None,
-    values: opt.Values = None,
+    weight_storage: opt.WeightStorageOption = None,
     task: opt.TaskOption = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -80,7 +80,11 @@ def export(
     from ltp_pipeline.cli.progress import make_reporter
 
     outcome = api.export(
-        folder, formats or (), values=values or None, progress=make_reporter(quiet), task=task
+        folder,
+        formats or (),
+        weight_storage=weight_storage or None,
+        progress=make_reporter(quiet),
+        task=task,
     )
     show(outcome, Path(), as_json)
     for verdict in outcome.verdicts:
@@ -93,7 +97,7 @@ def handoff(
     out: Annotated[
         Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")
     ] = None,
-    of: Annotated[
+    network: Annotated[
         str, typer.Option(help="Which network of the run: pruned or baseline.")
     ] = "pruned",
     example_samples: Annotated[
@@ -107,9 +111,12 @@ def handoff(
     """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
     from ltp_pipeline import api
 
-    if of not in ("pruned", "baseline"):
-        raise UsageError(f"--of {of} is no network of a run", "give --of pruned or --of baseline")
-    made = api.handoff(folder, out, example_samples, of_baseline=of == "baseline", task=task)
+    if network not in ("pruned", "baseline"):
+        raise UsageError(
+            f"--network {network} is no network of a run",
+            "give --network pruned or --network baseline",
+        )
+    made = api.handoff(folder, out, example_samples, of_baseline=network == "baseline", task=task)
     print_path(made, as_json, quiet)
 
 
@@ -195,11 +202,12 @@ def compare(
     max_compression_loss: Annotated[
         float | None, typer.Option(help="Gate: share of compression lost.")
     ] = None,
-    max_growth: Annotated[
+    max_size_increase: Annotated[
         float | None, typer.Option(help="Gate: share by which the smallest file grew.")
     ] = None,
-    different_models: Annotated[
-        bool, typer.Option("--different-models", help="Compare although the originals differ.")
+    allow_different_models: Annotated[
+        bool,
+        typer.Option("--allow-different-models", help="Compare although the originals differ."),
     ] = False,
     as_json: opt.Json = False,
     quiet: opt.Silent = False,
@@ -212,8 +220,8 @@ def compare(
         new,
         max_drop=max_drop,
         max_compression_loss=max_compression_loss,
-        max_growth=max_growth,
-        different_models=different_models,
+        max_size_increase=max_size_increase,
+        allow_different_models=allow_different_models,
     )
     if as_json:
         print_json(asdict(found))

@@ -94,7 +94,7 @@ class LoadOptions:
     size: tuple[int, int] | None = None  # height, width
     crop: float | None = None  # share of the shorter side that the centre keeps
     workers: int = 0  # processes; 0 decodes by threads
-    max_broken: int = 0  # images that may be left out
+    max_corrupt_images: int = 0  # images that may be left out
     inputs: tuple[str, ...] = ()  # names of the model's
     max_bytes: int | None = None  # that the data may hold; None: by rule
     max_pixels: int = 80_000_000  # of one image

@@ -75,7 +75,7 @@ def check_labels(
         raise InputError(
             f"sample {row} has {pluralize(labels[row], 'label')} in {target.origin} and "
             f"{pluralize(best.sizes[row], 'value')} in {best.origin}",
-            "give one label for each value; ignored_label under [task] marks those that do not count",
+            "give one label for each value; ignore_index under [task] marks those that do not count",
         )
 
 

@@ -80,7 +80,7 @@ def _target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str
     """The column of labels; what imitation needs not may be text."""
     found = _named_target(part, inputs, task.target)
     if found is None or (
-        task.kind == "imitate" and isinstance(part[found].samples, NonNumericColumn)
+        task.kind == "distillation" and isinstance(part[found].samples, NonNumericColumn)
     ):
         return None
     _require_numbers(

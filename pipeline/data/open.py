@@ -91,7 +91,7 @@ def open_data(
             part, inputs, [output for output in outputs if task.output in (None, output.name)]
         )
     rows, notes = divide(
-        {name: part.groups for name, part in parts.items()}, settings.validation_share, seed
+        {name: part.groups for name, part in parts.items()}, settings.validation_fraction, seed
     )
     splits = {}
     for name, (source, chosen) in rows.items():

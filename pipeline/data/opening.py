@@ -135,12 +135,12 @@ def _column(
             f"{fixed}",
             f"cut sequences to {fixed}",
         )
-    if not holds(column.samples.dtype, own.pad):
+    if not holds(column.samples.dtype, own.padding_value):
         raise InputError(
-            f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.pad:g}",
-            f"set pad in {where} to a value that it can hold, or store the values as another type",
+            f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.padding_value:g}",
+            f"set padding_value in {where} to a value that it can hold, or store the values as another type",
         )
-    return DataColumn(column.samples.padded_to(fixed, own.pad), column.origin)
+    return DataColumn(column.samples.padded_to(fixed, own.padding_value), column.origin)
 
 
 def _mask(sources: Mapping[str, InputSource], found: Match, info: TensorInfo) -> DataColumn:
@@ -184,7 +184,7 @@ def _target(
         whole = (
             np.dtype(np.int64) if target.dtype.kind in "biu" else None
         )  # which holds an ignored label too
-        target = target.padded_to(None, task.ignored_label, whole)
+        target = target.padded_to(None, task.ignore_index, whole)
     if not settings.classes:
         return DataColumn(target, column.origin)
     if not isinstance(target, ClassNumbers):

@@ -102,8 +102,8 @@ def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
     names = tuple(info.name for info in inputs)
     more = (
         settings.crop,
-        settings.workers,
-        settings.max_broken,
+        settings.num_workers,
+        settings.max_corrupt_images,
         names,
         settings.max_bytes,
         settings.max_pixels,

@@ -48,7 +48,7 @@ def check(rows: Mapping[str, int], data: DatasetSplits) -> None:
                 raise InputError(
                     f"input {name!r} is filled up with {samples.pad:g}, and the model's vocabulary has {size} "
                     f"(0..{size - 1})",
-                    f"set pad under [data.inputs.{json.dumps(name)}] to the token that the model was trained with",
+                    f"set padding_value under [data.inputs.{json.dumps(name)}] to the token that the model was trained with",
                 )
             for start, chunk in chunks(samples) if samples.dtype.kind != "b" else ():
                 place = first_outside(chunk, size)

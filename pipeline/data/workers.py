@@ -54,7 +54,7 @@ class DecodeWorker:
                 )
         except OSError as error:
             raise InputError(
-                f"cannot start a process for images: {error}", "set workers = 0 in [data]"
+                f"cannot start a process for images: {error}", "set num_workers = 0 in [data]"
             ) from None
         self._next = 0
         self._stop = weakref.finalize(self, _stop, self._process)
@@ -138,7 +138,7 @@ class Workers:
         except (OSError, EOFError, ValueError, struct.error):
             raise InputError(
                 f"the process that decodes images ended while reading image {sources[asked[0]].name}",
-                "look at that image; if memory ran out, set fewer workers in [data]",
+                "look at that image; if memory ran out, lower num_workers in [data]",
             ) from None
         finally:
             if asked and worker:  # its answers would be taken for those of the next call

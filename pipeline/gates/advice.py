@@ -19,7 +19,7 @@ INSTEAD = (
     "method.lambda",
 )  # what a target compression would contradict
 
-OF_BASELINE = "`ltp-pipeline handoff RUN --of baseline`"
+OF_BASELINE = "`ltp-pipeline handoff RUN --network baseline`"
 ITSELF = "this network is the baseline of its run"  # why the report of a baseline has none
 
 
@@ -93,7 +93,7 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
     rounded = [(file, value) for file, value in known if file.values != "exact"]
     if rounded and exact and all(metric.is_no_worse(value, least) for value in exact):
         file, _ = metric.worst(rounded, lambda pair: pair[1])
-        return f"{file.path} is below the bar because its values are rounded: set export.values = 'exact'"
+        return f"{file.path} is below the bar because its values are rounded: set export.weight_storage = 'exact'"
     now = report.pruned.compression or math.inf
     lowest = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     milder = [c for c in _candidates(report) if lowest <= c.compression < now]
@@ -112,9 +112,10 @@ def _train_longer(report: Report) -> str:
         longer += f" (--epochs was {epochs.prune}, --finetune-epochs {epochs.finetune})"
     # without labels all is learned from the original already
     distills = (
-        report.settings.get("train", {}).get("distill") or not report.metric.counts_right_answers
+        report.settings.get("train", {}).get("distillation_weight")
+        or not report.metric.counts_right_answers
     )
-    return longer if distills else f"{longer} or train.distill = 0.5"
+    return longer if distills else f"{longer} or train.distillation_weight = 0.5"
 
 
 def _min_sparsity(report: Report, limit: float, gates: GateSettings) -> str:
@@ -204,7 +205,7 @@ def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
     if not any(f.encoding == "packed" for f in files):
         return "add the packed format: `ltp-pipeline export RUN --format packed`"
     if all(f.values == "exact" for f in files):
-        return "round the values of packed files: `ltp-pipeline export RUN --values fp16`, or int8"
+        return "round the values of packed files: `ltp-pipeline export RUN --weight-storage fp16`, or int8"
     smallest = min((f.bytes for f in files if f.bytes), default=limit)
     return _sparser(report, (report.pruned.compression or 1.0) * smallest / limit)
 
@@ -217,11 +218,13 @@ def _max_latency_ratio(report: Report, limit: float, _: GateSettings) -> str:
     return "measure on an idle machine, leave out the format of the slowest file, or give the gate by name: fast=RATIO"
 
 
-def _per_layer_floor(report: Report, limit: float, _: GateSettings) -> str:
+def _min_layer_density(report: Report, limit: float, _: GateSettings) -> str:
     shares = [(layer.kept, layer.name) for layer in report.layers if layer.kept is not None]
     name = min(shares, key=lambda pair: pair[0])[1]
-    floor = report.settings.get("method", {}).get("floor")
-    return f"set method.floor = {limit:g} (it is {floor}), or exclude {name} from pruning"
+    floor = report.settings.get("method", {}).get("min_layer_density")
+    return (
+        f"set method.min_layer_density = {limit:g} (it is {floor}), or exclude {name} from pruning"
+    )
 
 
 ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
@@ -234,7 +237,7 @@ ADVICE: dict[str, Callable[[Report, float, GateSettings], str]] = {
     "min_gain": _min_gain,
     "max_bytes": _max_bytes,
     "max_latency_ratio": _max_latency_ratio,
-    "per_layer_floor": _per_layer_floor,
+    "min_layer_density": _min_layer_density,
 }
 
 

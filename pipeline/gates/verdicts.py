@@ -126,7 +126,7 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     interval = _interval(apart.interval, apart.outcomes, gates.confidence) if apart else None
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
     limit = (
-        2 * _rounding(report) if gates.by is None else gates.by
+        2 * _rounding(report) if gates.baseline_margin is None else gates.baseline_margin
     )  # without `by`, equal is not better
     verdict = _of_metric(
         report, "beat_baseline", limit, value, False, interval, gates.confidence, why
@@ -135,7 +135,7 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     if pruned is not None and other is not None:
         compared = f"{metric.described}: {shown(pruned)} against {shown(other)}"
         detail = f"{compared}{detail.removeprefix(metric.described)}"
-    return Verdict("beat_baseline", gates.by or 0.0, value, verdict.passed, detail)
+    return Verdict("beat_baseline", gates.baseline_margin or 0.0, value, verdict.passed, detail)
 
 
 def _min_gain(report: Report, gates: GateSettings) -> Verdict:
@@ -218,16 +218,16 @@ def _not_written(report: Report, file_name: str) -> str:
     return f"no {file_name} file was written" + (f": {reason}" if reason else "")
 
 
-def _per_layer_floor(report: Report, gates: GateSettings) -> Verdict:
+def _min_layer_density(report: Report, gates: GateSettings) -> Verdict:
     least: tuple[float, str] | None = None
     for layer in report.layers:
         if layer.kept is None:
             why = f"nothing counted in layer {layer.name}"
-            return Verdict("per_layer_floor", gates.per_layer_floor, None, False, why)
+            return Verdict("min_layer_density", gates.min_layer_density, None, False, why)
         least = min(least or (layer.kept, layer.name), (layer.kept, layer.name))
     value, name = least or (None, "")
     why, detail = "the report lists no layers", f"least kept layer: {name}"
-    return _judged("per_layer_floor", gates.per_layer_floor, value, why=why, detail=detail)
+    return _judged("min_layer_density", gates.min_layer_density, value, why=why, detail=detail)
 
 
 GATES: dict[str, Callable[[Report, GateSettings], Verdict | list[Verdict]]] = {
@@ -240,7 +240,7 @@ GATES: dict[str, Callable[[Report, GateSettings], Verdict | list[Verdict]]] = {
     "min_gain": _min_gain,
     "max_bytes": _max_bytes,
     "max_latency_ratio": _max_latency_ratio,
-    "per_layer_floor": _per_layer_floor,
+    "min_layer_density": _min_layer_density,
 }
 
 

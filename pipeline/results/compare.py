@@ -111,25 +111,26 @@ def compare(
     new: Report,
     max_drop: float | None = None,
     max_compression_loss: float | None = None,
-    max_growth: float | None = None,
-    different_models: bool = False,
+    max_size_increase: float | None = None,
+    allow_different_models: bool = False,
 ) -> Comparison:
     """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
-    if not different_models and old.model.sha256 != new.model.sha256:
+    if not allow_different_models and old.model.sha256 != new.model.sha256:
         what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
         raise InputError(
-            what, "give two reports of one model, or --different-models to compare all the same"
+            what,
+            "give two reports of one model, or --allow-different-models to compare all the same",
         )
     limits = {
         "max_drop": max_drop,
         "max_compression_loss": max_compression_loss,
-        "max_growth": max_growth,
+        "max_size_increase": max_size_increase,
     }
     check(new.metric, {"max_drop": max_drop})
     for name, limit in limits.items():
         if name == "max_drop" or limit is None:
             continue
-        if not (-1 <= limit < 1 or (name == "max_growth" and 1 <= limit < math.inf)):
+        if not (-1 <= limit < 1 or (name == "max_size_increase" and 1 <= limit < math.inf)):
             raise InputError(
                 f"{name} of {limit:g} is no fraction",
                 f"if {limit:g} % is meant, give {limit / 100:g}",
@@ -152,7 +153,7 @@ def compare(
     losses = {
         "max_drop": _drop(changes["METRIC"], new.metric) if comparable else None,
         "max_compression_loss": _loss(changes["compression"]),
-        "max_growth": _growth(changes["smallest file, bytes"]),
+        "max_size_increase": _growth(changes["smallest file, bytes"]),
     }
     verdicts = [
         _verdict(name, limit, losses[name], old, new)

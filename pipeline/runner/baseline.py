@@ -120,7 +120,7 @@ def _single_weights(
 
 def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
     """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
-    if not job.settings.baseline.spare_classifier:
+    if not job.settings.baseline.exclude_classifier:
         return set()
     spared = baseline.find_classifier(job)
     if (
@@ -145,7 +145,7 @@ def _trained(
     axes: BlockAxes,
 ) -> tuple[Pruned, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
-    name = baseline.point_key(point, job.settings.baseline.spare_classifier)
+    name = baseline.point_key(point, job.settings.baseline.exclude_classifier)
     with timed(job.workspace, title):
         if known := load_saved_network(job, name):
             plain, weights, kept = known
@@ -157,7 +157,7 @@ def _trained(
 
 def _one_file(settings: ExportSettings) -> ExportSettings:
     """Of a further point, one file is enough to measure it by."""
-    return settings.model_copy(update={"formats": (settings.compared,), "values": ()})
+    return settings.model_copy(update={"formats": (settings.compared,), "weight_storage": ()})
 
 
 def _makes_curve(job: RunContext) -> bool:
@@ -192,7 +192,7 @@ def _next(
     elements: int,
 ) -> int | None:
     """Nonzeros of the next point: one that is kept already, or the one that tells most."""
-    name = baseline.point_key(len(seen) + 1, job.settings.baseline.spare_classifier)
+    name = baseline.point_key(len(seen) + 1, job.settings.baseline.exclude_classifier)
     if len(seen) < MAX_POINTS and (kept := kept_meta(job.workspace, name)):
         return kept.nonzeros
     metric, near = rival.metric, WIDE if rival.budget is None else NARROW

@@ -94,9 +94,9 @@ def _with_more(
 ) -> ExportSettings:
     """The files there are and these; `values` None leaves rounding as it was."""
     if values is None:
-        values = had.values
+        values = had.weight_storage
     elif set(values) != {EXACT}:
-        values = [*had.values, *values]
+        values = [*had.weight_storage, *values]
     return changed_export(had, formats=[*had.formats, *formats], values=values)
 
 
@@ -110,7 +110,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
     workspace.progress.say(
         f"The data at {settings.data.path} are not there: new files are proven, and not measured"
     )
-    network, _ = import_model.run(file, settings.kernels, settings=settings.model)
+    network, _ = import_model.run(file, settings.prune, settings=settings.model)
     write = _Writer(network, settings.export, workspace, example_inputs(content), content.metric)
     pruned, most, notes = write.files_of(content.pruned, "pruned", "")
     compared, most_of_baseline = None, None
@@ -139,7 +139,7 @@ def _baseline(
     part: Baseline, write: _Writer, settings: Settings
 ) -> tuple[Baseline, FileSparsity | None]:
     """The baseline with all files; points of its curve that are among them have the hashes of these."""
-    kept = baseline.point_key(1, settings.baseline.spare_classifier)
+    kept = baseline.point_key(1, settings.baseline.exclude_classifier)
     found, most, _ = write.files_of(part, kept, point_folder(1))
     hashes = {f.path: {"sha256": f.sha256, "data_sha256": f.data_sha256} for f in found.files}
     curve = part.curve and tuple(

@@ -119,10 +119,13 @@ def _made(content: Report, settings: Settings) -> Proof:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     baseline = content.baseline
     mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
-    made = BaselineSettings(mode=mode, spare_classifier=settings.baseline.spare_classifier)
+    made = BaselineSettings(mode=mode, exclude_classifier=settings.baseline.exclude_classifier)
     hashed = _library(settings.export)
     return Proof(
-        export=settings.export, baseline=made, quantize=settings.train.quantize, library=hashed
+        export=settings.export,
+        baseline=made,
+        quantize=settings.train.quantization_aware,
+        library=hashed,
     )
 
 
@@ -137,7 +140,7 @@ def _library(export: ExportSettings) -> str | None:
 def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = done.export, done.baseline
-    if done.quantize != settings.train.quantize or done.library != _library(had):
+    if done.quantize != settings.train.quantization_aware or done.library != _library(had):
         return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False
@@ -145,5 +148,5 @@ def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: 
     if wanted == "auto":
         wanted = "quick" if makes_curve is False else "curve"
     enough = {"none": ("none", "quick", "curve"), "quick": ("quick", "curve"), "curve": ("curve",)}
-    alike = wanted == "none" or made.spare_classifier == settings.baseline.spare_classifier
+    alike = wanted == "none" or made.exclude_classifier == settings.baseline.exclude_classifier
     return alike and made.mode in enough[wanted]

@@ -110,7 +110,7 @@ def export_and_evaluate(
         judged = quantize.make_calibration(
             file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say
         )
-        if job.settings.train.quantize:
+        if job.settings.train.quantization_aware:
             judged = replace(
                 judged, train=partial(_train, job, (folder or "pruned").replace("/", "-"))
             )

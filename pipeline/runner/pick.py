@@ -89,7 +89,7 @@ def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
     """These files instead; rounded ones stay where there are packed ones."""
     asked = changed_export(had, formats=formats, values=())
     rounded = any(find_format(name).can_be_rounded for name in asked.formats)
-    return changed_export(asked, values=had.values if rounded else ())
+    return changed_export(asked, values=had.weight_storage if rounded else ())
 
 
 def finish_entry(
@@ -122,14 +122,14 @@ def finish_entry(
         elements = sum(k.elements for k in job.network.kernels)
         point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
         points = [
-            baseline.point_key(n, settings.baseline.spare_classifier)
+            baseline.point_key(n, settings.baseline.exclude_classifier)
             for n in range(1, MAX_POINTS + 1)
         ]
         fits = _fits(_baseline_of(parent, points[0]), point, settings.method)
         told = None
         if mode is None:
             mode = _mode_of(
-                parent if fits else workspace, points, settings.baseline.spare_classifier
+                parent if fits else workspace, points, settings.baseline.exclude_classifier
             )
             if mode == "none":
                 remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
@@ -153,7 +153,7 @@ def finish_entry(
             if mode != "none" and fits:
                 for name in (
                     *points,
-                    baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.spare_classifier),
+                    baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.exclude_classifier),
                 ):
                     workspace.adopt_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
@@ -174,7 +174,7 @@ def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) 
     run.inputs()
     proof = run.manifest.proof
     whole = proof and proof.baseline == BaselineSettings(
-        mode="curve", spare_classifier=spares_classifier
+        mode="curve", exclude_classifier=spares_classifier
     )
     return "curve" if there[1] or whole else "quick"
 

@@ -220,7 +220,7 @@ def _validation_accuracy(job: RunContext, original: Original | None) -> float:
 
 def plan(job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
-    if job.settings.train.quantize and job.settings.export.has_int8:
+    if job.settings.train.quantization_aware and job.settings.export.has_int8:
         epochs = {**epochs, finetune_qat.NAME: job.int8_epochs}
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
     curve = (

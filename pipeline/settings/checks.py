@@ -16,7 +16,7 @@ OF_SHARES = {
     "accuracy_budget": (0.0, 1.0),
     "min_accuracy": (0.0, 1.0),
     "max_drop": (-1.0, 1.0),
-    "by": (0.0, 1.0),
+    "baseline_margin": (0.0, 1.0),
     "int8_max_drop": (0.0, 1.0),
 }
 
@@ -33,7 +33,7 @@ class MetricUnit(Protocol):
         """Name and unit of the metric."""
 
 
-BELOW = ("max_drop", "by", "int8_max_drop")  # which must be less than the upper end
+BELOW = ("max_drop", "baseline_margin", "int8_max_drop")  # which must be less than the upper end
 
 
 def check_settings(
@@ -43,7 +43,10 @@ def check_settings(
     export: ExportSettings | None = None,
 ) -> None:
     """Refuse a budget, gates or a limit of int8 files that cannot be meant in the unit of this metric."""
-    given = {f"gates.{name}": getattr(gates, name) for name in ("min_accuracy", "max_drop", "by")}
+    given = {
+        f"gates.{name}": getattr(gates, name)
+        for name in ("min_accuracy", "max_drop", "baseline_margin")
+    }
     given["budget.accuracy_budget"] = None if budget is None else budget.accuracy_budget
     given["export.int8_max_drop"] = None if export is None else export.int8_max_drop
     check(metric, given)

@@ -36,14 +36,20 @@ from ltp_pipeline.settings.types import (
     several,
 )
 
-Imitate = Literal["auto", "scores", "values"]  # what outputs are, where there are no labels
+DistillOutputs = Literal["auto", "logits", "values"]  # what outputs are, where there are no labels
 Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
-TaskKind = Literal["classify", "multilabel", "regress", "segment", "imitate"]
+TaskKind = Literal["classification", "multilabel", "regression", "segmentation", "distillation"]
 OptimizerName = Literal["sgd", "adamw"]
 # Settings of an export that change its graphs.
-GRAPH_KEYS = ("int8_weights", "int8_samples", "int8_max_drop", "int8_trials", "fast_from")
+GRAPH_KEYS = (
+    "int8_reduce_range",
+    "int8_samples",
+    "int8_max_drop",
+    "int8_trials",
+    "accelerate_min_sparsity",
+)
 SUREST = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
-SPARE_CLASSIFIER = False  # which of the two baselines is the default
+EXCLUDE_CLASSIFIER = False  # which of the two baselines is the default
 
 
 class Section(BaseModel):
@@ -64,7 +70,7 @@ class InputSettings(Section):
     ] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     resize: tuple[Pixels, Pixels] | None = None
-    pad: Single = 0.0
+    padding_value: Single = 0.0
 
 
 class DataSettings(InputSettings):
@@ -75,11 +81,11 @@ class DataSettings(InputSettings):
         default_factory=dict
     )
     classes: dict[str, ClassNumber] | None = None
-    validation_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    max_broken: Natural = 100
+    num_workers: Annotated[int, Field(ge=0, le=1024)] = 0
+    max_corrupt_images: Natural = 100
     max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
     max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = (
         80_000_000  # of an image; Pillow opens no larger ones
@@ -111,8 +117,8 @@ class TaskSettings(Section):
     kind: TaskKind | None = None
     output: str | None = None
     target: str | None = None
-    ignored_label: Annotated[int, Field(ge=-(2**63), lt=2**63)] = -100
-    error: Literal["squared", "absolute"] = "squared"  # that regression trains by
+    ignore_index: Annotated[int, Field(ge=-(2**63), lt=2**63)] = -100
+    loss: Literal["squared_error", "absolute_error"] = "squared_error"  # that regression trains by
 
 
 class BudgetSettings(Section):
@@ -151,18 +157,18 @@ class TrainSettings(Section):
     optimizer: OptimizerName | None = None  # None: by the network
     lr: Positive | None = None  # None: the optimizer's usual, as for the next three
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    warmup: Annotated[Share, Field(ge=0, lt=1)] | None = None
-    clip: Annotated[float, Field(ge=0)] | None = None
+    warmup_fraction: Annotated[Share, Field(ge=0, lt=1)] | None = None
+    max_grad_norm: Annotated[float, Field(ge=0)] | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     label_smoothing: Annotated[Share, Field(ge=0, lt=1)] = 0.0
-    distill: Fraction | None = None  # None: by rule
-    imitate: Imitate = "auto"
-    trust_labels: bool = False
+    distillation_weight: Fraction | None = None  # None: by rule
+    distill_outputs_as: DistillOutputs = "auto"
+    skip_label_check: bool = False
     seed: Natural = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
-    quantize: bool = False  # train int8 files in 8 bits, after fine-tuning
+    quantization_aware: bool = False  # train int8 files in 8 bits, after fine-tuning
 
 
 class MethodSettings(Section):
@@ -172,11 +178,11 @@ class MethodSettings(Section):
     threshold_lr_ratio: Positive = 1e-5
     t0: Positive = 1e-3
     t0_end: Positive | None = None
-    weight_gradient: Literal["4", "20", "10"] = "4"
-    regulariser: Literal["l0", "l2", "none"] = "l0"
+    weight_gradient: Literal["approximate", "clamped", "exact"] = "approximate"
+    regularizer: Literal["l0", "l2", "none"] = "l0"
     block: Literal["4x1"] | None = None  # weights that are pruned together; None: each by itself
-    floor: Annotated[float, Field(ge=0, lt=1)] = 0.002
-    floor_weights: Count = 4
+    min_layer_density: Annotated[float, Field(ge=0, lt=1)] = 0.002
+    min_layer_weights: Count = 4
 
 
 class ModelSettings(Section):
@@ -186,7 +192,7 @@ class ModelSettings(Section):
     restore_bn: bool = True
 
 
-class KernelSettings(Section):
+class PruneSettings(Section):
     """Which kernels may be pruned: shell-style patterns of initializer names."""
 
     include: tuple[str, ...] = ()
@@ -194,7 +200,7 @@ class KernelSettings(Section):
 
 
 class ExportSettings(Section):
-    """Which files are written: `formats` names graph and encoding, `values` adds packed files with rounded values.
+    """Which files are written: `formats` names graph and encoding, `weight_storage` adds packed files with rounded values.
 
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
@@ -203,23 +209,25 @@ class ExportSettings(Section):
         "sparse",
         "packed",
     )
-    values: Annotated[
+    weight_storage: Annotated[
         tuple[Rounding, ...], BeforeValidator(rounded_only), AfterValidator(once)
     ] = ()
     external_data: bool = False
-    int8_weights: Literal[7, 8] = 7  # bits; 8 may overflow on x86 without VNNI
+    int8_reduce_range: bool = True  # 7 bits for weights; 8 may overflow on x86 without VNNI
     int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
     int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
     int8_trials: Natural = 16  # of graphs in which layers stay float
     # The sparsity from which layers of the fast graph are turned over; None: where that is faster on this machine.
-    fast_from: Annotated[Share, Field(ge=0, le=1)] | None = None
+    accelerate_min_sparsity: Annotated[Share, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
-        if self.values and not any(find_format(name).can_be_rounded for name in self.formats):
+        if self.weight_storage and not any(
+            find_format(name).can_be_rounded for name in self.formats
+        ):
             able = " or ".join(ROUNDED)
             raise ValueError(
-                f"values = {self.values[0]!r} is for {able} files; add {able} to the formats"
+                f"weight_storage = {self.weight_storage[0]!r} is for {able} files; add {able} to the formats"
             )
         return self
 
@@ -228,6 +236,11 @@ class ExportSettings(Section):
         """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
         order = list(GRAPHS)
         return min(self.formats, key=lambda name: order.index(find_format(name).graph))
+
+    @property
+    def int8_weight_bits(self) -> int:
+        """Number of bits of a weight in int8 files."""
+        return 7 if self.int8_reduce_range else 8
 
     @property
     def has_int8(self) -> bool:
@@ -246,7 +259,7 @@ class ExportSettings(Section):
         """
         return (
             set(other.formats) <= set(self.formats)
-            and set(other.values) == set(self.values)
+            and set(other.weight_storage) == set(self.weight_storage)
             and other.external_data == self.external_data
             and all(getattr(other, key) == getattr(self, key) for key in GRAPH_KEYS)
         )
@@ -260,8 +273,8 @@ class BaselineSettings(Section):
     """
 
     mode: Mode = "auto"
-    spare_classifier: bool = (
-        SPARE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
+    exclude_classifier: bool = (
+        EXCLUDE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
     )
 
 
@@ -274,7 +287,7 @@ class LogSettings(Section):
 class GateSettings(Section):
     """Limits below which a result does not ship; None asks for nothing.
 
-    `min_accuracy`, `max_drop` and `by` are in the metric's unit and follow its direction. `max_bytes` and
+    `min_accuracy`, `max_drop` and `baseline_margin` are in the metric's unit and follow its direction. `max_bytes` and
     `max_latency_ratio` hold for the smallest and the slowest file, or by name for single files.
     """
 
@@ -284,7 +297,7 @@ class GateSettings(Section):
     min_compression: Compression | None = None
     min_model_compression: Compression | None = None
     beat_baseline: bool = False
-    by: Annotated[InMetric, Field(ge=0)] | None = None
+    baseline_margin: Annotated[InMetric, Field(ge=0)] | None = None
     min_gain: Positive | None = None
     max_bytes: Annotated[
         Count | dict[FormatName, Count] | None, BeforeValidator(limits_by_name)
@@ -292,21 +305,23 @@ class GateSettings(Section):
     max_latency_ratio: Annotated[
         Positive | dict[FormatName, Positive] | None, BeforeValidator(limits_by_name)
     ] = None
-    per_layer_floor: Fraction | None = None
+    min_layer_density: Fraction | None = None
     confidence: Annotated[Share, Field(gt=0, le=SUREST)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.by is not None and not self.beat_baseline:
-            raise ValueError("by says how far to beat the baseline; give beat_baseline with it")
-        most = 1 - (self.per_layer_floor or 0)
+        if self.baseline_margin is not None and not self.beat_baseline:
+            raise ValueError(
+                "baseline_margin says how far to beat the baseline; give beat_baseline with it"
+            )
+        most = 1 - (self.min_layer_density or 0)
         if self.min_sparsity is not None and self.min_sparsity > most:
             raise ValueError(
-                "min_sparsity and per_layer_floor contradict each other: no result can keep both"
+                "min_sparsity and min_layer_density contradict each other: no result can keep both"
             )
         if self.min_compression is not None and self.min_compression * (1 - most) > 1:
             raise ValueError(
-                "min_compression and per_layer_floor contradict each other: no result can keep both"
+                "min_compression and min_layer_density contradict each other: no result can keep both"
             )
         return self
 
@@ -320,7 +335,7 @@ class Settings(Section):
     train: TrainSettings = TrainSettings()
     method: MethodSettings = MethodSettings()
     model: ModelSettings = ModelSettings()
-    kernels: KernelSettings = KernelSettings()
+    prune: PruneSettings = PruneSettings()
     export: ExportSettings = ExportSettings()
     baseline: BaselineSettings = BaselineSettings()
     log: LogSettings = LogSettings()
@@ -353,14 +368,16 @@ def check_reachable(settings: Settings) -> None:
 
 def _require_int8(settings: Settings) -> None:
     """Refuse to train in 8 bits where no file is in 8 bits, or nothing is trained after pruning."""
-    if not settings.train.quantize:
+    if not settings.train.quantization_aware:
         return
     if not settings.export.has_int8:
-        what = "train.quantize trains for int8 files, and none is asked for"
-        raise InputError(what, "add int8 to --export (export.formats), or leave train.quantize out")
+        what = "train.quantization_aware trains for int8 files, and none is asked for"
+        raise InputError(
+            what, "add int8 to --export (export.formats), or leave train.quantization_aware out"
+        )
     if settings.train.finetune_epochs == 0:
-        what = "train.quantize trains for half of the epochs of fine-tuning, and train.finetune_epochs is 0"
-        raise InputError(what, "give some, or leave train.quantize out")
+        what = "train.quantization_aware trains for half of the epochs of fine-tuning, and train.finetune_epochs is 0"
+        raise InputError(what, "give some, or leave train.quantization_aware out")
 
 
 def require_baseline(settings: Settings) -> None:

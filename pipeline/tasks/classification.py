@@ -36,7 +36,7 @@ class ClassificationTask(SupervisedTask):
     )
     is_single: bool = False
 
-    task_kind = "classify"
+    task_kind = "classification"
     metric = TOP1
 
     def describe_output(self) -> Asked:

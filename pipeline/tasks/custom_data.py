@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test")
 INSPECTED_SAMPLES = 256
 USED_SETTINGS = frozenset(
-    {"path", "validation_share", "workers"}
+    {"path", "validation_fraction", "num_workers"}
 )  # of [data], where samples are a user's own
 _in_worker: dict[str, Any] = {}  # what a worker process reads from
 
@@ -77,12 +77,12 @@ def open_custom_data(
             f"dataset('train') of {task.origin} is None", "return the training samples"
         )
     sets = {
-        name: CustomSamples(task, name, given, settings.workers)
+        name: CustomSamples(task, name, given, settings.num_workers)
         for name, given in found.items()
         if given is not None
     }
     rows, notes = divide(
-        {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_share, seed
+        {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_fraction, seed
     )
     takers = [CustomInput(info, (tables or {}).get(info.name)) for info in inputs]
     splits = {
@@ -143,7 +143,7 @@ class CustomSamples:
             except BrokenProcessPool:
                 what = f"a process that reads {self.origin} has ended"
                 raise InputError(
-                    what, "if memory ran out, set fewer workers in [data]; else try workers = 0"
+                    what, "if memory ran out, lower num_workers in [data], or set it to 0"
                 ) from None
 
     def _start(self) -> ProcessPoolExecutor:

@@ -79,12 +79,14 @@ def class_numbers(target: LabelSpec, output: OutputSpec, kind: TaskKind | None) 
 
     Beside Sigmoids they are labels of which each is there or not, unless the settings speak of classes.
     """
-    asked = kind in ("classify", "segment") or (kind is None and output.maker not in SIGMOID)
+    asked = kind in ("classification", "segmentation") or (
+        kind is None and output.maker not in SIGMOID
+    )
     shape, axes = target.shape, len(target.shape)
     if not asked or not shape or shape != tuple(n for n in output.shape if n != 1):
         return target
-    if (kind == "segment" and axes < 3) or (
-        kind == "classify" and axes > 2
+    if (kind == "segmentation" and axes < 3) or (
+        kind == "classification" and axes > 2
     ):  # then the classes have too few axes
         return target
     for axis in (axes, 1) if axes <= 2 else (1, axes):

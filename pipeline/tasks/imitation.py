@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
     from torch import Tensor
 
-    from ltp_pipeline.settings.schema import Imitate
+    from ltp_pipeline.settings.schema import DistillOutputs
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import SplitLabels
 
@@ -54,7 +54,7 @@ class DistillationTask:
         graph: GraphProto,
         shapes: Sequence[tuple[int, ...] | None],
         samples: int,
-        imitate: Imitate = "auto",
+        imitate: DistillOutputs = "auto",
         only: str | None = None,
     ) -> DistillationTask:
         """The task of a graph, of one output if `only` that is meant; an error where none can be compared."""
@@ -65,7 +65,7 @@ class DistillationTask:
             if shape is None or not shape or shape[0] != samples or only not in (None, name):
                 continue
             shaped = has_score_shape(shape, samples)
-            meant = imitate == "scores" or (imitate == "auto" and made[position] in SCORING)
+            meant = imitate == "logits" or (imitate == "auto" and made[position] in SCORING)
             kind: OutputKind = "scores" if shaped and meant else "values"
             found.append(
                 TaskOutput(position, name, kind, shaped and made[position] not in SQUASHED)
@@ -75,10 +75,11 @@ class DistillationTask:
                 "no output of the model is a tensor of numbers with one row per sample",
                 "cut the graph before the nodes that select or sort (such as NonMaxSuppression)",
             )
-        if imitate == "scores" and all(output.kind == "values" for output in found):
+        if imitate == "logits" and all(output.kind == "values" for output in found):
             named = ", ".join(repr(output.name) for output in found)
             raise InputError(
-                f"no output has the shape of class scores: {named}", 'set train.imitate to "auto"'
+                f"no output has the shape of class scores: {named}",
+                'set train.distill_outputs_as to "auto"',
             )
         return cls(tuple(found), softmax_outputs(graph))
 
@@ -90,9 +91,9 @@ class DistillationTask:
     def describe_output(self) -> Asked:
         """What the original does."""
         if len(self.outputs) > 1:
-            return Asked("imitate")
+            return Asked("distillation")
         (output,) = self.outputs
-        return Asked("imitate", output.name, axis=1 if output.kind == "scores" else None)
+        return Asked("distillation", output.name, axis=1 if output.kind == "scores" else None)
 
     @property
     def metric(self) -> Metric:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
     from ltp_pipeline.data.dataset import DatasetSplits
-    from ltp_pipeline.settings.schema import Imitate, TaskSettings
+    from ltp_pipeline.settings.schema import DistillOutputs, TaskSettings
     from ltp_pipeline.tasks.protocol import Task
 
 __all__ = ["ClassificationTask", "DistillationTask", "SupervisedTask", "find_task"]
@@ -26,12 +26,12 @@ def find_task(
     shapes: Sequence[tuple[int, ...] | None],
     samples: int,
     settings: TaskSettings,
-    imitate: Imitate = "auto",
+    imitate: DistillOutputs = "auto",
 ) -> Task:
     """What the labels ask of the outputs; imitation of the original where there are none.
 
     `shapes` are those of all outputs for so many `samples`, None for what is no tensor of floating point.
     """
-    if data.has_labels and settings.kind != "imitate":
+    if data.has_labels and settings.kind != "distillation":
         return of_labels(data, graph, shapes, samples, settings)
     return DistillationTask.of(graph, shapes, samples, imitate, settings.output)

@@ -59,7 +59,7 @@ def _find_label(data: DatasetSplits, label: int) -> str:
 
 
 def _suggest_ignoring(label: int) -> str:
-    return f"if {label} marks what has no label, write ignored_label = {label} under [task]"
+    return f"if {label} marks what has no label, write ignore_index = {label} under [task]"
 
 
 def _label_range(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:

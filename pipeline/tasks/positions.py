@@ -112,7 +112,7 @@ class ClassMapTask(SupervisedTask):
 class PositionTask(ClassMapTask):
     """The share of right answers over all positions with a label."""
 
-    task_kind = "classify"
+    task_kind = "classification"
     metric = TOP1
 
     def score_samples(self, output: Array, batch: Batch) -> Array:

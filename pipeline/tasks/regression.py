@@ -31,9 +31,9 @@ class RegressionTask(SupervisedTask):
     """Squared or absolute error in units of the training targets' own spread, so that no scale has to be tuned."""
 
     spread: float = 1.0  # standard deviation of the training targets
-    kind: Literal["squared", "absolute"] = "squared"
+    kind: Literal["squared_error", "absolute_error"] = "squared_error"
 
-    task_kind = "regress"
+    task_kind = "regression"
     metric = R2
     has_unbounded_gradient = True
 
@@ -44,7 +44,7 @@ class RegressionTask(SupervisedTask):
         found, wanted = (
             y.float().flatten(1) if y.dim() > 1 else y.float()[:, None] for y in (output, target)
         )
-        if self.kind == "absolute":
+        if self.kind == "absolute_error":
             return F.l1_loss(found, wanted) / self.spread
         return F.mse_loss(found, wanted) / self.spread**2
 
@@ -80,7 +80,7 @@ class RegressionTask(SupervisedTask):
         """R², and beside it the error in the targets' unit."""
         squared, absolute, _, _ = np.split(evidence[:, :-1].sum(0), 4)
         values = evidence[:, -1].sum() * len(squared)
-        if self.kind == "absolute":
+        if self.kind == "absolute_error":
             name, error = "mean absolute error", float(absolute.sum() / values)
         else:
             name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))

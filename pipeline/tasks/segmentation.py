@@ -23,7 +23,7 @@ MIOU = Metric("mIoU")
 class SegmentationTask(ClassMapTask):
     """Cross-entropy on class maps; the mean over classes of intersection / union."""
 
-    task_kind = "segment"
+    task_kind = "segmentation"
     metric = MIOU
 
     def score_samples(self, output: Array, batch: Batch) -> Array:

@@ -96,30 +96,32 @@ def infer_task_kind(target: LabelSpec, output: OutputSpec) -> TaskKind | None:
     squashed = output.maker in SIGMOID
     if target.shape == ():
         if target.is_whole and has_score_shape((1, *output.shape), 1):
-            return "classify"
+            return "classification"
         if values(output) != 1:
             return None
         if not target.is_whole:
-            return "regress"
+            return "regression"
         if squashed:
-            return "classify"
+            return "classification"
         is_either = target.data.classes is not None and target.data.classes <= 2
-        return None if is_either else "regress"  # a number or a class: nothing tells
+        return None if is_either else "regression"  # a number or a class: nothing tells
     of_maps = len(target.shape) > 1
     if target.is_whole and class_axis(target, output) is not None:
-        return "segment" if of_maps else "classify"
+        return "segmentation" if of_maps else "classification"
     if (
         target.is_whole
         and squashed
         and (of_maps or None in target.shape)
         and is_single(target, output)
     ):
-        return "segment" if of_maps else "classify"
+        return "segmentation" if of_maps else "classification"
     if not same_size(target, output):
         return None
     if of_maps:
-        return None if is_mask(target, output) else "regress"
-    return "multilabel" if is_zero_or_one(target) or (target.is_whole and squashed) else "regress"
+        return None if is_mask(target, output) else "regression"
+    return (
+        "multilabel" if is_zero_or_one(target) or (target.is_whole and squashed) else "regression"
+    )
 
 
 def _fits_classify(target: LabelSpec, output: OutputSpec) -> bool:
@@ -133,10 +135,10 @@ def _fits_segment(target: LabelSpec, output: OutputSpec) -> bool:
 
 
 FITS: dict[str, Callable[[LabelSpec, OutputSpec], bool]] = {
-    "classify": _fits_classify,
+    "classification": _fits_classify,
     "multilabel": lambda target, output: len(target.shape) == 1 and same_size(target, output),
-    "regress": same_size,
-    "segment": _fits_segment,
+    "regression": same_size,
+    "segmentation": _fits_segment,
 }
 
 
@@ -164,7 +166,7 @@ def _class_map(
     axis = class_axis(target, output)
     classes = 2 if axis is None else output.shape[axis - 1]
     if target.one_hot is None:
-        check_classes(target.data, classes, settings.ignored_label)
+        check_classes(target.data, classes, settings.ignore_index)
     else:
         check_one_hot(target.data, target.one_hot)
     return kind(
@@ -173,7 +175,7 @@ def _class_map(
         axis=-1 if axis is None else axis,
         is_probability=output.maker in (SIGMOID if axis is None else SOFTMAX),
         is_single=axis is None,
-        ignored=settings.ignored_label,
+        ignored=settings.ignore_index,
         one_hot=target.one_hot,
     )
 
@@ -192,14 +194,14 @@ def _regress(target: LabelSpec, output: OutputSpec, settings: TaskSettings) -> S
     spread = float(target.some.astype(np.float64).std())
     if not spread > 0:
         raise InputError("all targets are the same number", "give targets that vary")
-    return RegressionTask(_output(output, "values"), spread=spread, kind=settings.error)
+    return RegressionTask(_output(output, "values"), spread=spread, kind=settings.loss)
 
 
 MAKE: dict[str, Callable[[LabelSpec, OutputSpec, TaskSettings], SupervisedTask]] = {
-    "classify": _classify,
+    "classification": _classify,
     "multilabel": _multilabel,
-    "regress": _regress,
-    "segment": _segment,
+    "regression": _regress,
+    "segmentation": _segment,
 }
 
 
@@ -225,10 +227,10 @@ def _remedy(target: LabelSpec, outputs: Sequence[OutputSpec], kind: str | None) 
     if kind is not None:
         return f'give labels for kind = "{kind}" under [task], or another kind'
     if target.shape == () and any(values(o) == 1 for o in outputs):
-        return 'say what they mean: kind = "classify" or "regress" under [task]'
+        return 'say what they mean: kind = "classification" or "regression" under [task]'
     if len(target.shape) > 1 and any(is_mask(target, o) for o in outputs):
-        return 'say what they mean: kind = "segment" or "regress" under [task]'
+        return 'say what they mean: kind = "segmentation" or "regression" under [task]'
     return (
-        'give labels that the model was trained for, or write kind = "imitate" under [task] to learn from the '
+        'give labels that the model was trained for, or write kind = "distillation" under [task] to learn from the '
         "original's own outputs (docs/tasks.md)"
     )

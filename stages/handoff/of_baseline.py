@@ -11,7 +11,7 @@ from ltp_pipeline.stages.report.filters import network_words
 from ltp_pipeline.stages.report.notes import unlikely_gain
 from ltp_pipeline.system.text import pluralize
 
-COMPARING = ("beat_baseline", "by", "min_gain")  # gates that need a baseline
+COMPARING = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
 OF_LEARNING = (
     "thresholds ",
     "tried ",

@@ -337,7 +337,7 @@ def _outputs(report: Report) -> str:
             else "for class 1 and false for class 0"
         )
         answer = f"`scores > {task.threshold:g}` is true {is_true}"
-    each = ", of each pixel" if task.kind == "segment" else ""
+    each = ", of each pixel" if task.kind == "segmentation" else ""
     count = f" The data have {report.data.classes} classes." if report.data.classes else ""
     names: tuple[str, ...] = report.data.class_names or ()
     if names and len(names) <= MOST_CLASSES:
@@ -377,8 +377,8 @@ def _accuracy(report: Report) -> str:
 
 def _uncounted(report: Report) -> str:
     """The label of pixels that the metric leaves out."""
-    label = report.settings.get("task", {}).get("ignored_label")
-    counts_all = report.task.kind != "segment" or not isinstance(label, int)
+    label = report.settings.get("task", {}).get("ignore_index")
+    counts_all = report.task.kind != "segmentation" or not isinstance(label, int)
     return "" if counts_all else f" Pixels labelled {label} were left out."
 
 

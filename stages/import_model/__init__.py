@@ -18,7 +18,7 @@ from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
 from ltp_pipeline.graph.rewrites.normalise import normalise
-from ltp_pipeline.settings.schema import KernelSettings, ModelSettings
+from ltp_pipeline.settings.schema import ModelSettings, PruneSettings
 from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.import_model.supported import opset_problem, problems
@@ -35,16 +35,16 @@ __all__ = ["build", "import_model", "read", "require_consistent", "require_pruna
 
 def import_model(
     source: AnyPath | ModelProto,
-    kernels: KernelSettings | None = None,
+    kernels: PruneSettings | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
     """Make a file, or a model in memory, trainable; the public entry."""
-    return run(read(source), kernels or KernelSettings(), settings=settings)
+    return run(read(source), kernels or PruneSettings(), settings=settings)
 
 
 def run(
     file: ModelFile,
-    kernels: KernelSettings,
+    kernels: PruneSettings,
     samples: Mapping[str, Array] | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
@@ -74,7 +74,7 @@ def run(
         raise refused from None
 
 
-def build(file: ModelFile, kernels: KernelSettings) -> tuple[Network, StateDict]:
+def build(file: ModelFile, kernels: PruneSettings) -> tuple[Network, StateDict]:
     """Compile the graph, without running it."""
     from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError

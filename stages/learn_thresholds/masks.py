@@ -41,7 +41,7 @@ def min_kept_counts(
     """
     counts: dict[str, int] = {}
     for layer in layers:
-        by_density = math.ceil(settings.floor * layer.elements)
+        by_density = math.ceil(settings.min_layer_density * layer.elements)
         count = max(settings.floor_weights, by_density)
         if layer.name in axes:
             count = math.ceil(count / BLOCK) * BLOCK

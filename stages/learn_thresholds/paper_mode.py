@@ -79,7 +79,7 @@ class FixedLambdaPruning:
             if self.gradient == WeightGradient.CLAMPED:
                 lr = max(position.lr, MIN_RATE)
                 w.grad = clamped_weight_gradient(w.grad, w, tau, T, lam, lr, self.momentum)
-            if self.settings.regulariser == "l2":
+            if self.settings.regularizer == "l2":
                 w.grad.add_(w, alpha=2 * self.lam)
         slopes = torch.stack([soft_l0_slope(w, tau, T) for _, w, tau, T in self._iter_layers()])
         step = threshold_step(self.tau.grad, slopes, lam, self._threshold_rate(position))
@@ -125,7 +125,7 @@ class FixedLambdaPruning:
 
     def _l0_lambda(self) -> float:
         """Return the λ of the soft L0 term: zero with any other regularizer."""
-        return self.lam if self.settings.regulariser == "l0" else 0.0
+        return self.lam if self.settings.regularizer == "l0" else 0.0
 
     def _iter_layers(self) -> Iterator[tuple[str, Tensor, Tensor, Tensor]]:
         """Yield name, weights, threshold and temperature of each layer."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NetworkT = TypeVar("NetworkT", bound=Pruned)
 NO_ORIGINAL = "the original was not measured again"
 SECTIONS = ("data", "task")
-OF_TRAINING = ("seed", "imitate")
+OF_TRAINING = ("seed", "distill_outputs_as")
 
 
 def measure_again(
@@ -55,7 +55,7 @@ def measure_again(
     opened = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
     session, original = Session(path, foreign=file.model), _original(report, folder, against)
     other = None if original is None else Session(original, foreign=read(original))
-    graph, imitate = file.model.graph, settings.train.imitate
+    graph, imitate = file.model.graph, settings.train.distill_outputs_as
     evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric
     if metric != report.metric:

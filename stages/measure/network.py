@@ -35,7 +35,7 @@ from ltp_pipeline.results.records import (
     Validation,
 )
 from ltp_pipeline.results.tool_results import Against, ValidationResult
-from ltp_pipeline.settings.schema import DataSettings, Imitate, Settings, TaskSettings
+from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, TaskSettings
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.session import (
     LATENCY_BATCHES,
@@ -214,7 +214,7 @@ def validate(
     against: AnyPath | None = None,
     seed: int = 0,
     provider: str = PROVIDER,
-    imitate: Imitate = "auto",
+    imitate: DistillOutputs = "auto",
     asked: TaskSettings = ANY_TASK,
     own: CustomTask | None = None,
 ) -> ValidationResult:
@@ -290,7 +290,7 @@ def validate_beside(
         settings.data,
         against=other,
         seed=settings.train.seed,
-        imitate=settings.train.imitate,
+        imitate=settings.train.distill_outputs_as,
         asked=settings.task,
         own=own,
     )
@@ -317,11 +317,11 @@ def find_evaluator(
     session: Session,
     other: Session | None,
     asked: TaskSettings,
-    imitate: Imitate,
+    imitate: DistillOutputs,
     own: CustomTask | None,
 ) -> Evaluator:
     """What evaluates a file that was given without its run."""
-    labelled = data.has_labels and asked.kind != "imitate"
+    labelled = data.has_labels and asked.kind != "distillation"
     if own is not None:
         labelled = own.has_function("score") or own.has_function("measure")
     if not labelled and other is None:

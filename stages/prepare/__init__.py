@@ -55,15 +55,15 @@ def prepare(
     device = pick_device(settings.train.device)
     require_consistent(file.model)
     network, state = import_model.run(
-        file, settings.kernels, data.test.first(PARITY_SAMPLES).inputs, settings.model
+        file, settings.prune, data.test.first(PARITY_SAMPLES).inputs, settings.model
     )
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.require_prunable(network)
-    _check_patterns(settings.kernels.exclude, network)
+    _check_patterns(settings.prune.exclude, network)
     if settings.export.has_int8:
-        if settings.train.quantize and distributed.is_distributed():
-            what = "train.quantize works in one process only"
-            raise InputError(what, "start without torchrun, or leave train.quantize out")
+        if settings.train.quantization_aware and distributed.is_distributed():
+            what = "train.quantization_aware works in one process only"
+            raise InputError(what, "start without torchrun, or leave train.quantization_aware out")
         int8.check_quantizable(network.file.model, [k.name for k in network.kernels])
     if settings.export.has_fast and (missing := explain_missing_library()):
         workspace.progress.say(f"No fast file will be written: {missing}")
@@ -86,12 +86,16 @@ def run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> di
     plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
     for free in (
         "path",
-        "workers",
-        "max_broken",
+        "num_workers",
+        "max_corrupt_images",
         "max_bytes",
     ):  # where samples lie and who decodes them is free
         plain["data"].pop(free)
-    for free in ("trust_labels", "threads", "quantize"):  # threads are kept by number: threads.py
+    for free in (
+        "skip_label_check",
+        "threads",
+        "quantization_aware",
+    ):  # threads are kept by number: threads.py
         plain["train"].pop(free)
     known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
     return (
@@ -199,7 +203,12 @@ def _find_task(
         tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
     ]
     task = find_task(
-        data, network.file.model.graph, shapes, len(batch), settings.task, settings.train.imitate
+        data,
+        network.file.model.graph,
+        shapes,
+        len(batch),
+        settings.task,
+        settings.train.distill_outputs_as,
     )
     if own is None:
         return task

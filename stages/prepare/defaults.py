@@ -95,8 +95,8 @@ def _with_budget(job: RunContext, drop: float | None) -> RunContext:
 def _distill(job: RunContext, accuracy: float) -> float:
     """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
     train, guess = job.settings.train, job.task.chance_level(job.data.val)
-    if train.distill is not None:
-        return train.distill
+    if train.distillation_weight is not None:
+        return train.distillation_weight
     # the paper's procedure has none; the rule was found on shares of right answers
     if guess is None or job.settings.method.lambda_ is not None or job.task.metric is not TOP1:
         return 0.0
@@ -108,7 +108,7 @@ def _taught(job: RunContext, original: StateDict, share: float) -> RunContext:
     task = job.task
     if not isinstance(task, SupervisedTask):
         return job
-    job = _with_train(job, distill=share)
+    job = _with_train(job, distillation_weight=share)
     task = task.with_distillation(share, job.settings.train.label_smoothing)
     return replace(job, task=task, teacher=original if share else job.teacher)
 

@@ -90,7 +90,7 @@ def beats(accuracy: float, samples: int, guess: float, confidence: float = CONFI
 
 def require(job: RunContext, state: StateDict, accuracy: float, guess: float) -> None:
     """Stop where the original is not clearly better than guessing; all processes do, and the leader says why."""
-    if job.settings.train.trust_labels or not is_guess(job, accuracy, guess):
+    if job.settings.train.skip_label_check or not is_guess(job, accuracy, guess):
         return
     samples, misfit = (
         len(job.data.val),
@@ -120,7 +120,7 @@ def require(job: RunContext, state: StateDict, accuracy: float, guess: float) ->
     if others:
         remedy += f"; or another output is meant: {others} ([task] output)"
     distributed.stop_together()
-    raise InputError(what, f"{remedy}; to go on all the same, give --trust-labels")
+    raise InputError(what, f"{remedy}; to go on all the same, give --skip-label-check")
 
 
 def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
@@ -145,7 +145,7 @@ def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
 def hints(job: RunContext, state: StateDict, accuracy: float) -> list[str]:
     """What would make a middling original far better: it is not stopped for, but told."""
     guess = job.task.chance_level(job.data.val)
-    if guess is None or not _explainable(job) or job.settings.train.trust_labels:
+    if guess is None or not _explainable(job) or job.settings.train.skip_label_check:
         return []
     if accuracy >= guess + GOOD * (1 - guess):
         return []

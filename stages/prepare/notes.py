@@ -68,11 +68,11 @@ def describe_epochs(job: RunContext) -> list[str]:
 
 def describe_loss(job: RunContext) -> list[str]:
     """How much is learned from the original, beside labels."""
-    share = job.settings.train.distill
+    share = job.settings.train.distillation_weight
     if not share or job.task.is_relative:
         return []
     return [
-        f"{share:.0%} of the loss is learned from the original, the rest from labels; --distill sets another share"
+        f"{share:.0%} of the loss is learned from the original, the rest from labels; --distillation-weight sets another share"
     ]
 
 
@@ -90,7 +90,11 @@ def describe_optimizer(job: RunContext) -> list[str]:
     found = job.optimizer
     if found.optimizer == "sgd":
         return []
-    rises = f", which rises over the first {found.warmup:.0%} of the steps" if found.warmup else ""
+    rises = (
+        f", which rises over the first {found.warmup_fraction:.0%} of the steps"
+        if found.warmup_fraction
+        else ""
+    )
     return [
         f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
         "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
@@ -141,10 +145,10 @@ def describe_metric(job: RunContext) -> list[str]:
     maybe = [
         output.name for output in task.outputs if output.maybe_scores and output.kind == "values"
     ]
-    if maybe and job.settings.train.imitate == "auto":
+    if maybe and job.settings.train.distill_outputs_as == "auto":
         names = ", ".join(map(repr, maybe))
         notes.append(
             f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
-            'train.imitate = "scores" (--set train.imitate=scores): then the largest score is what counts'
+            'train.distill_outputs_as = "logits" (--set train.distill_outputs_as=logits): then the largest score is what counts'
         )
     return notes

@@ -249,9 +249,9 @@ def _with_target(
 
 def _with_ignored(start: Start, chosen: Choice, refused: TrialError) -> Trial:
     """Where all would be well but for one number that often marks what has no label."""
-    for label in NO_CLASS if "ignored_label" not in start.task.model_fields_set else ():
+    for label in NO_CLASS if "ignore_index" not in start.task.model_fields_set else ():
         try:
-            trial = start.asking(ignored_label=label).tried(chosen)
+            trial = start.asking(ignore_index=label).tried(chosen)
         except TrialError:
             continue
         if (

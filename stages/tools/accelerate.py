@@ -52,7 +52,7 @@ def accelerate(
     walked, _ = flatten(file.model)
     kernels = [
         kernel.name
-        for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
+        for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
     ]
     if not kernels:
         raise UnsupportedModel(

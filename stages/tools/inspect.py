@@ -17,7 +17,7 @@ from ltp_pipeline.graph.readers import readers
 from ltp_pipeline.graph.schemas import opsets
 from ltp_pipeline.graph.view import View
 from ltp_pipeline.results.tool_results import InspectedKernel, InspectedOperator, InspectionResult
-from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
 from ltp_pipeline.stages.import_model.read import read
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.graph.model import OnnxModel
 
 
-def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> InspectionResult:
+def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:
     """Describe a model."""
     file = read(model)
     metadata = read_metadata(file.model)
@@ -41,7 +41,7 @@ def inspect(model: AnyPath, kernels: KernelSettings | None = None) -> Inspection
     except UnsupportedModel as error:
         walked, notes, reasons = file.model, [], list(error.reasons) or [error.message]
     uses = readers(walked.graph)
-    patterns = kernels or KernelSettings()
+    patterns = kernels or PruneSettings()
     found = find_layer_weights(walked, patterns.include, patterns.exclude, uses)
     listed, rest = _kernels(walked, found), others(walked, found, uses)
     proto = file.model.proto

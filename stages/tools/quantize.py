@@ -78,13 +78,18 @@ def quantize(
     walked, _ = flatten(file.model)  # functions would hide layers, as those of a fast file are
     kernels = [
         kernel.name
-        for kernel in find_layer_weights(walked, settings.kernels.include, settings.kernels.exclude)
+        for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
     ]
     int8.check_quantizable(walked, kernels)
     data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(source, foreign=file.model)
     evaluator = find_evaluator(
-        data, file.model.graph, session, session, settings.task, settings.train.imitate, custom_task
+        data,
+        file.model.graph,
+        session,
+        session,
+        settings.task,
+        settings.train.distill_outputs_as, custom_task
     )
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs

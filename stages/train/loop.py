@@ -77,7 +77,7 @@ def train(
     ):
         for at, batch in _iter_steps(context, phase.key, start, total):
             at.lr, at.threshold_lr = (
-                learning_rate_at(before * per_epoch + at.step, whole, lr, settings.warmup)
+                learning_rate_at(before * per_epoch + at.step, whole, lr, settings.warmup_fraction)
                 for lr in (settings.lr, settings.threshold_lr)
             )
             begun = time.monotonic()
@@ -163,9 +163,9 @@ def _train_step(
     if not math.isfinite(position.loss):
         return
     loss.backward()  # type: ignore[no-untyped-call]
-    if context.optimizer.clip:
+    if context.optimizer.max_grad_norm:
         trained = [p for group in optimizer.param_groups for p in group["params"]]
-        torch.nn.utils.clip_grad_norm_(trained, context.optimizer.clip)
+        torch.nn.utils.clip_grad_norm_(trained, context.optimizer.max_grad_norm)
     phase.after_backward(position)
     for w, mask in zeros:
         if w.grad is not None:

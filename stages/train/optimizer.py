@@ -26,8 +26,8 @@ class OptimizerSettings(NamedTuple):
     optimizer: OptimizerName
     lr: float
     weight_decay: float
-    warmup: float
-    clip: float
+    warmup_fraction: float
+    max_grad_norm: float
 
     @property
     def threshold_lr(self) -> float:
@@ -40,8 +40,12 @@ class OptimizerSettings(NamedTuple):
 
 
 DEFAULTS: Mapping[OptimizerName, OptimizerSettings] = {
-    "sgd": OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup=0.0, clip=0.0),
-    "adamw": OptimizerSettings("adamw", lr=1e-4, weight_decay=0.01, warmup=0.06, clip=1.0),
+    "sgd": OptimizerSettings(
+        "sgd", lr=0.03, weight_decay=0.0, warmup_fraction=0.0, max_grad_norm=0.0
+    ),
+    "adamw": OptimizerSettings(
+        "adamw", lr=1e-4, weight_decay=0.01, warmup_fraction=0.06, max_grad_norm=1.0
+    ),
 }
 
 
@@ -56,7 +60,7 @@ def resolve_optimizer_settings(
     """What is given, and for the rest what is usual for the optimizer; a steep loss's gradient is always clipped."""
     usual = DEFAULTS[choose_optimizer(given, model)]
     if is_steep:
-        usual = usual._replace(clip=STEEP_CLIP)
+        usual = usual._replace(max_grad_norm=STEEP_CLIP)
     said = {
         name: value
         for name in OptimizerSettings._fields

@@ -37,7 +37,7 @@ PROCESSOR_SECONDS = 30
 MEGABYTES = 1024
 LONGEST = 3000  # characters of a message
 EXITS = {"validate": (0, 3), "run": (0, 3, 5)}  # data may be whole and yet nothing to learn from
-TRAIN = "--epochs=1 --finetune-epochs=0 --no-baseline --trust-labels --export=dense --target-compression=2"
+TRAIN = "--epochs=1 --finetune-epochs=0 --no-baseline --skip-label-check --export=dense --target-compression=2"
 
 MUTANTS: dict[str, tuple[Mutant, ...]] = {
     "npz": NPZ,

@@ -171,7 +171,7 @@ def _training(path: Path) -> list[str]:
         "--finetune-epochs",
         "0",
         "--no-baseline",
-        "--trust-labels",
+        "--skip-label-check",
         "--target-compression",
         "2",
     ]

@@ -31,8 +31,8 @@ MISSED: list[list[str]] = [
     ["--max-bytes", "1000"],
     ["--max-bytes", "packed=1000"],
     ["--max-latency-ratio", "0.9"],
-    ["--per-layer-floor", "0.5"],
-    ["--beat-baseline", "--by", "0.02"],
+    ["--min-layer-density", "0.5"],
+    ["--beat-baseline", "--baseline-margin", "0.02"],
     ["--min-gain", "5"],
 ]
 KEPT = ["--max-drop", "0.01", "--min-compression", "5"]  # and these hold

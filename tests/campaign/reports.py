@@ -55,7 +55,7 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
             report = str(folder / REPORT)
             given = {
                 "gate": [report],
-                "compare": [str(source / REPORT), report, "--different-models"],
+                "compare": [str(source / REPORT), report, "--allow-different-models"],
                 "report": [str(folder)],
             }
             arguments = [case.verb, *given[case.verb], *case.options]

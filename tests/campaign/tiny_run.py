@@ -44,7 +44,7 @@ TRAIN = (
     "16",
     "--target-compression",
     "2",
-    "--trust-labels",
+    "--skip-label-check",
 )
 COMMAND = ("run", "model.onnx", "--data", "data.npz", "--out", "run", *TRAIN, "--export", "sparse")
 COMMAND += ("--baseline", "quick")

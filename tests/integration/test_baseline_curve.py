@@ -318,7 +318,7 @@ def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     assert invoke(
         capsys, *again(run, "--min-gain", 1e-6, "--set", "gates.min_compression=5")
     ).code in (0, 7)
-    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    result = invoke(capsys, "handoff", run, "--network", "baseline")
     folder = run / "handoff-baseline"
     assert (result.code, result.out.strip()) == (0, str(folder)), result.err
     content, whole = report_of(folder), report_of(run)
@@ -349,7 +349,7 @@ def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the
         content = report_of(folder)
         content["settings"]["budget"]["accuracy_budget"] = -1.0  # which nothing is within
         (folder / "report.json").write_text(json.dumps(content))
-        assert invoke(capsys, "handoff", folder, "--of", "baseline").code == 0
+        assert invoke(capsys, "handoff", folder, "--network", "baseline").code == 0
     assert report_of(run / "handoff-baseline")["budget_missed"]
     assert report_of(run / "pick-002" / "handoff-baseline")["budget_missed"] is None
 
@@ -360,19 +360,19 @@ def test_a_baseline_that_is_not_there_is_not_handed_over(
     run = (
         told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
     )
-    result = invoke(capsys, "handoff", run, "--of", "baseline")
+    result = invoke(capsys, "handoff", run, "--network", "baseline")
     assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (
         3,
         True,
     )
-    assert invoke(capsys, "handoff", run, "--of", "else").code == 2
+    assert invoke(capsys, "handoff", run, "--network", "else").code == 2
     assert not (run / "handoff-baseline").exists()
 
 
 def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
     shared: Path, tmp_path: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    spared = {"mode": "quick", "spare_classifier": True}
+    spared = {"mode": "quick", "exclude_classifier": True}
     run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=spared) / "run"
     assert set(steps) == {"baseline-spared"}  # and not the weights of the other kind
     report = report_of(run)

@@ -58,11 +58,11 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
         "deploy-packed, fp16",
     }
     added = ("--format", "packed", "--format", "deploy-sparse", "--format", "deploy")
-    assert exported(capsys, finished, *added, "--values", "fp16") == wanted
+    assert exported(capsys, finished, *added, "--weight-storage", "fp16") == wanted
     assert (finished / "handoff" / "model.deploy.packed.rounded-fp16.onnx").is_file()
     assert exported(capsys, finished, "--format", "dense") == {*wanted, "dense"}
     exact = {"sparse", "packed", "dense", "deploy-sparse", "deploy-packed"}
-    assert exported(capsys, finished, "--values", "exact") == exact
+    assert exported(capsys, finished, "--weight-storage", "exact") == exact
     assert {f.name for f in finished.glob("model.*")} == {
         f"model.{f.replace('-', '.')}.onnx" for f in exact
     }
@@ -72,11 +72,11 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
 def test_rounded_files_are_written_beside_the_exact_one(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
-    exported(capsys, finished, "--format", "packed", "--values", "exact")
+    exported(capsys, finished, "--format", "packed", "--weight-storage", "exact")
     before = (finished / "model.packed.onnx").read_bytes()
-    assert {"packed", "packed, int8"} <= exported(capsys, finished, "--values", "int8")
+    assert {"packed", "packed, int8"} <= exported(capsys, finished, "--weight-storage", "int8")
     assert {"packed", "packed, int8", "packed, fp16"} <= exported(
-        capsys, finished, "--values", "fp16"
+        capsys, finished, "--weight-storage", "fp16"
     )
     assert (finished / "model.packed.onnx").read_bytes() == before
     listed = (finished / "SHA256SUMS").read_text()
@@ -122,7 +122,9 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
 def test_running_again_says_which_files_it_removes(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
-    exported(capsys, finished, "--format", "packed", "--format", "dense", "--values", "fp16")
+    exported(
+        capsys, finished, "--format", "packed", "--format", "dense", "--weight-storage", "fp16"
+    )
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert not (finished / "model.dense.onnx").exists()
@@ -132,7 +134,7 @@ def test_running_again_says_which_files_it_removes(
 def test_only_files_that_were_asked_for_are_judged(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
-    exported(capsys, finished, "--format", "packed", "--values", "exact")
+    exported(capsys, finished, "--format", "packed", "--weight-storage", "exact")
     sparse, packed = (
         (finished / f"model.{name}.onnx").stat().st_size for name in ("sparse", "packed")
     )
@@ -151,7 +153,7 @@ def test_a_picked_entry_takes_them_too(
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
     picked = finished / "pick-001"
     wanted = {"packed", "packed, int8", "deploy-packed", "deploy-packed, int8"}
-    assert exported(capsys, picked, "--format", "deploy", "--values", "int8") == wanted
+    assert exported(capsys, picked, "--format", "deploy", "--weight-storage", "int8") == wanted
     wanted |= {"sparse"}
     monkeypatch.chdir(picked)
     assert exported(capsys, ".", "--format", "sparse") == wanted
@@ -160,7 +162,7 @@ def test_a_picked_entry_takes_them_too(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--format", "packed", "--values", "int4"), "export.values"),
+        (("--format", "packed", "--weight-storage", "int4"), "export.weight_storage"),
         (
             ("--format", "zip"),
             "there is no format 'zip'; choose among packed, dense, sparse, deploy, fast, int8,",

@@ -25,7 +25,7 @@ from tests.support.runs import quick, told_anew
 
 PACKED = "model.fast.packed.onnx"
 # Turned over whatever it costs here: the example is too small to gain.
-FORCED = {"formats": ["packed", "fast"], "fast_from": 0.3}
+FORCED = {"formats": ["packed", "fast"], "accelerate_min_sparsity": 0.3}
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
                 "--export",
                 "fast",
                 "--set",
-                "export.fast_from=0.3",
+                "export.accelerate_min_sparsity=0.3",
                 "--no-baseline",
             )
             told = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
@@ -212,7 +212,14 @@ def test_quantize_sees_the_layers_of_a_fast_file(
     config = ("--config", example / "ltp.toml", "--data", example / "digits.npz")
     source = example / "run" / "model.packed.onnx"
     done = invoke(
-        capsys, "accelerate", source, "--out", tmp_path / "fast.onnx", "--fast-from", 0.3, "--quiet"
+        capsys,
+        "accelerate",
+        source,
+        "--out",
+        tmp_path / "fast.onnx",
+        "--accelerate-min-sparsity",
+        0.3,
+        "--quiet",
     )
     assert done.code == 0, done.err
     done = invoke(
@@ -259,7 +266,7 @@ def test_accelerate_does_not_remove_weights_that_it_reads(
         tmp_path / "old.onnx",
         "--out",
         tmp_path / "new.onnx",
-        "--fast-from",
+        "--accelerate-min-sparsity",
         "0.5",
     )
     assert refused.code == 3
@@ -290,7 +297,9 @@ def test_accelerate_leaves_no_file_where_it_is_interrupted(
     onnx.save(conv_net(0.9, size=8), tmp_path / "sparse.onnx")
     monkeypatch.setattr("ltp_pipeline.stages.tools.accelerate.time_interleaved", stop)
     with pytest.raises(KeyboardInterrupt):
-        ltp_pipeline.accelerate(tmp_path / "sparse.onnx", out=tmp_path / "fast.onnx", fast_from=0.5)
+        ltp_pipeline.accelerate(
+            tmp_path / "sparse.onnx", out=tmp_path / "fast.onnx", accelerate_min_sparsity=0.5
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["sparse.onnx"]
 
 
@@ -303,7 +312,7 @@ def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
         example / "ltp.toml",
         "--data",
         example / "digits.npz",
-        "--fast-from",
+        "--accelerate-min-sparsity",
         0.3,
         "--json",
     )

@@ -27,7 +27,7 @@ FILES = tuple(
 def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run's folder with everything that can be handed off."""
     folder = tmp_path_factory.mktemp("handoff") / "example"
-    export = {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "values": "int8"}
+    export = {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "weight_storage": "int8"}
     gates = {"max_drop": 0.9, "min_compression": 2}
     return told_anew(shared, folder, export=export, baseline={"mode": "none"}, gates=gates)
 
@@ -207,9 +207,9 @@ def test_options_for_files_and_values_reach_the_settings(
     example: Path, capsys: pytest.CaptureFixture[str]
 ):
     sparse = ("--export", "deploy-sparse", "--export", "sparse")
-    result = invoke(capsys, "run", example / "model.onnx", *sparse, "--values", "fp16")
+    result = invoke(capsys, "run", example / "model.onnx", *sparse, "--weight-storage", "fp16")
     assert result.code == 3
     assert "packed" in result.err
-    result = invoke(capsys, "run", example / "model.onnx", "--values", "int4")
+    result = invoke(capsys, "run", example / "model.onnx", "--weight-storage", "int4")
     assert result.code == 3
-    assert "export.values" in result.err
+    assert "export.weight_storage" in result.err

@@ -260,7 +260,10 @@ def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("--export", "packed"), "train.quantize trains for int8 files, and none is asked for"),
+        (
+            ("--export", "packed"),
+            "train.quantization_aware trains for int8 files, and none is asked for",
+        ),
         (("--export", "int8", "--finetune-epochs", 0), "train.finetune_epochs is 0"),
     ],
 )
@@ -271,7 +274,7 @@ def test_training_in_8_bits_is_refused_where_nothing_would_come_of_it(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ("--set", "train.quantize=true", *given)
+    options = ("--set", "train.quantization_aware=true", *given)
     refused = invoke(capsys, "run", example / "model.onnx", "--out", tmp_path / "run", *options)
     assert refused.code == 3
     assert told in refused.err

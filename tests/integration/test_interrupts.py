@@ -123,7 +123,7 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.graph.model_file import TensorInfo
 collection.KEEP_BYTES = 0
-data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
+data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), num_workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
 told = False
 try:
     while True:

@@ -47,7 +47,7 @@ def refused(result: Result, folder: Path, *words: str) -> None:
     what, remedy = result.err.splitlines()[-2:]
     assert what.startswith("error: the original is right on ")
     assert "most frequent class" in what
-    assert remedy.endswith("--trust-labels")
+    assert remedy.endswith("--skip-label-check")
     for word in words:
         assert word in f"{what}\n{remedy}"
     assert not [p for p in folder.glob("run/*") if not p.name.startswith(".")]
@@ -180,7 +180,7 @@ def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(
         x,
         np.argsort(SWAP)[y],
         FIT,
-        "--trust-labels",
+        "--skip-label-check",
         "--epochs",
         20,
         "--max-drop",
@@ -206,13 +206,13 @@ def test_a_run_that_trusted_its_labels_goes_on_only_if_they_still_are(
     wrong = (x, np.argsort(SWAP)[y], FIT)
     with monkeypatch.context() as patch:
         patch.setattr(select_entry, "run", stop)
-        assert attempt(capsys, model, tmp_path, *wrong, "--trust-labels").code == 130
+        assert attempt(capsys, model, tmp_path, *wrong, "--skip-label-check").code == 130
     before = sorted(p.name for p in (tmp_path / "run").iterdir())
     result = attempt(capsys, model, tmp_path, *wrong)
     assert result.code == 3
     assert "classes numbered in another order" in result.err
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == before
-    again = attempt(capsys, model, tmp_path, *wrong, "--trust-labels")
+    again = attempt(capsys, model, tmp_path, *wrong, "--skip-label-check")
     assert again.code == 0, again.err
     assert "Going on" in again.err
     assert attempt(capsys, model, tmp_path, *wrong).code == 0  # what is finished is not asked again

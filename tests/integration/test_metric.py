@@ -12,7 +12,7 @@ from ltp_pipeline.tasks.classification import ClassificationTask
 from tests.support.cli import Result, invoke
 
 NO_BUDGET = '[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n'
-SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--trust-labels")
+SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--skip-label-check")
 
 
 def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:

@@ -94,8 +94,8 @@ def test_a_run_is_identified_by_the_settings_that_were_given(
     ("option", "code", "told"),
     [
         ("train.optimizer=adam", 3, "train.optimizer"),
-        ("train.warmup=6", 3, "if 6 % is meant, write 0.06"),
-        ("train.clip=-1", 3, "train.clip"),
+        ("train.warmup_fraction=6", 3, "if 6 % is meant, write 0.06"),
+        ("train.max_grad_norm=-1", 3, "train.max_grad_norm"),
         ("train.label_smoothing=1.0", 3, "train.label_smoothing"),
     ],
 )
@@ -110,7 +110,7 @@ def test_settings_that_make_no_sense_are_refused(
 def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
     normed: Path, capsys: pytest.CaptureFixture[str]
 ):
-    options = ("--set", "method.lambda=1e-6", "--set", 'method.weight_gradient="20"')
+    options = ("--set", "method.lambda=1e-6", "--set", "method.weight_gradient=clamped")
     arguments = [a for a in command(normed, *options) if a not in ("--target-compression", 3)]
     result = invoke(capsys, *arguments)
     assert result.code == 3

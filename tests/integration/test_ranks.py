@@ -168,11 +168,11 @@ def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
 
 
 def test_training_in_8_bits_is_refused_once(example: Path):
-    options = ("--export", "int8", "--set", "train.quantize=true", "--out", "run")
+    options = ("--export", "int8", "--set", "train.quantization_aware=true", "--out", "run")
     found = torchrun(example, "run", "model.onnx", *options)
     assert found.returncode != 0
-    assert found.stderr.count("train.quantize works in one process only") == 1
-    assert found.stderr.count("start without torchrun, or leave train.quantize out") == 1
+    assert found.stderr.count("train.quantization_aware works in one process only") == 1
+    assert found.stderr.count("start without torchrun, or leave train.quantization_aware out") == 1
     assert not (example / "run").exists()
 
 

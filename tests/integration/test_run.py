@@ -524,7 +524,7 @@ def test_zeros_that_were_there_before_stay_wherever_they_are(example: Path, caps
     budget = (
         "--target-compression",
         8,
-        "--trust-labels",
+        "--skip-label-check",
     )  # what is left of the network knows no labels
     result = invoke(
         capsys,

@@ -47,9 +47,9 @@ def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
         4,
         "--no-baseline",
         "--set",
-        "data.workers=1",
+        "data.num_workers=1",
     )
-    given = ("--data", tmp_path / "images", "--trust-labels")  # the network was never trained
+    given = ("--data", tmp_path / "images", "--skip-label-check")  # the network was never trained
     options = ("--preset", "mobilenetv2-imagenet", *given, "--out", tmp_path / "run", *short)
     result = invoke(capsys, "run", model, *options, "--json")
     assert result.code == 0, result.err

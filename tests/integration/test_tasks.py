@@ -62,13 +62,13 @@ def score(outputs, batch):
 @pytest.mark.parametrize(
     ("kind", "metric", "beside", "answer"),
     [
-        ("regress", "R²", "root mean squared error", None),
+        ("regression", "R²", "root mean squared error", None),
         ("multilabel", "mean average precision", "per-label accuracy", "scores > 0.5"),
         ("binary", "top-1", None, "scores > 0.5"),
         ("squeezed", "top-1", None, "scores > 0.5"),
         ("one-hot", "top-1", None, "scores.argmax(axis=1)"),
         ("masks", "mIoU", "pixel accuracy", "scores > 0.5"),
-        ("segment", "mIoU", "pixel accuracy", "scores.argmax(axis=1)"),
+        ("segmentation", "mIoU", "pixel accuracy", "scores.argmax(axis=1)"),
         ("positions", "top-1", None, "scores.argmax(axis=2)"),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_kind_of_task_from_init_to_gate(
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    kinds.write("regress", tmp_path)
+    kinds.write("regression", tmp_path)
     (tmp_path / "my_task.py").write_text(TASK)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -275,7 +275,7 @@ def drawing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ma
 
     def files(out: str, workers: int = 0) -> Mapping[str, bytes]:
         ltp_pipeline.run(
-            "model.onnx", out=out, task="my_task.py", data={"workers": workers}, **options
+            "model.onnx", out=out, task="my_task.py", data={"num_workers": workers}, **options
         )
         report = json.loads(Path(out, "report.json").read_text())
         found = {
@@ -325,7 +325,7 @@ def test_worker_processes_say_nothing_when_stopped_and_end_with_the_run(
         "--task",
         "my_task.py",
         "--set",
-        "data.workers=2",
+        "data.num_workers=2",
         "--epochs",
         1000,
     )
@@ -392,7 +392,7 @@ def test_init_leaves_a_file_that_is_there_alone(own: Path, capsys) -> None:
     assert refused.code == 3
     assert Path("ltp.toml").read_text() == "# mine\n"
     assert invoke(capsys, "init", "model.onnx", "--data", "data.npz", "--force").code == 0
-    assert 'kind = "regress"' in Path("ltp.toml").read_text()
+    assert 'kind = "regression"' in Path("ltp.toml").read_text()
 
 
 def test_init_without_data_says_what_arrays_are_wanted(own: Path, capsys) -> None:

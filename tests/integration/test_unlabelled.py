@@ -35,7 +35,9 @@ def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -
 
 def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
     without_labels(example)
-    report = prune(capsys, example, "--baseline", "quick", "--set", "train.imitate=scores")
+    report = prune(
+        capsys, example, "--baseline", "quick", "--set", "train.distill_outputs_as=logits"
+    )
     assert report["metric"]["name"] == "agreement"
     assert report["pruned"]["accuracy"]["equal_argmax"] is None
     assert report["original"]["accuracy"]["value"] == 1.0
@@ -57,7 +59,7 @@ def test_logits_are_imitated_as_values_and_the_way_to_scores_is_told(example: Pa
         capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, "--no-baseline"
     )
     assert result.code == 0, result.err
-    assert 'train.imitate = "scores"' in result.err
+    assert 'train.distill_outputs_as = "logits"' in result.err
     assert "1 % of that variance, not a point of accuracy" in result.err
     assert "explained (val)" in result.err
     assert "accuracy (val)" not in result.err + invoke(capsys, "trail", example / "run").out
@@ -197,10 +199,10 @@ def test_validate_reads_outputs_as_the_settings_say(example: Path, capsys):
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(100), bias.name))
     onnx.save(model, example / "shifted.onnx")
     found = {}
-    for kind in ("scores", "values"):
+    for kind in ("logits", "values"):
         settings = (example / "ltp.toml").read_text()
         (example / f"{kind}.toml").write_text(
-            settings.replace("[train]", f'[train]\nimitate = "{kind}"')
+            settings.replace("[train]", f'[train]\ndistill_outputs_as = "{kind}"')
         )
         against = (
             "--against",
@@ -214,7 +216,7 @@ def test_validate_reads_outputs_as_the_settings_say(example: Path, capsys):
         )
         assert result.code == 0, result.err
         found[kind] = json.loads(result.out)["accuracy"]["value"]
-    assert found == {"scores": 1.0, "values": 0.0}
+    assert found == {"logits": 1.0, "values": 0.0}
 
 
 def test_an_output_without_a_row_per_sample_is_left_out_of_run_and_validation(

@@ -98,7 +98,9 @@ def file(name: str, bits: int) -> tuple[ModelProto, ModelProto]:
             tensor.CopyFrom(
                 numpy_helper.from_array(np.abs(numpy_helper.to_array(tensor)), tensor.name)
             )
-    return model, quantised(model, calibration(model, value=0.9, int8_weights=bits)).model.filled()
+    return model, quantised(
+        model, calibration(model, value=0.9, int8_reduce_range=bits == 7)
+    ).model.filled()
 
 
 def watched(model: ModelProto, names: list[str]) -> dict[str, Array]:

@@ -32,5 +32,5 @@ def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> D
 
 def refused_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
-        open_folder(path, model_input, **{"max_broken": 0, **settings})
+        open_folder(path, model_input, **{"max_corrupt_images": 0, **settings})
     return caught.value

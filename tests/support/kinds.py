@@ -125,12 +125,12 @@ def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 
 KINDS: Mapping[str, Callable[[np.random.Generator], tuple[onnx.ModelProto, Arrays]]] = {
-    "regress": regress,
+    "regression": regress,
     "multilabel": multilabel,
     "binary": binary,
     "squeezed": squeezed,
     "one-hot": one_hot,
-    "segment": segment,
+    "segmentation": segment,
     "masks": masks,
     "positions": positions,
 }

@@ -9,7 +9,7 @@ from onnx import ModelProto, numpy_helper
 import ltp_pipeline
 from ltp_pipeline.data.dataset import DatasetSplits, Split
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings.schema import KernelSettings, Settings, TrainSettings
+from ltp_pipeline.settings.schema import PruneSettings, Settings, TrainSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.job import RunContext
@@ -27,7 +27,7 @@ def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
 
 
 def restored(
-    model: ModelProto, data: Split | None = None, kernels: KernelSettings | None = None
+    model: ModelProto, data: Split | None = None, kernels: PruneSettings | None = None
 ) -> Imported:
     network, state = ltp_pipeline.import_model(model, kernels)
     return Imported(*restore_batch_norm.run(network, state, data or split(1, 8, 8), 16, CPU))

@@ -69,7 +69,7 @@ def sample(
             },
         ],
         "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "is_fraction": True},
-        "task": {"kind": "classify", "output": "logits", "axis": 1, "threshold": None},
+        "task": {"kind": "classification", "output": "logits", "axis": 1, "threshold": None},
         "model": {
             "path": "model.onnx",
             "sha256": "a" * 64,

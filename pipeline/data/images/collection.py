@@ -93,7 +93,7 @@ class Broken:
                 f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
                 f"the first: image {first.name} {what}",
                 "repair or remove them"
-                + ", or raise max_broken in [data]" * (len(self.found) <= most),
+                + ", or raise max_corrupt_images in [data]" * (len(self.found) <= most),
             )
         return [
             f"image {printable(source.name)} {what}; {then}" for source, (what, *_) in new.items()
@@ -208,7 +208,7 @@ def open_images(
 ) -> tuple[dict[str, Part], tuple[str, ...]]:
     """Look at headers, leave out what is broken, and decode now or later depending on how much there is."""
     everything = [source for part in listed.values() for source in part.sources]
-    broken = Broken(len(everything), wanted.max_broken)
+    broken = Broken(len(everything), wanted.max_corrupt_images)
     headers, problems = scan(everything, wanted)
     notes = broken.add(problems)
     if not headers:

@@ -251,7 +251,7 @@ def _content(source: ImageSource) -> str | io.BytesIO:
 def _broken(error: Exception) -> BrokenImageError:
     if isinstance(error, MemoryError):
         return BrokenImageError(
-            "does not fit in memory", "free some memory, or set fewer workers in [data]", False
+            "does not fit in memory", "free some memory, or lower num_workers in [data]", False
         )
     if (
         isinstance(error, OSError) and error.errno is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from benchmarks.graph_kinds import GRAPHS
-from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read
 
@@ -36,7 +36,7 @@ def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
         file = read(GRAPHS[kind](nodes))
         proto = file.model.filled()
         reading = calls(lambda: read(proto))
-        return reading, calls(lambda: import_model.build(file, KernelSettings()))
+        return reading, calls(lambda: import_model.build(file, PruneSettings()))
 
     work(240)  # fills what is cached
     for once, twice in zip(work(240), work(480), strict=True):

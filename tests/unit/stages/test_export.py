@@ -76,7 +76,9 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(
 ):
     files = exported(
         tmp_path,
-        ExportSettings(formats=("sparse", "packed", "deploy-sparse", "deploy"), values=values),
+        ExportSettings(
+            formats=("sparse", "packed", "deploy-sparse", "deploy"), weight_storage=values
+        ),
     )
     assert [f.values for f in files] == 2 * ["exact", "exact", values]
     names = ("sparse", "packed", f"packed.rounded-{values}")
@@ -99,7 +101,7 @@ def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(
 ):
     (plain,) = exported(tmp_path / "plain", ExportSettings(formats=("packed",)))
     exact, *rounded = exported(
-        tmp_path / "both", ExportSettings(formats=("packed",), values=("int8", "fp16"))
+        tmp_path / "both", ExportSettings(formats=("packed",), weight_storage=("int8", "fp16"))
     )
     assert (exact.sha256, exact.values) == (plain.sha256, "exact")
     assert [f.values for f in rounded] == ["int8", "fp16"]
@@ -113,7 +115,7 @@ def test_where_nothing_can_be_packed_nothing_is_called_rounded(
     monkeypatch.setitem(
         encodings.ENCODINGS, "packed", replace(packed, find_encoded_names=lambda _: [])
     )
-    files = exported(tmp_path, ExportSettings(formats=("packed",), values="int8"))
+    files = exported(tmp_path, ExportSettings(formats=("packed",), weight_storage="int8"))
     assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
 
@@ -255,7 +257,7 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
         asked.append(model.name)
         return [np.full((1,), len(asked), np.float32)]
 
-    settings = ExportSettings(formats=("fast",), fast_from=0.0)
+    settings = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
     assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [
         True
     ]

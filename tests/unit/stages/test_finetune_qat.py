@@ -106,7 +106,7 @@ class Run:
     def rounding(self) -> finetune_qat.QatRounding:
         axes = {layer.weight_name: layer.axis for layer in self.layers}
         return finetune_qat.QatRounding(
-            self.training, axes, LARGEST_STEPS[self.job.settings.export.int8_weights]
+            self.training, axes, LARGEST_STEPS[self.job.settings.export.int8_weight_bits]
         )
 
     @property

@@ -47,7 +47,7 @@ def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
 
 @pytest.mark.parametrize(
     ("optimizer", "gradient", "refused"),
-    [("adamw", "20", True), ("adamw", "4", False), (None, "20", False)],
+    [("adamw", "clamped", True), ("adamw", "approximate", False), (None, "clamped", False)],
 )
 def test_the_clamp_of_eq_17_is_refused_with_adamw(
     started: tuple[RunContext, StateDict], optimizer: str | None, gradient: str, refused: bool
@@ -63,7 +63,10 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
 
 def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, StateDict]):
     job, state = started
-    given = {"method": {"floor": 0.25, "floor_weights": 1}, "budget": {"accuracy_budget": 0.02}}
+    given = {
+        "method": {"min_layer_density": 0.25, "min_layer_weights": 1},
+        "budget": {"accuracy_budget": 0.02},
+    }
     method = learn_thresholds.make_pruning_method(
         job.network, state, Settings.model_validate(given)
     )

@@ -32,7 +32,7 @@ from tests.support.models import (
 from tests.support.quantized import kernels_of
 
 pytestmark = pytest.mark.usefixtures("without_onnxsim")
-FORCED = ExportSettings(formats=("fast",), fast_from=0.0)
+FORCED = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
 
 
 def made(

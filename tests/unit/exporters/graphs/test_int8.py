@@ -111,7 +111,7 @@ def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
     model = g.model({"x": ("N", 4)}, ["y"])
     feeds = [{"x": np.ones((8, 4), np.float32)}]
     for bits, saturates in ((7, False), (8, True)):
-        made = quantised(model, calibration(model, feeds, int8_weights=bits))
+        made = quantised(model, calibration(model, feeds, int8_reduce_range=bits == 7))
         weight = made.weights["w_quantized"].astype(np.int64)
         pairs = 255 * weight[0::2] + 255 * weight[1::2]
         clipped = np.clip(pairs, -(2**15), 2**15 - 1)

@@ -18,10 +18,17 @@ from tests.support.quantized import kernels_of
 
 
 def chosen(
-    model: ModelProto, path: str = "avx512", fast_from: float | None = None, batch: int = 1
+    model: ModelProto,
+    path: str = "avx512",
+    accelerate_min_sparsity: float | None = None,
+    batch: int = 1,
 ) -> SparseLayerSelection:
     return select_layers(
-        OnnxModel.of(model), kernels_of(model), random_inputs(model, batch=batch), path, fast_from
+        OnnxModel.of(model),
+        kernels_of(model),
+        random_inputs(model, batch=batch),
+        path,
+        accelerate_min_sparsity,
     )
 
 
@@ -111,8 +118,8 @@ def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> 
         "no fast instructions for this processor (portable)"
         in chosen(model, "portable").skipped["a.weight"]
     )
-    assert len(chosen(model, "portable", fast_from=0.9).weight_names) == 4
-    assert chosen(model, "portable", fast_from=0.99).weight_names == ()
+    assert len(chosen(model, "portable", accelerate_min_sparsity=0.9).weight_names) == 4
+    assert chosen(model, "portable", accelerate_min_sparsity=0.99).weight_names == ()
 
 
 def test_more_zeros_are_needed_where_instructions_are_slower() -> None:

@@ -35,7 +35,7 @@ def test_the_fingerprint_follows_content_seed_and_share(archive: Path) -> None:
     first = opened(archive).fingerprint
     assert opened(archive).fingerprint == first
     assert opened(archive, seed=1).fingerprint != first
-    assert opened(archive, validation_share=0.3).fingerprint != first
+    assert opened(archive, validation_fraction=0.3).fingerprint != first
     assert opened(archive, scale=0.5).fingerprint == first
     np.savez(archive, x_train=images(20, 4, 4) + 1, y_train=labels(20))
     assert opened(archive).fingerprint != first

@@ -24,7 +24,7 @@ def archive(tmp_path: Path) -> Path:
 
 def test_integers_with_a_setting_of_their_own_are_not_scaled_by_that_of_all(archive: Path):
     settings = DataSettings.model_validate(
-        {"path": archive, "scale": 0.5, "inputs": {"ids": {"pad": 1}}}
+        {"path": archive, "scale": 0.5, "inputs": {"ids": {"padding_value": 1}}}
     )
     batch = open_data(settings, [IDS, AGE], 0).test.first(10)
     assert batch.inputs["age"][0, 0] == 4
@@ -33,7 +33,9 @@ def test_integers_with_a_setting_of_their_own_are_not_scaled_by_that_of_all(arch
 
 
 def test_how_sequences_are_filled_up_is_a_step_in_words(archive: Path):
-    settings = DataSettings.model_validate({"path": archive, "inputs": {"ids": {"pad": 1}}})
+    settings = DataSettings.model_validate(
+        {"path": archive, "inputs": {"ids": {"padding_value": 1}}}
+    )
     steps = open_data(settings, [IDS, AGE], 0).steps
     assert steps["ids"] == (
         "fill sequences up with 1 at their ends, to the longest of their batch",
@@ -43,7 +45,9 @@ def test_how_sequences_are_filled_up_is_a_step_in_words(archive: Path):
 
 
 def test_a_value_to_pad_with_that_stored_values_cannot_have_is_refused(archive: Path):
-    settings = DataSettings.model_validate({"path": archive, "inputs": {"ids": {"pad": -1}}})
+    settings = DataSettings.model_validate(
+        {"path": archive, "inputs": {"ids": {"padding_value": -1}}}
+    )
     with pytest.raises(InputError, match="uint8, which cannot be filled up with -1"):
         open_data(settings, [IDS, AGE], 0)
 

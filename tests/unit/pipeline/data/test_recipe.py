@@ -27,7 +27,7 @@ TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "INT64"
 def data(tmp_path: Path) -> DatasetSplits:
     """Sequences of 2 to 6 tokens from 3 to 9, in three splits."""
     np.savez(tmp_path / "data.npz", **sequences("ids"))
-    return open_data(DataSettings(path=tmp_path / "data.npz", pad=5), TOKENS, 0)
+    return open_data(DataSettings(path=tmp_path / "data.npz", padding_value=5), TOKENS, 0)
 
 
 def kept(recipes: dict[str, Recipe]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_a_missing_val_is_split_off_train(archive: Path) -> None:
         x_test=images(5, 4, 4),
         y_test=labels(5),
     )
-    data = opened(archive, validation_share=0.2)
+    data = opened(archive, validation_fraction=0.2)
     assert (len(data.train), len(data.val), len(data.test)) == (40, 10, 5)
     assert data.notes == ("no val split: 10 of 50 samples were split off by seed 0",)
 

@@ -20,7 +20,7 @@ def test_sequences_filled_up_with_what_is_no_token_are_refused(tmp_path: Path):
     np.savez(tmp_path / "data.npz", **sequences("ids"))
     rows = vocabulary.sizes(masked_tokens(vocabulary=12).graph)
     for pad, fits in ((11, True), (12, False)):
-        data = open_data(DataSettings(path=tmp_path / "data.npz", pad=pad), INPUTS, 0)
+        data = open_data(DataSettings(path=tmp_path / "data.npz", padding_value=pad), INPUTS, 0)
         if fits:
             vocabulary.check(rows, data)
         else:

@@ -27,7 +27,7 @@ def stopped(workers: Workers) -> None:
 
 @pytest.mark.usefixtures("large")
 def test_processes_give_the_bytes_that_threads_give(photos: Path) -> None:
-    threads, processes = opened(photos, augment=True), opened(photos, augment=True, workers=2)
+    threads, processes = opened(photos, augment=True), opened(photos, augment=True, num_workers=2)
     for seed in (None, 3):
         np.testing.assert_array_equal(everything(processes, seed), everything(threads, seed))
 
@@ -144,7 +144,7 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.data.prefetch import batches
 from ltp_pipeline.graph.model_file import TensorInfo
 images.KEEP_BYTES = 0
-data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
+data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), num_workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)
 try:
     while True:
         for _ in batches(data.train, 4):

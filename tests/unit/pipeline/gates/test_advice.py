@@ -28,7 +28,7 @@ FAILING = {
     "min_model_compression": 20,
     "max_bytes": 1000,
     "max_latency_ratio": 0.5,
-    "per_layer_floor": 0.2,
+    "min_layer_density": 0.2,
     "beat_baseline": True,
     "min_gain": 5.0,
 }
@@ -65,7 +65,7 @@ def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
     packed |= {"values": "int8", "accuracy": {**packed["accuracy"], "value": 0.90}}
     report["pruned"] |= {"drop": 0.0177}
     assert advice(report, max_drop=0.005) == (
-        "model.packed.onnx is below the bar because its values are rounded: set export.values = 'exact'"
+        "model.packed.onnx is below the bar because its values are rounded: set export.weight_storage = 'exact'"
     )
 
 
@@ -140,7 +140,7 @@ def test_too_large_a_file_is_packed_then_rounded_then_pruned_further(
     report: dict[str, Any],
 ) -> None:
     sparse, packed = report["pruned"]["files"]
-    assert "--values fp16" in advice(report, max_bytes=100_000)
+    assert "--weight-storage fp16" in advice(report, max_bytes=100_000)
     report["pruned"]["files"] = [sparse]
     assert "--format packed" in advice(report, max_bytes=100_000)
     report["pruned"]["files"] = [sparse, packed | {"values": "int8"}]
@@ -148,9 +148,9 @@ def test_too_large_a_file_is_packed_then_rounded_then_pruned_further(
 
 
 def test_a_layer_below_the_floor_is_named(report: dict[str, Any]) -> None:
-    report["settings"]["method"] = {"floor": 0.002}
-    assert advice(report, per_layer_floor=0.05) == (
-        "set method.floor = 0.05 (it is 0.002), or exclude stage3.block2.conv2.weight from pruning"
+    report["settings"]["method"] = {"min_layer_density": 0.002}
+    assert advice(report, min_layer_density=0.05) == (
+        "set method.min_layer_density = 0.05 (it is 0.002), or exclude stage3.block2.conv2.weight from pruning"
     )
 
 

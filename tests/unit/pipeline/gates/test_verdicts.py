@@ -31,7 +31,7 @@ CASES = [
     ("min_gain", 1.88, 1.9, ("baseline", "gain"), None),
     ("max_bytes", 131_072, 131_071, ("pruned", "files"), []),
     ("max_latency_ratio", 1.02, 1.01, ("pruned", "files", 1, "latency"), []),
-    ("per_layer_floor", 0.04, 0.05, ("layers",), []),
+    ("min_layer_density", 0.04, 0.05, ("layers",), []),
 ]
 
 
@@ -70,13 +70,13 @@ def test_passes_fails_and_fails_on_null(
 
 def test_a_layer_that_was_not_counted_fails_the_floor(report: dict[str, Any]) -> None:
     (verdict,) = judge(
-        changed(report, ("layers", 1, "nonzeros"), None), gate_settings({"per_layer_floor": 0.0})
+        changed(report, ("layers", 1, "nonzeros"), None), gate_settings({"min_layer_density": 0.0})
     )
     assert (verdict.passed, verdict.value) == (False, None)
     assert "nothing counted in layer" in verdict.detail
 
 
-@pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "per_layer_floor"])
+@pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "min_layer_density"])
 def test_a_limit_of_zero_is_a_limit(report: dict[str, Any], name: str) -> None:
     (verdict,) = judge(report, gate_settings({name: 0}))
     assert (verdict.limit, verdict.passed) == (0, name != "max_drop")
@@ -84,7 +84,7 @@ def test_a_limit_of_zero_is_a_limit(report: dict[str, Any], name: str) -> None:
 
 def test_every_gate_is_tested_and_is_a_setting() -> None:
     assert {case[0] for case in CASES} | {"beat_baseline"} == set(GATES)
-    assert set(GateSettings.model_fields) == set(GATES) | {"by", "confidence"}
+    assert set(GateSettings.model_fields) == set(GATES) | {"baseline_margin", "confidence"}
 
 
 def test_no_gate_asked() -> None:
@@ -101,14 +101,17 @@ def test_beat_baseline(report: dict[str, Any]) -> None:
     assert "--no-baseline" in without.detail
 
 
-@pytest.mark.parametrize(("by", "passed"), [(0.0, True), (0.0091, True), (0.0092, False)])
-def test_beat_baseline_by_points(report: dict[str, Any], by: float, passed: bool) -> None:
-    assert judge(report, gate_settings({"beat_baseline": True, "by": by}))[0].passed is passed
+@pytest.mark.parametrize(("margin", "passed"), [(0.0, True), (0.0091, True), (0.0092, False)])
+def test_beat_baseline_by_points(report: dict[str, Any], margin: float, passed: bool) -> None:
+    assert (
+        judge(report, gate_settings({"beat_baseline": True, "baseline_margin": margin}))[0].passed
+        is passed
+    )
 
 
 def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any]) -> None:
     with_value(report["baseline"], report["pruned"]["accuracy"]["value"])
-    assert judge(report, gate_settings({"beat_baseline": True, "by": 0.0}))[0].passed
+    assert judge(report, gate_settings({"beat_baseline": True, "baseline_margin": 0.0}))[0].passed
     assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
 
 
@@ -225,7 +228,7 @@ def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) 
     [
         ({"max_drop": float("nan")}, "max_drop"),
         ({"max_drop": True}, "true or false"),
-        ({"beat_baseline": True, "by": -0.1}, "by"),
+        ({"beat_baseline": True, "baseline_margin": -0.1}, "baseline_margin"),
         ({"confidence": 95}, "write 0.95"),
         ({"min_compression": 0.5}, "min_compression"),
         ({"min_compression": 1e308}, "min_compression"),
@@ -233,9 +236,9 @@ def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) 
         ({"max_bytes": 0}, "max_bytes"),
         ({"max_latency_ratio": 0}, "max_latency_ratio"),
         ({"min_gain": 0}, "min_gain"),
-        ({"by": 0.01}, "beat_baseline"),
-        ({"min_sparsity": 0.95, "per_layer_floor": 0.1}, "contradict"),
-        ({"min_compression": 20, "per_layer_floor": 0.1}, "contradict"),
+        ({"baseline_margin": 0.01}, "beat_baseline"),
+        ({"min_sparsity": 0.95, "min_layer_density": 0.1}, "contradict"),
+        ({"min_compression": 20, "min_layer_density": 0.1}, "contradict"),
         ({"min_acuracy": 0.9}, "min_acuracy"),
     ],
 )
@@ -248,8 +251,8 @@ def test_bad_limits_are_refused(options: dict[str, Any], told: str) -> None:
 
 
 def test_limits_that_just_fit_together() -> None:
-    gate_settings({"min_compression": 10, "per_layer_floor": 0.1})
-    gate_settings({"min_sparsity": 0.9, "per_layer_floor": 0.1})
+    gate_settings({"min_compression": 10, "min_layer_density": 0.1})
+    gate_settings({"min_sparsity": 0.9, "min_layer_density": 0.1})
 
 
 def test_a_file_without_latency_fails_the_latency_gate(report: dict[str, Any]) -> None:

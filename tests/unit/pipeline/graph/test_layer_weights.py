@@ -15,14 +15,14 @@ from ltp_pipeline.graph.layer_weights import (
     others,
 )
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from tests.support.imported import compiled, imported
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import check_round_trip
 from tests.support.sequence_models import GATES, KERNELS, SEQUENCE_MODELS, language_model, recurrent
 from tests.support.victims import VICTIMS
 
-ANY = KernelSettings()
+ANY = PruneSettings()
 
 
 def told_of(model: OnnxModel) -> str | None:

@@ -308,7 +308,7 @@ EVERY_GATE |= {
 def test_a_report_without_any_one_key_is_derived_and_judged_as_far_as_it_goes(null: bool) -> None:
     report = sample(shapes=SMALL)[0]
     report |= {"scatter": None, "histograms": [], "trail": report["trail"][:2]}
-    limits = gate_settings({**EVERY_GATE, "per_layer_floor": 0.0, "confidence": 0.9})
+    limits = gate_settings({**EVERY_GATE, "min_layer_density": 0.0, "confidence": 0.9})
     for path in list(keys_of(report)):
         edited = copy.deepcopy(report)
         if null:
@@ -394,7 +394,7 @@ def test_an_interval_without_counts_is_taken_where_the_report_says_why_there_are
         ("confidence", 0.9999999999999999),
         ("max_bytes", {"none": 5}),
         ("min_compression", 0.5),
-        ("by", 0.1),
+        ("baseline_margin", 0.1),
     ],
 )
 def test_limits_of_the_report_that_are_none_are_refused(

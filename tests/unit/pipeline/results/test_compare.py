@@ -37,7 +37,7 @@ def less_accurate() -> dict[str, Any]:
 
 def test_nothing_changed() -> None:
     report = sample()[0]
-    result = compare(report, report, max_drop=0.0, max_compression_loss=0.0, max_growth=0.0)
+    result = compare(report, report, max_drop=0.0, max_compression_loss=0.0, max_size_increase=0.0)
     assert all(c.better is None for c in result.changes)
     assert all(v.passed for v in result.verdicts)
     assert result.notes == ()
@@ -92,7 +92,7 @@ def test_other_conditions_are_noted() -> None:
     new = worse()
     new["model"]["sha256"] = "b" * 64
     new["original"]["accuracy"]["samples"] = 200
-    notes = " ".join(compare(sample()[0], new, different_models=True).notes)
+    notes = " ".join(compare(sample()[0], new, allow_different_models=True).notes)
     assert "another original model" in notes
     assert "10000 before, 200 now" in notes
 
@@ -107,9 +107,9 @@ def test_reports_on_different_models_are_refused_unless_that_is_meant(
     refused = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json")
     assert (refused.code, refused.out) == (3, "")
     assert "different models: resnet20 <small> and another network" in refused.err
-    assert "--different-models" in refused.err
+    assert "--allow-different-models" in refused.err
     asked = invoke(
-        capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--different-models"
+        capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--allow-different-models"
     )
     assert (asked.code, "another original model" in asked.err) == (0, True)
 

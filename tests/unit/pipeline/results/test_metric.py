@@ -175,7 +175,7 @@ def test_mirrored_values_give_the_same_verdicts(least, drop, confidence) -> None
     limits = {
         "max_drop": drop,
         "beat_baseline": True,
-        "by": abs(drop),
+        "baseline_margin": abs(drop),
         "min_gain": 1.2,
         "confidence": confidence,
     }

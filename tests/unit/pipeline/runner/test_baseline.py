@@ -34,7 +34,7 @@ def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
     monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
     rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
-    assert baseline_curve._spared(job(tmp_path, spare_classifier=True), {}, rival) == spared
+    assert baseline_curve._spared(job(tmp_path, exclude_classifier=True), {}, rival) == spared
 
 
 def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monkeypatch):

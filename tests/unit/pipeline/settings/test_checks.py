@@ -50,12 +50,12 @@ def test_what_int8_files_may_lose_in_percent_is_refused_of_a_share(value: float,
 
 
 def test_limits_that_are_fractions_hold_for_a_share() -> None:
-    gates = GateSettings(min_accuracy=1, max_drop=-1, beat_baseline=True, by=0)
+    gates = GateSettings(min_accuracy=1, max_drop=-1, beat_baseline=True, baseline_margin=0)
     check_settings(Metric(), gates, BudgetSettings(accuracy_budget=1))
 
 
 def test_any_number_is_a_limit_of_another_metric() -> None:
-    gates = GateSettings(min_accuracy=-90, max_drop=-5, beat_baseline=True, by=5)
+    gates = GateSettings(min_accuracy=-90, max_drop=-5, beat_baseline=True, baseline_margin=5)
     check_settings(ERROR, gates, BudgetSettings(accuracy_budget=5))
 
 

@@ -37,7 +37,7 @@ def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float
         {"std": [1e308]},
         {"std": 1e-40},
         {"std": 0},
-        {"pad": 1e39},
+        {"padding_value": 1e39},
     ],
 )
 def test_what_single_precision_does_not_hold_is_refused(beyond: dict[str, object]):
@@ -49,12 +49,12 @@ def test_what_single_precision_does_not_hold_is_refused(beyond: dict[str, object
 def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
     given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
     kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))
-    assert tuple(ExportSettings(values=v).values for v in given) == kept
+    assert tuple(ExportSettings(weight_storage=v).weight_storage for v in given) == kept
 
 
 def test_rounding_without_a_packed_file_is_refused():
     with pytest.raises(ValueError, match="packed"):
-        Settings(export={"formats": ["sparse"], "values": "int8"})
+        Settings(export={"formats": ["sparse"], "weight_storage": "int8"})
 
 
 def test_settings_of_an_input_say_the_same_when_they_are_read_again():

@@ -175,7 +175,7 @@ class Where:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_samples_are_read_by_the_thread_that_asks_or_by_other_processes(workers: int):
     split = opened(
-        CustomTask.load(SimpleNamespace(dataset=lambda _: Where())), workers=workers
+        CustomTask.load(SimpleNamespace(dataset=lambda _: Where())), num_workers=workers
     ).train
     read = [batch.targets for batch in batches(split, 4)]
     here = {
@@ -188,7 +188,7 @@ def test_samples_are_read_by_the_thread_that_asks_or_by_other_processes(workers:
 
 
 def test_worker_processes_read_the_same():
-    one, several = (opened(task(), workers=n).train.read(np.arange(9), 3) for n in (0, 2))
+    one, several = (opened(task(), num_workers=n).train.read(np.arange(9), 3) for n in (0, 2))
     np.testing.assert_array_equal(one.inputs["x"], several.inputs["x"])
     assert [len(b) for b in one.targets["boxes"]] == [len(b) for b in several.targets["boxes"]]
 
@@ -212,7 +212,7 @@ class Failing:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_while_reading_is_shown_once_with_their_lines(workers: int):
     split = opened(
-        CustomTask.load(SimpleNamespace(dataset=lambda _: Failing())), workers=workers
+        CustomTask.load(SimpleNamespace(dataset=lambda _: Failing())), num_workers=workers
     ).test
     with pytest.raises(TaskFailed) as caught:
         split.read(np.array([6, 7, 8]))
@@ -230,7 +230,7 @@ def test_a_worker_process_that_ends_is_told():
         def __getitem__(self, i: int) -> dict[str, Any]:
             return super().__getitem__(i) if i != 7 else os._exit(1)
 
-    split = opened(CustomTask.load(SimpleNamespace(dataset=lambda _: Ending())), workers=2).test
+    split = opened(CustomTask.load(SimpleNamespace(dataset=lambda _: Ending())), num_workers=2).test
     with pytest.raises(InputError, match=r"a process that reads dataset\('test'\) of .* has ended"):
         split.read(np.array([7]))
 
@@ -256,7 +256,7 @@ def test_a_sample_unlike_the_others_is_named(bad: Any, said: str, workers: int):
     samples = [{"x": np.zeros(2), "id": i} for i in range(8)]
     samples[3] = bad
     split = opened(
-        CustomTask.load(SimpleNamespace(dataset=lambda _: samples)), workers=workers
+        CustomTask.load(SimpleNamespace(dataset=lambda _: samples)), num_workers=workers
     ).train
     with pytest.raises(InputError) as caught:
         split.read(np.array([2, 3]))

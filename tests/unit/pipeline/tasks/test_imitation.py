@@ -96,8 +96,8 @@ def test_a_softmax_is_seen_through_a_reshape():
         (("Softmax", "LogSoftmax"), "auto", "agreement"),
         (("Gemm",), "auto", "explained"),
         (("Softmax", "Gemm"), "auto", "explained"),
-        (("Gemm",), "scores", "agreement"),
-        (("Sigmoid",), "scores", "agreement"),
+        (("Gemm",), "logits", "agreement"),
+        (("Sigmoid",), "logits", "agreement"),
         (("Softmax",), "values", "explained"),
     ],
 )
@@ -109,13 +109,13 @@ def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imita
 
 
 def test_saying_scores_leaves_outputs_of_another_shape_values():
-    found = DistillationTask.of(one_node_each("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "scores")
+    found = DistillationTask.of(one_node_each("Gemm", "Conv"), [(2, 4), (2, 3, 8, 8)], 2, "logits")
     assert [o.kind for o in found.outputs] == ["scores", "values"]
 
 
 def test_saying_scores_where_no_output_has_their_shape_is_refused():
     with pytest.raises(InputError, match="no output has the shape of class scores: 'y0'"):
-        DistillationTask.of(one_node_each("Conv"), [(2, 3, 8, 8)], 2, "scores")
+        DistillationTask.of(one_node_each("Conv"), [(2, 3, 8, 8)], 2, "logits")
 
 
 def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():

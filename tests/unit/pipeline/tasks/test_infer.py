@@ -86,15 +86,15 @@ def test_labels_and_outputs_tell_the_task(
 
 
 def test_labels_are_left_aside_where_the_original_is_to_be_imitated():
-    assert type(task_of(CLASSES, ("Gemm", (3,)), kind="imitate")).__name__ == "DistillationTask"
+    assert type(task_of(CLASSES, ("Gemm", (3,)), kind="distillation")).__name__ == "DistillationTask"
 
 
 def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():
     with pytest.raises(InputError) as caught:
         task_of(BINARY, ("Gemm", (1,)))
-    assert 'kind = "classify" or "regress"' in caught.value.hint
-    assert task_of(BINARY, ("Gemm", (1,)), kind="classify").is_single
-    assert type(task_of(BINARY, ("Gemm", (1,)), kind="regress")).__name__ == "RegressionTask"
+    assert 'kind = "classification" or "regression"' in caught.value.hint
+    assert task_of(BINARY, ("Gemm", (1,)), kind="classification").is_single
+    assert type(task_of(BINARY, ("Gemm", (1,)), kind="regression")).__name__ == "RegressionTask"
 
 
 def test_a_single_score_has_no_largest_one_among_others():
@@ -105,19 +105,19 @@ def test_a_single_score_has_no_largest_one_among_others():
 def test_two_classes_of_pixels_and_one_channel_without_a_sigmoid_have_to_be_told():
     with pytest.raises(InputError) as caught:
         task_of(MASKS, ("Conv", (1, 4, 5)))
-    assert 'kind = "segment" or "regress"' in caught.value.hint
-    task = task_of(MASKS, ("Conv", (1, 4, 5)), kind="segment")
+    assert 'kind = "segmentation" or "regression"' in caught.value.hint
+    task = task_of(MASKS, ("Conv", (1, 4, 5)), kind="segmentation")
     assert (task.is_single, task.is_probability, task.classes) == (True, False, 2)
-    assert type(task_of(MASKS, ("Conv", (1, 4, 5)), kind="regress")).__name__ == "RegressionTask"
+    assert type(task_of(MASKS, ("Conv", (1, 4, 5)), kind="regression")).__name__ == "RegressionTask"
 
 
 def test_positions_may_have_two_classes_and_one_score():
-    assert task_of(TOKENS % 2, ("Sigmoid", (7, 1)), kind="classify").is_single
+    assert task_of(TOKENS % 2, ("Sigmoid", (7, 1)), kind="classification").is_single
     with pytest.raises(InputError, match=r"0\.\.2, the model has 2 classes"):
-        task_of(TOKENS, ("Sigmoid", (7,)), kind="classify")
+        task_of(TOKENS, ("Sigmoid", (7,)), kind="classification")
 
 
-@pytest.mark.parametrize("kind", ["multilabel", "regress"])
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
 def test_one_hot_rows_are_what_the_settings_say(kind: Any):
     assert task_of(HOT, ("Gemm", (3,)), kind=kind).describe_output().kind == kind
 
@@ -130,10 +130,10 @@ def test_the_axis_that_one_hot_labels_mark_is_that_of_the_classes():
 
 def test_a_line_in_a_mask_marks_no_class():
     line = np.eye(4)[RNG.integers(0, 4, (6, 5))].swapaxes(1, 2)  # one pixel in each column
-    assert task_of(line, ("Conv", (1, 4, 5)), kind="segment").is_single
+    assert task_of(line, ("Conv", (1, 4, 5)), kind="segmentation").is_single
     with pytest.raises(InputError) as caught:
         task_of(line, ("Conv", (1, 4, 5)))
-    assert 'kind = "segment" or "regress"' in caught.value.hint
+    assert 'kind = "segmentation" or "regression"' in caught.value.hint
 
 
 def test_each_token_of_sequences_may_have_one_score():
@@ -153,9 +153,9 @@ def test_an_axis_that_the_graph_leaves_open_is_none_of_classes():
 
 
 def test_settings_may_say_what_would_be_told():
-    assert task_of(HOT, ("Sigmoid", (3,)), kind="classify").one_hot == 1
-    assert task_of(HOT_MAPS, ("Conv", (3, 4, 5)), kind="segment").one_hot == 1
-    assert task_of(MASKS, ("Sigmoid", (1, 4, 5)), kind="segment").is_single
+    assert task_of(HOT, ("Sigmoid", (3,)), kind="classification").one_hot == 1
+    assert task_of(HOT_MAPS, ("Conv", (3, 4, 5)), kind="segmentation").one_hot == 1
+    assert task_of(MASKS, ("Sigmoid", (1, 4, 5)), kind="segmentation").is_single
 
 
 @pytest.mark.parametrize(
@@ -248,21 +248,21 @@ def test_a_label_that_may_mean_nothing_is_named_with_its_setting(labels, op, sha
     labels[2, 3] = void
     with pytest.raises(InputError, match=str(void)) as caught:
         task_of(labels, (op, shape))
-    assert f"ignored_label = {void} under [task]" in caught.value.hint
-    assert task_of(labels, (op, shape), ignored_label=void).ignored == void
+    assert f"ignore_index = {void} under [task]" in caught.value.hint
+    assert task_of(labels, (op, shape), ignore_index=void).ignored == void
 
 
 def test_masks_of_0_and_255_may_mean_two_classes():
     with pytest.raises(InputError) as caught:
         task_of(MASKS * 255, ("Sigmoid", (4, 5)))
-    assert "ignored_label = 255 under [task]" in caught.value.hint
+    assert "ignore_index = 255 under [task]" in caught.value.hint
     assert "write 1 for 255" in caught.value.hint
 
 
 def test_no_label_is_called_void_where_others_are_wrong_too():
     with pytest.raises(InputError) as caught:
         task_of(MAPS + 100, ("Conv", (3, 4, 5)))
-    assert "ignored_label" not in caught.value.hint
+    assert "ignore_index" not in caught.value.hint
 
 
 def test_maps_that_count_from_1_are_told_so():
@@ -312,16 +312,16 @@ def test_multi_hot_labels_are_zero_or_one():
 @pytest.mark.parametrize(
     ("target", "op", "shape", "asked"),
     [
-        (CLASSES, "Gemm", (3,), Asked("classify", "y1", axis=1)),
-        (HOT_MAPS, "Gemm", (3, 4, 5), Asked("segment", "y1", axis=1)),
-        (BINARY, "Sigmoid", (1,), Asked("classify", "y1", threshold=0.5)),
-        (TOKENS, "Gemm", (7, 3), Asked("classify", "y1", axis=2)),
-        (TOKENS, "Gemm", (3, 7), Asked("classify", "y1", axis=1)),
-        (MASKS, "Sigmoid", (4, 5), Asked("segment", "y1", threshold=0.5)),
+        (CLASSES, "Gemm", (3,), Asked("classification", "y1", axis=1)),
+        (HOT_MAPS, "Gemm", (3, 4, 5), Asked("segmentation", "y1", axis=1)),
+        (BINARY, "Sigmoid", (1,), Asked("classification", "y1", threshold=0.5)),
+        (TOKENS, "Gemm", (7, 3), Asked("classification", "y1", axis=2)),
+        (TOKENS, "Gemm", (3, 7), Asked("classification", "y1", axis=1)),
+        (MASKS, "Sigmoid", (4, 5), Asked("segmentation", "y1", threshold=0.5)),
         (MULTI_HOT, "Gemm", (3,), Asked("multilabel", "y1", threshold=0.0)),
-        (NUMBERS, "Gemm", (2,), Asked("regress", "y1")),
-        (None, "Softmax", (3,), Asked("imitate", "y1", axis=1)),
-        (None, "Gemm", (3,), Asked("imitate", "y1")),
+        (NUMBERS, "Gemm", (2,), Asked("regression", "y1")),
+        (None, "Softmax", (3,), Asked("distillation", "y1", axis=1)),
+        (None, "Gemm", (3,), Asked("distillation", "y1")),
     ],
 )
 def test_a_task_says_what_is_asked_of_which_output(
@@ -333,7 +333,7 @@ def test_a_task_says_what_is_asked_of_which_output(
 
 
 def test_of_several_outputs_that_are_imitated_none_is_meant():
-    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).describe_output() == Asked("imitate")
+    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).describe_output() == Asked("distillation")
 
 
 def test_targets_that_never_vary_are_refused():

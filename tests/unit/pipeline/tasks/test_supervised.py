@@ -139,7 +139,7 @@ def test_r2_of_a_map_takes_all_values_together():
 
 def test_the_error_is_told_in_the_unit_of_the_targets():
     target, output = np.zeros((4, 1)), np.array([[1.0], [-1.0], [3.0], [-3.0]])
-    for kind, error in (("squared", 5**0.5), ("absolute", 2.0)):
+    for kind, error in (("squared_error", 5**0.5), ("absolute_error", 2.0)):
         task = RegressionTask(Y, kind=kind)  # type: ignore[arg-type]
         (figure,) = task.compute_metric(
             task.sample_statistics(judged(output, target), ()), "test"

@@ -16,7 +16,7 @@ def report() -> dict[str, Any]:
     found["settings"]["gates"] = {
         "max_drop": 0.01,
         "beat_baseline": True,
-        "by": 0.001,
+        "baseline_margin": 0.001,
         "min_gain": 1.5,
     }
     return found

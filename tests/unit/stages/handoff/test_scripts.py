@@ -225,11 +225,11 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
         pair(),
         {"inputs": {"file": {"layout": "NHWC", "scale": 1 / 255, "mean": 0.3}}},
     ),
-    "sequences-and-mask": (TOKENS, sequences("ids"), {"pad": 7}),
+    "sequences-and-mask": (TOKENS, sequences("ids"), {"padding_value": 7}),
     "sequences-and-mask-of-fixed-length": (
         [TensorInfo(t.name, t.type, ("N", 9)) for t in TOKENS],
         sequences("ids"),
-        {"pad": 7},
+        {"padding_value": 7},
     ),
     "sequences-beside-an-input-named-like-their-offsets": (
         [*TOKENS[:1], TensorInfo("ids_offsets", "INT64", ("N", "U"))],
@@ -245,7 +245,11 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
         },
         {"scale": 0.1, "mean": 0.3},
     ),
-    "sequences-of-vectors-alone": (FRAMES, frames(), {"pad": 0.25, "scale": 3.0, "std": 7}),
+    "sequences-of-vectors-alone": (
+        FRAMES,
+        frames(),
+        {"padding_value": 0.25, "scale": 3.0, "std": 7},
+    ),
 }
 
 

@@ -145,7 +145,7 @@ def test_the_example_keeps_every_output_where_none_is_the_score(tmp_path: Path):
         "\nscores = session.run(None, {'image': x})[0]"
     )
     report["model"]["outputs"] *= 2
-    report["task"] = {"kind": "imitate", "output": None}
+    report["task"] = {"kind": "distillation", "output": None}
     assert handoff_text.example(report_of(report)).endswith(
         "\noutputs = session.run(None, {'image': x})"
     )
@@ -155,7 +155,7 @@ def test_the_example_keeps_every_output_where_none_is_the_score(tmp_path: Path):
 def test_the_example_takes_the_output_that_was_judged(tmp_path: Path, name: str):
     report = finished(tmp_path)
     report["model"]["outputs"].append({"name": name, "type": "FLOAT", "shape": ["batch", 4]})
-    report["task"] = {"kind": "regress", "output": name}
+    report["task"] = {"kind": "regression", "output": name}
     last = handoff_text.example(report_of(report)).splitlines()[-1]
     assert last == f"output = session.run([{name!a}], {{'image': x}})[0]"
     page = handoff_text.render(report_of(report))
@@ -167,27 +167,27 @@ def test_the_example_takes_the_output_that_was_judged(tmp_path: Path, name: str)
     ("task", "said"),
     [
         (
-            {"kind": "classify", "axis": 1},
+            {"kind": "classification", "axis": 1},
             "`scores.argmax(axis=1)` is the class, counted from zero",
         ),
         (
-            {"kind": "classify", "axis": 2},
+            {"kind": "classification", "axis": 2},
             "`scores.argmax(axis=2)` is the class, counted from zero",
         ),
         (
-            {"kind": "segment", "axis": 1},
+            {"kind": "segmentation", "axis": 1},
             "`scores.argmax(axis=1)` is the class, counted from zero, of each pixel",
         ),
         (
-            {"kind": "classify", "threshold": 0.5},
+            {"kind": "classification", "threshold": 0.5},
             "`scores > 0.5` is true for class 1 and false for class 0.",
         ),
         (
-            {"kind": "classify", "threshold": 0.0},
+            {"kind": "classification", "threshold": 0.0},
             "`scores > 0` is true for class 1 and false for class 0.",
         ),
         (
-            {"kind": "segment", "threshold": 0.5},
+            {"kind": "segmentation", "threshold": 0.5},
             "is true for class 1 and false for class 0, of each pixel.",
         ),
         (
@@ -206,10 +206,10 @@ def test_the_page_says_how_an_output_tells_the_answer(
     assert page.count("argmax") == (task.get("axis") is not None)
 
 
-@pytest.mark.parametrize(("kind", "is_said"), [("segment", True), ("classify", False)])
+@pytest.mark.parametrize(("kind", "is_said"), [("segmentation", True), ("classification", False)])
 def test_the_label_of_pixels_that_do_not_count_is_named(tmp_path: Path, kind: str, is_said: bool):
     report = finished(tmp_path) | {"task": {"output": "logits", "kind": kind, "axis": 1}}
-    report["settings"] = {"task": {"ignored_label": 255}}
+    report["settings"] = {"task": {"ignore_index": 255}}
     page = handoff_text.render(report_of(report))
     assert ("Pixels labelled 255 were left out." in page) == is_said
 
@@ -240,7 +240,7 @@ def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(
     page = handoff_text.render(report_of(report))
     assert "Global magnitude pruning wins here: " in page
     assert said in page
-    assert "--of baseline" not in page
+    assert "--network baseline" not in page
     assert "baseline.curve" not in page
 
 

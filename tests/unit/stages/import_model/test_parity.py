@@ -8,7 +8,7 @@ import pytest
 from onnx import ModelProto
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.read import read
@@ -121,12 +121,10 @@ def test_an_output_that_nothing_could_be_said_of_is_noted():
 def test_samples_are_compared_where_there_are_any():
     file = read(conv_bn_classifier())
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
-    assert import_model.run(file, KernelSettings(), settings=NEVER)[0].parity is not None
-    assert (
-        import_model.run(file, KernelSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None
-    )
+    assert import_model.run(file, PruneSettings(), settings=NEVER)[0].parity is not None
+    assert import_model.run(file, PruneSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None
     with pytest.raises(UnsupportedModel, match=r"disagree on output 'logits' .*\(samples\)"):
-        import_model.run(file, KernelSettings(), {"x": pixels}, NEVER)
+        import_model.run(file, PruneSettings(), {"x": pixels}, NEVER)
 
 
 def test_rounding_that_onnxruntime_shows_by_itself_is_no_reason_to_refuse():

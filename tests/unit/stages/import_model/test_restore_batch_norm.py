@@ -7,7 +7,7 @@ from onnx import TensorProto, numpy_helper
 
 import ltp_pipeline
 from benchmarks.restore_bn import folded
-from ltp_pipeline.settings.schema import KernelSettings
+from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
@@ -60,7 +60,7 @@ def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
             value = numpy_helper.to_array(tensor).copy()
             value[0] = 0
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    network, tensors = result = restored(model, kernels=KernelSettings(exclude=("conv1*",)))
+    network, tensors = result = restored(model, kernels=PruneSettings(exclude=("conv1*",)))
     norm = network.norms[0]
     assert norm.kernel == "conv1.weight"
     assert tensors[norm.variance][0] == 0

@@ -86,7 +86,7 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
     rs = blocks.weight_sizes(live, axes)
     present = {name: int(r.count_nonzero()) for name, r in rs.items()}
     lowest = masks.min_kept_counts(
-        kernels, present, MethodSettings(floor=floor, floor_weights=1), axes
+        kernels, present, MethodSettings(min_layer_density=floor, min_layer_weights=1), axes
     )
     least, most = sum(lowest.values()), sum(present.values())
     count = least + round(share * (most - least))
@@ -123,7 +123,7 @@ def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
 
 def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
     kernels = [LayerWeight("blocks", "Conv", (8, 50)), LayerWeight("single", "Conv", (8, 50))]
-    settings = MethodSettings(floor=0.0125, floor_weights=1)  # 5 weights
+    settings = MethodSettings(min_layer_density=0.0125, min_layer_weights=1)  # 5 weights
     assert masks.min_kept_counts(
         kernels, {"blocks": 400, "single": 400}, settings, {"blocks": 0}
     ) == {
@@ -139,6 +139,6 @@ def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
 def test_a_floor_of_whole_blocks_is_as_it_is():
     kernels, settings = (
         [LayerWeight("blocks", "Conv", (8, 50))],
-        MethodSettings(floor=0.0, floor_weights=8),
+        MethodSettings(min_layer_density=0.0, min_layer_weights=8),
     )
     assert masks.min_kept_counts(kernels, {"blocks": 400}, settings, {"blocks": 0}) == {"blocks": 8}

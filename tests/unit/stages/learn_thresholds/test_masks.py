@@ -97,7 +97,7 @@ def test_the_most_that_floors_allow_can_be_asked_for(prunable: int, excluded: in
 
 def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
     found = kernels(1000)
-    lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(floor=0.1))
+    lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(min_layer_density=0.1))
     with pytest.raises(InputError, match=r"10\.0× is the most"):
         masks.target_nonzeros(found, {"k0": 1000}, lowest, 20.0)
 
@@ -130,7 +130,9 @@ def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_prune
 
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
-    assert masks.min_kept_counts(kernels(1000), {"k0": 3}, MethodSettings(floor=0.1)) == {"k0": 3}
+    assert masks.min_kept_counts(kernels(1000), {"k0": 3}, MethodSettings(min_layer_density=0.1)) == {
+        "k0": 3
+    }
 
 
 @pytest.mark.parametrize("pruned", [0, 1, 2, 4])

@@ -74,7 +74,7 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
     cut(0.9)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
     assert isinstance(found.task, ClassificationTask)
-    assert (found.task.distillation_weight, found.settings.train.distill, found.strength) == (
+    assert (found.task.distillation_weight, found.settings.train.distillation_weight, found.strength) == (
         0.5,
         0.5,
         1.0,
@@ -88,19 +88,21 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
 def test_an_original_that_has_little_to_say_is_not_learned_from(tmp_path, cut, accuracy):
     cut(0.25)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, accuracy)
-    assert (found.settings.train.distill, found.teacher) == (0.0, None)
+    assert (found.settings.train.distillation_weight, found.teacher) == (0.0, None)
 
 
 def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
     cut(0.9)
     assert (
         defaults.resolve_defaults(
-            job(tmp_path, train={"distill": 0.2}), ORIGINAL, 0.9
-        ).settings.train.distill
+            job(tmp_path, train={"distillation_weight": 0.2}), ORIGINAL, 0.9
+        ).settings.train.distillation_weight
         == 0.2
     )
     assert (
-        defaults.resolve_defaults(job(tmp_path, train={"distill": 0.0}), ORIGINAL, 0.9).teacher
+        defaults.resolve_defaults(
+            job(tmp_path, train={"distillation_weight": 0.0}), ORIGINAL, 0.9
+        ).teacher
         is None
     )
 
@@ -118,8 +120,8 @@ def test_the_settings_say_how_weights_are_moved(tmp_path, cut, given, lr):
     asked = job(tmp_path, train=given)
     found = defaults.resolve_defaults(asked, ORIGINAL, 0.9).settings.train
     assert (found.optimizer, found.lr) == (given.get("optimizer", "sgd"), lr)
-    assert None not in (found.weight_decay, found.warmup, found.clip)
-    assert asked.settings.train.warmup is None
+    assert None not in (found.weight_decay, found.warmup_fraction, found.max_grad_norm)
+    assert asked.settings.train.warmup_fraction is None
 
 
 @pytest.mark.parametrize("accuracy", [0.9, NEARLY_ALWAYS_RIGHT], ids=["taught", "by labels alone"])
@@ -143,14 +145,14 @@ def test_a_run_that_goes_on_keeps_what_was_found_when_it_began(tmp_path, cut):
     again = defaults.resolve_defaults(
         replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, NEARLY_ALWAYS_RIGHT
     )
-    assert (again.settings.train.distill, again.strength) == (0.5, 1.0)
+    assert (again.settings.train.distillation_weight, again.strength) == (0.5, 1.0)
 
 
 def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
     cut(0.9)
     run = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9).workspace
     found = defaults.recall(job(tmp_path / "pick"), ORIGINAL, run)
-    assert (found.settings.train.distill, found.strength) == (0.5, 1.0)
+    assert (found.settings.train.distillation_weight, found.strength) == (0.5, 1.0)
     assert found.teacher is ORIGINAL
 
 

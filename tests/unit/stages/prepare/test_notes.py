@@ -63,7 +63,7 @@ def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(
     share, relative, told
 ) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
-    assert [note[:4] for note in describe_loss(replace(job(distill=share), task=task))] == [
+    assert [note[:4] for note in describe_loss(replace(job(distillation_weight=share), task=task))] == [
         "50% "
     ] * told
 

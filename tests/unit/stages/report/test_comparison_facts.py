@@ -9,7 +9,7 @@ from ltp_pipeline.stages.report import comparison_facts, html, markdown
 from tests.support.sample_report import bounded, one_point, report_of, sample
 
 NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-HANDED_OVER = "`ltp-pipeline handoff RUN --of baseline` hands it over."
+HANDED_OVER = "`ltp-pipeline handoff RUN --network baseline` hands it over."
 
 
 @pytest.fixture

@@ -234,13 +234,13 @@ def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> Non
         begun(tmp_path, model, arrays)
     assert "kind" in refused.value.hint
     given = {
-        "task": {"kind": "regress"},
+        "task": {"kind": "regression"},
         "train": {"epochs": 3},
         "method": {"lambda": 1e-6},
         "log": {},
     }
     settings, _ = begun(tmp_path, model, arrays, **given)
-    assert settings["task"]["kind"] == "regress"
+    assert settings["task"]["kind"] == "regression"
     assert settings["train"] == {"seed": 0, "epochs": 3}
     assert settings["method"] == {"lambda": 1e-6}
     assert settings["budget"] == {}  # lambda decides
@@ -249,7 +249,7 @@ def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> Non
 def test_init_unknown_setting_raises_and_writes_nothing(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError, match=r"unknown setting task\.sort"):
-        begun(tmp_path, model, arrays, task={"sort": "regress"})
+        begun(tmp_path, model, arrays, task={"sort": "regression"})
     assert not (tmp_path / "ltp.toml").exists()
 
 
@@ -265,7 +265,7 @@ def test_init_set_option_decides_the_task(
         "--data",
         tmp_path / "data.npz",
         "--set",
-        "task.kind=regress",
+        "task.kind=regression",
     )
     result = invoke(capsys, *command)
     assert result.code == 0, result.err
@@ -276,12 +276,14 @@ def test_init_force_keeps_data_and_task_of_the_old_file(tmp_path: Path) -> None:
     model, arrays = counts()
     onnx.save(model, tmp_path / "model.onnx")
     np.savez(tmp_path / "data.npz", **arrays)
-    before = '[data]\npath = "data.npz"\nscale = 2\n[task]\nkind = "regress"\n[train]\nepochs = 3\n'
+    before = (
+        '[data]\npath = "data.npz"\nscale = 2\n[task]\nkind = "regression"\n[train]\nepochs = 3\n'
+    )
     (tmp_path / "ltp.toml").write_text(before)
     path, _ = api.init(tmp_path / "model.onnx", force=True, settings={"data": {"scale": 4}})
     settings = tomllib.loads(path.read_text())
     assert settings["data"] == {"path": "data.npz", "scale": 4.0}
-    assert settings["task"]["kind"] == "regress"
+    assert settings["task"]["kind"] == "regression"
     assert settings["train"] == {"seed": 0}
 
 
@@ -291,8 +293,8 @@ def test_init_label_without_class_becomes_the_ignored_label(tmp_path: Path, labe
     y = arrays["y"].astype(np.int16)
     y[:, 0] = label
     settings, said = begun(tmp_path, model, {**arrays, "y": y})
-    assert settings["task"]["ignored_label"] == label
-    assert f"ignored_label = {label}" in said
+    assert settings["task"]["ignore_index"] == label
+    assert f"ignore_index = {label}" in said
 
 
 def test_init_label_without_class_raises_if_one_class_would_remain(
@@ -377,7 +379,7 @@ def test_init_passed_output_is_kept(tmp_path: Path) -> None:
 
 def test_init_no_labels_sets_no_output(tmp_path: Path) -> None:
     settings, _ = begun(tmp_path, two_outputs(CLASSES), {"x": numbers()})
-    assert settings["task"] == {"kind": "imitate"}
+    assert settings["task"] == {"kind": "distillation"}
 
 
 @pytest.mark.parametrize(
@@ -435,7 +437,7 @@ class Task:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    kinds.write("regress", tmp_path)
+    kinds.write("regression", tmp_path)
     return tmp_path
 
 

@@ -51,7 +51,7 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
 
     lengths: list[float] = []
     job, state = started
-    job = with_train(job, clip=clip)
+    job = with_train(job, max_grad_norm=clip)
     train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
     assert (max(lengths) <= 0.001 * (1 + 1e-5)) == within
 
@@ -84,7 +84,7 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
 
     rates: list[tuple[float, float]] = []
     job, state = started
-    job = with_train(job, optimizer=optimizer, lr=0.002, warmup=0.0)
+    job = with_train(job, optimizer=optimizer, lr=0.002, warmup_fraction=0.0)
     train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
     expected = {"sgd": 0.002, "adamw": 0.03}[optimizer]
     assert rates[0] == pytest.approx((0.002, expected))

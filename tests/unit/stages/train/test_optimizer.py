@@ -16,8 +16,10 @@ from ltp_pipeline.stages.train.optimizer import (
 from tests.support.imported import imported
 from tests.support.models import Graph, mlp
 
-SGD = OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup=0.0, clip=0.0)
-ADAMW = OptimizerSettings("adamw", lr=1e-4, weight_decay=0.01, warmup=0.06, clip=1.0)
+SGD = OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup_fraction=0.0, max_grad_norm=0.0)
+ADAMW = OptimizerSettings(
+    "adamw", lr=1e-4, weight_decay=0.01, warmup_fraction=0.06, max_grad_norm=1.0
+)
 
 
 def text_model() -> Any:
@@ -41,13 +43,13 @@ def text_model() -> Any:
     ("given", "steep", "expected"),
     [
         ({}, False, SGD),
-        ({}, True, SGD._replace(clip=1.0)),
-        ({"lr": 0.5, "clip": 0.0}, True, SGD._replace(lr=0.5)),
+        ({}, True, SGD._replace(max_grad_norm=1.0)),
+        ({"lr": 0.5, "max_grad_norm": 0.0}, True, SGD._replace(lr=0.5)),
         ({"optimizer": "adamw"}, False, ADAMW),
         (
-            {"optimizer": "adamw", "warmup": 0.0, "weight_decay": 0.0},
+            {"optimizer": "adamw", "warmup_fraction": 0.0, "weight_decay": 0.0},
             False,
-            ADAMW._replace(warmup=0, weight_decay=0),
+            ADAMW._replace(warmup_fraction=0, weight_decay=0),
         ),
     ],
 )

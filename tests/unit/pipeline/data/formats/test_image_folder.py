@@ -159,7 +159,7 @@ def test_a_folder_beside_idx_files_is_in_nobodys_way(tmp_path: Path) -> None:
 
 
 def test_a_flat_folder_has_no_labels(photos: Path) -> None:
-    data = opened(photos / "a", validation_share=0.2)
+    data = opened(photos / "a", validation_fraction=0.2)
     assert (data.train.labels, data.classes, data.class_names) == (None, None, None)
     assert len(data.train) == 6
     assert all(not batch.targets for batch in batches(data.train, 2))
@@ -222,5 +222,5 @@ def test_an_image_whose_name_is_no_utf8_is_read_and_shown_where_it_must_be(folde
     for i in range(20):
         save(folder / "dog" / f"more{i}.png", picture(i))
     os.truncate(os.fsencode(folder) + b"/cat/\xff.png", 40)
-    (note,) = [n for n in open_folder(folder, max_broken=1).notes if "left out" in n]
+    (note,) = [n for n in open_folder(folder, max_corrupt_images=1).notes if "left out" in n]
     assert "cat/?.png" in note

@@ -183,7 +183,7 @@ TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("attention_mask", "
 
 def test_sequences_are_padded_to_the_longest_of_their_batch_and_masked(archive: Path) -> None:
     np.savez(archive, **ragged())
-    split = open_data(DataSettings(path=archive, pad=99), TOKENS, 0).train
+    split = open_data(DataSettings(path=archive, padding_value=99), TOKENS, 0).train
     rows = split.rows.tolist()
     batch = split.read(np.arange(2))
     wanted = [SEQUENCES[row] for row in rows[:2]]

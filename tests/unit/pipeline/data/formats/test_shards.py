@@ -22,7 +22,7 @@ def test_shards_hold_what_class_folders_hold(photos: Path, tmp_path: Path, worke
         shard(tmp_path / "shards" / f"part-{k:06}.tar", pairs(range(k, 20, 2)))
     one, other = (
         opened(photos, augment=True),
-        opened(tmp_path / "shards", augment=True, workers=workers),
+        opened(tmp_path / "shards", augment=True, num_workers=workers),
     )
     np.testing.assert_array_equal(one.train.labels, other.train.labels)
     for seed in (None, 4):

@@ -104,7 +104,7 @@ def test_labels_of_text_are_refused_with_the_column_and_what_to_do(tmp_path: Pat
 def test_imitation_needs_no_labels_and_takes_a_table_with_text(tmp_path: Path) -> None:
     parquet.write_table(table(label=["good", "bad"] * 3), tmp_path / "words.parquet")
     data = open_data(
-        DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(kind="imitate")
+        DataSettings(path=tmp_path / "words.parquet"), TOKENS, 0, TaskSettings(kind="distillation")
     )
     assert not data.has_labels
     assert any("hold no numbers are left aside: label" in note for note in data.notes)

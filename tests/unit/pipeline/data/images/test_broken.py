@@ -20,7 +20,7 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
 ) -> None:
     file = photos / "a" / "04.jpg"
     cut(file)
-    data = opened(photos, workers=workers, validation_share=0.1)
+    data = opened(photos, num_workers=workers, validation_fraction=0.1)
     rows = data.train.rows
     (split,) = {s for s in (data.train, data.val, data.test) if 2 in s.rows}
     place = int(np.flatnonzero(split.rows == 2)[0])

@@ -46,7 +46,7 @@ def test_more_broken_images_than_the_limit_are_an_error(photos: Path) -> None:
     assert "bad0.jpg" in error.message
     assert (
         error.hint == "repair or remove them"
-    )  # raising max_broken would not help: a tenth is the most
+    )  # raising max_corrupt_images would not help: a tenth is the most
 
 
 @pytest.mark.usefixtures("large")
@@ -54,7 +54,8 @@ def test_raising_the_limit_is_offered_where_it_helps(photos: Path) -> None:
     for i in range(2):
         put(photos / "a" / f"bad{i}.jpg", b"")
     assert (
-        refusal(photos, max_broken=1).hint == "repair or remove them, or raise max_broken in [data]"
+        refusal(photos, max_corrupt_images=1).hint
+        == "repair or remove them, or raise max_corrupt_images in [data]"
     )
 
 
@@ -209,7 +210,7 @@ def test_an_image_cut_short_in_a_large_folder_is_named_when_read(
 ) -> None:
     monkeypatch.setattr(collection, "KEEP_BYTES", 0)
     file = cut_short(folder)
-    data = open_folder(folder, max_broken=0)
+    data = open_folder(folder, max_corrupt_images=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
     with pytest.raises(InputError) as caught:
         only(split.read(np.arange(len(split))))
