@@ -22,7 +22,7 @@ FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
 PREPROCESS, EXAMPLE, VERIFY = names.HANDOFF_PREPROCESS, names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
 # Settings of data that decide which samples are measured and how these become inputs.
-DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_share", "classes")
+DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_fraction", "classes")
 
 
 def run(
@@ -130,7 +130,10 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
         "task": _changed_settings(
             settings.get("task", {}), TaskSettings.model_fields, TaskSettings
         ),
-        "train": {"seed": train.get("seed") or 0, "imitate": train.get("imitate")},
+        "train": {
+            "seed": train.get("seed") or 0,
+            "distill_outputs_as": train.get("distill_outputs_as"),
+        },
     }
     sections["data"]["inputs"] = {
         name: {key: own[key] for key in InputSettings.model_fields if key in own}

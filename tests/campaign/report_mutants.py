@@ -268,7 +268,7 @@ def own_limits(folder: Path, rng: random.Random) -> Case:
     ]
     odd += [
         ("min_sparsity", 1.5),
-        ("by", 0.1),
+        ("baseline_margin", 0.1),
         ("beat_baseline", "yes"),
         ("min_gain", 0),
         ("max_drop", [0.01]),
@@ -501,7 +501,7 @@ def options(folder: Path, rng: random.Random) -> Case:
             "min-compression",
             "max-bytes",
             "confidence",
-            "by",
+            "baseline-margin",
         )
     )
     odd = [f"--{gate}", number]

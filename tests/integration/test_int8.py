@@ -219,7 +219,7 @@ def test_a_model_with_nothing_to_quantise_is_refused_before_training(
 @pytest.fixture(scope="module")
 def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, trained in 8 bits."""
-    train = {"epochs": 2, "finetune_epochs": 1, "quantize": True}
+    train = {"epochs": 2, "finetune_epochs": 1, "quantization_aware": True}
     formats, folder = {"formats": ["packed", "int8"]}, tmp_path_factory.mktemp("int8") / "trained"
     return told_anew(example, folder, export=formats, gates={"max_drop": 0.9}, train=train)
 
@@ -236,7 +236,7 @@ def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(
     before, after = ((f / "run" / "model.packed.onnx").read_bytes() for f in (example, folder))
     assert before == after
     assert (folder / "run" / PACKED).read_bytes() != (example / "run" / PACKED).read_bytes()
-    assert report["settings"]["train"]["quantize"] is True
+    assert report["settings"]["train"]["quantization_aware"] is True
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
         "epochs": 2,
         "finetune_epochs": 4,
         "batch_size": 64,
-        "quantize": True,
+        "quantization_aware": True,
         "threads": 1,
         **train,
     }

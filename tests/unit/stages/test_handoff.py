@@ -143,10 +143,10 @@ def test_format_settings_repeats_how_inputs_are_made(tmp_path: Path) -> None:
 def test_format_settings_repeats_crop_and_kind_of_outputs() -> None:
     report, _ = sample()
     report["settings"]["data"] |= {"crop": 0.875, "resize": [224, 224]}
-    report["settings"]["train"]["imitate"] = "values"
+    report["settings"]["train"]["distill_outputs_as"] = "values"
     settings = tomllib.loads(format_settings(report["settings"], "--data"))
     assert settings["data"]["crop"] == 0.875
-    assert settings["train"]["imitate"] == "values"
+    assert settings["train"]["distill_outputs_as"] == "values"
 
 
 def test_format_settings_hostile_names_are_read_as_names(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_format_settings_hostile_names_are_read_as_names(tmp_path: Path) -> None
         name: {"scale": 0.5, "mean": [], "layout": "NHWC"} for name in names
     }
     report["settings"]["task"] = {
-        "kind": "regress",
+        "kind": "regression",
         "target": 'y"\n',
         "output": None,
-        "error": "squared",
+        "loss": "squared_error",
     }
     text = format_settings(report["settings"], "--data")
     (tmp_path / "ltp.toml").write_text(text, encoding="utf-8")
@@ -170,7 +170,7 @@ def test_format_settings_hostile_names_are_read_as_names(tmp_path: Path) -> None
         assert of_input.scale == 0.5
         assert of_input.mean == ()
         assert of_input.layout == "NHWC"
-    assert settings.task.kind == "regress"
+    assert settings.task.kind == "regression"
     assert settings.task.target == 'y"\n'
     assert settings.task.output is None
     assert settings.data.path is None
@@ -178,8 +178,10 @@ def test_format_settings_hostile_names_are_read_as_names(tmp_path: Path) -> None
 
 def test_format_settings_unknown_keys_are_left_out() -> None:
     report, _ = sample()
-    report["settings"]["data"]["inputs"] = {"a": {"scale = 1\n[train]\nseed": 7, "pad": 3.0}}
-    report["settings"]["task"] = {"other": 1, "ignored_label": -100}
+    report["settings"]["data"]["inputs"] = {
+        "a": {"scale = 1\n[train]\nseed": 7, "padding_value": 3.0}
+    }
+    report["settings"]["task"] = {"other": 1, "ignore_index": -100}
     settings = tomllib.loads(format_settings(report["settings"], "--data"))
-    assert settings["data"]["inputs"] == {"a": {"pad": 3.0}}
+    assert settings["data"]["inputs"] == {"a": {"padding_value": 3.0}}
     assert "task" not in settings

@@ -22,12 +22,14 @@ ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
         ("max_drop", 1, "max_drop: 1 is no fraction from -1 to below 1"),
         ("min_accuracy", 90, "write 0.9"),
         ("min_accuracy", -0.1, "min_accuracy"),
-        ("by", 1, "by"),
+        ("baseline_margin", 1, "baseline_margin"),
     ],
 )
 def test_what_is_no_fraction_is_refused_of_a_share(name: str, value: float, told: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_settings(Metric(), GateSettings(**{"beat_baseline": name == "by", name: value}))
+        check_settings(
+            Metric(), GateSettings(**{"beat_baseline": name == "baseline_margin", name: value})
+        )
     assert told in caught.value.message
     assert caught.value.exit_code == 3
     assert "the metric is top-1" in caught.value.hint

@@ -86,7 +86,9 @@ def test_labels_and_outputs_tell_the_task(
 
 
 def test_labels_are_left_aside_where_the_original_is_to_be_imitated():
-    assert type(task_of(CLASSES, ("Gemm", (3,)), kind="distillation")).__name__ == "DistillationTask"
+    assert (
+        type(task_of(CLASSES, ("Gemm", (3,)), kind="distillation")).__name__ == "DistillationTask"
+    )
 
 
 def test_two_classes_and_one_number_without_a_sigmoid_have_to_be_told():

@@ -54,7 +54,7 @@ def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
     assert not found.settings["gates"]["beat_baseline"]
     assert found.settings["gates"]["min_gain"] is None
     assert (
-        "gates that compare with a baseline are left out: beat_baseline, by, min_gain"
+        "gates that compare with a baseline are left out: beat_baseline, baseline_margin, min_gain"
         in found.notes
     )
 

@@ -130,9 +130,9 @@ def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_prune
 
 
 def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
-    assert masks.min_kept_counts(kernels(1000), {"k0": 3}, MethodSettings(min_layer_density=0.1)) == {
-        "k0": 3
-    }
+    assert masks.min_kept_counts(
+        kernels(1000), {"k0": 3}, MethodSettings(min_layer_density=0.1)
+    ) == {"k0": 3}
 
 
 @pytest.mark.parametrize("pruned", [0, 1, 2, 4])

@@ -74,7 +74,11 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
     cut(0.9)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
     assert isinstance(found.task, ClassificationTask)
-    assert (found.task.distillation_weight, found.settings.train.distillation_weight, found.strength) == (
+    assert (
+        found.task.distillation_weight,
+        found.settings.train.distillation_weight,
+        found.strength,
+    ) == (
         0.5,
         0.5,
         1.0,

@@ -63,9 +63,9 @@ def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(
     share, relative, told
 ) -> None:
     task: Any = SimpleNamespace(is_relative=relative)
-    assert [note[:4] for note in describe_loss(replace(job(distillation_weight=share), task=task))] == [
-        "50% "
-    ] * told
+    assert [
+        note[:4] for note in describe_loss(replace(job(distillation_weight=share), task=task))
+    ] == ["50% "] * told
 
 
 def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
