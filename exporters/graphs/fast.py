@@ -60,9 +60,8 @@ def build_graph(
         raise NotFaster(error.message, error.hint) from None
     smaller = deploy.build_graph(model, weights, weight_names, feeds)
     flat, _ = flatten(smaller.model)  # functions would hide layers
-    sample, accelerate_min_sparsity = select_first_sample(model, feeds),
-        settings.accelerate_min_sparsity if settings else None,
-    )
+    sample = select_first_sample(model, feeds)
+    accelerate_min_sparsity = settings.accelerate_min_sparsity if settings else None
     choice = select_layers(flat, weight_names, sample, path, accelerate_min_sparsity)
     if not choice.weight_names:
         raise NotFaster(f"no layer is worth turning over: {_format_reasons(choice.skipped)}", LEAVE)

@@ -74,7 +74,7 @@ def build_graph(
         {} if trained is None else dict(trained.float_tensors)
     )
     held = proof.verify_int8_weights(
-        found.model, exact, weight_names, quantised, settings.int8_weights
+        found.model, exact, weight_names, quantised, settings.int8_weight_bits
     )
     is_static = found.method != search.DYNAMIC
     how = Quantization(

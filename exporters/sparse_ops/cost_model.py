@@ -117,7 +117,9 @@ def select_layers(
     )
 
 
-def _explain_skipping(region: LayerRegion, path: str, accelerate_min_sparsity: float | None) -> str | None:
+def _explain_skipping(
+    region: LayerRegion, path: str, accelerate_min_sparsity: float | None
+) -> str | None:
     """Why a region is not worth turning over; None where it is."""
     zeros = f"{region.sparsity:.1%} of the weights are zero"
     if accelerate_min_sparsity is not None:

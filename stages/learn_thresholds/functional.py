@@ -28,15 +28,15 @@ class WeightGradient(StrEnum):
     """Form of ∂v/∂w in the backward pass.
 
     Attributes:
-        APPROXIMATE: Eq. (4), eq. (4), sigm((w² - τ) / T). The sigmoid counts as a constant, so that no gap
+        APPROXIMATE: Eq. (4), sigm((w² - τ) / T). The sigmoid counts as a constant, so that no gap
             opens around the threshold.
-        CLAMPED: Eq. (20), eq. (20), with the σ_T terms of loss and regularizer, clamped by eq. (17).
-        EXACT: Eq. (10), eq. (10), with the σ_T term and no clamp, for the paper's ablation.
+        CLAMPED: Eq. (20), with the σ_T terms of loss and regularizer, clamped by eq. (17).
+        EXACT: Eq. (10), with the σ_T term and no clamp, for the paper's ablation.
     """
 
-    APPROXIMATE = "4"
-    CLAMPED = "20"
-    EXACT = "10"
+    APPROXIMATE = "approximate"
+    CLAMPED = "clamped"
+    EXACT = "exact"
 
 
 def is_kept(w: Tensor, tau: Tensor | float) -> Tensor:

@@ -42,7 +42,7 @@ def min_kept_counts(
     counts: dict[str, int] = {}
     for layer in layers:
         by_density = math.ceil(settings.min_layer_density * layer.elements)
-        count = max(settings.floor_weights, by_density)
+        count = max(settings.min_layer_weights, by_density)
         if layer.name in axes:
             count = math.ceil(count / BLOCK) * BLOCK
         counts[layer.name] = min(count, nonzeros[layer.name])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.tasks.custom import CustomTask
 
 REUSED_SECTIONS = ("data", "task")  # sections of an ltp.toml that --force keeps
-SUGGESTED_SECTIONS = ("data", "task", "budget", "train", "kernels", "export", "gates")
+SUGGESTED_SECTIONS = ("data", "task", "budget", "train", "prune", "export", "gates")
 MAX_NAMED = 5  # layer weights and problems that are named
 BYTE_SCALE = 1 / 255
 

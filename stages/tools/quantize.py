@@ -89,7 +89,8 @@ def quantize(
         session,
         session,
         settings.task,
-        settings.train.distill_outputs_as, custom_task
+        settings.train.distill_outputs_as,
+        custom_task,
     )
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs

@@ -187,7 +187,7 @@ def test_init_no_labels_only_bytes_of_full_range_are_scaled(
         tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)}
     )
     assert settings["data"].get("scale") == (BYTE if scaled else None)
-    assert settings["task"]["kind"] == "imitate"
+    assert settings["task"]["kind"] == "distillation"
     assert "without labels" in said
 
 
@@ -269,7 +269,7 @@ def test_init_set_option_decides_the_task(
     )
     result = invoke(capsys, *command)
     assert result.code == 0, result.err
-    assert "task: regress;" in result.out
+    assert "task: regression;" in result.out
 
 
 def test_init_force_keeps_data_and_task_of_the_old_file(tmp_path: Path) -> None:
