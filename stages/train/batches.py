@@ -1,4 +1,7 @@
-"""Which samples a step sees: a function of seed, phase, epoch and step, so that a run that goes on takes the same."""
+"""Which samples a step sees: a function of seed, phase, epoch and step.
+
+So a resumed run sees the same samples in the same order as one that was never interrupted.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +18,49 @@ from ltp_pipeline.stages.train.job import RunContext, targets_to_device, to_devi
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import Array
 
-STATISTICS_SAMPLES = 4096
+STATISTICS_SAMPLES = 4096  # training samples by which running statistics are measured
 
 
 class TensorBatch(NamedTuple):
-    """A batch on the device."""
+    """A batch on the device.
+
+    Attributes:
+        inputs: Tensors by name of the input.
+        targets: Tensors by name, or lists of tensors for samples that differ in shape.
+    """
 
     inputs: dict[str, Tensor]
-    targets: dict[str, Any]  # tensors, or lists of them
+    targets: dict[str, Any]
 
 
 def epoch_batches(context: RunContext, key: str, epoch: int, first: int) -> Iterator[TensorBatch]:
-    """The batches of an epoch from step `first` on, of each the part that belongs to this process."""
-    seed, size = derive_seed(context.settings.train.seed, key, epoch), context.batch_size
+    """Yield this process's part of the batches of an epoch.
+
+    Args:
+        context: The run.
+        key: Key of the phase.
+        epoch: The epoch, counted from zero.
+        first: The first step of the epoch to yield.
+    """
+    seed = derive_seed(context.settings.train.seed, key, epoch)
     order = np.random.default_rng(seed).permutation(len(context.data.train))
-    yield from _iter_own_batches(
-        context, order[first * size : context.steps_per_epoch * size], augment_seed=seed
-    )
+    begin = first * context.batch_size
+    end = context.steps_per_epoch * context.batch_size
+    yield from _iter_own_batches(context, order[begin:end], augment_seed=seed)
 
 
 def statistics_batches(context: RunContext) -> Iterator[TensorBatch]:
-    """Training samples by which running statistics are measured."""
+    """Yield this process's part of the samples by which running statistics are measured."""
     seed = context.settings.train.seed
-    rng = np.random.default_rng(
-        derive_seed(seed, "statistics")
-    )  # stored samples may be sorted by class
+    # In random order, because stored samples may be sorted by class.
+    rng = np.random.default_rng(derive_seed(seed, "statistics"))
     torch.manual_seed(derive_seed(seed, "statistics", distributed.rank()))  # for Dropout
-    yield from _iter_own_batches(
-        context,
-        rng.permutation(len(context.data.train))[: max(STATISTICS_SAMPLES, context.batch_size)],
-    )
+    order = rng.permutation(len(context.data.train))
+    yield from _iter_own_batches(context, order[: max(STATISTICS_SAMPLES, context.batch_size)])
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A seed for one purpose."""
+    """Return a seed for one purpose, a hash of the parts."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:6], "big")
 
@@ -56,15 +68,14 @@ def derive_seed(*parts: int | str) -> int:
 def _iter_own_batches(
     context: RunContext, order: Array, augment_seed: int | None = None
 ) -> Iterator[TensorBatch]:
-    """Whole batches in this order, of each the part that belongs to this process."""
+    """Yield this process's part of each whole batch of the samples in this order."""
     size = context.batch_size
-    whole = order[: len(order) - len(order) % size].reshape(
-        -1, distributed.get_world_size(), size // distributed.get_world_size()
-    )
-    rows = whole[:, distributed.rank()].ravel()
-    for batch in batches(
-        context.data.train, size // distributed.get_world_size(), rows, augment_seed=augment_seed
-    ):
+    processes = distributed.get_world_size()
+    own_size = size // processes
+    complete = order[: len(order) - len(order) % size]
+    parts = complete.reshape(-1, processes, own_size)
+    rows = parts[:, distributed.rank()].ravel()
+    for batch in batches(context.data.train, own_size, rows, augment_seed=augment_seed):
         yield TensorBatch(
             to_device(batch.inputs, context.device),
             targets_to_device(batch.targets, context.device),

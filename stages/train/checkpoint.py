@@ -1,4 +1,8 @@
-"""What a phase needs to go on exactly where it stopped: tensors, the optimizer's and its own state, steps."""
+"""Save and resume a training phase exactly where it stopped.
+
+A checkpoint holds the trained tensors, the state of the optimizer and of the phase, and the number
+of completed steps.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +15,28 @@ from ltp_pipeline.errors import first_line
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 
+# Prefixes of tensor names within a checkpoint.
+_TENSOR = "tensor/"
+_OPTIMIZER = "optimizer/"
+_PHASE = "phase/"
+
 
 def save_checkpoint(
     context: RunContext,
     phase: Phase,
     tensors: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
-    done: int,
+    completed: int,
 ) -> None:
-    """Keep the phase after so many steps."""
-    kept = {n: optimizer.state.get(tensors[n], {}) for n in context.network.forward.weights}
-    context.workspace.save_state(
-        phase.key,
-        {
-            **{f"tensor/{n}": t for n, t in tensors.items()},
-            **{
-                f"optimizer/{key}/{n}": t
-                for n, values in kept.items()
-                for key, t in values.items()
-                if t is not None
-            },
-            **{f"phase/{n}": t for n, t in phase.state_dict().items()},
-        },
-        {"steps": done},
-    )
+    """Save a phase after `completed` steps."""
+    state = {_TENSOR + name: tensor for name, tensor in tensors.items()}
+    for name in context.network.forward.weights:
+        for key, value in optimizer.state.get(tensors[name], {}).items():
+            if value is not None:
+                state[f"{_OPTIMIZER}{key}/{name}"] = value
+    for name, tensor in phase.state_dict().items():
+        state[_PHASE + name] = tensor
+    context.workspace.save_state(phase.key, state, {"steps": completed})
 
 
 @torch.no_grad()
@@ -44,39 +46,47 @@ def resume_checkpoint(
     tensors: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
 ) -> int:
-    """Take back what was kept, into the live tensors; how many steps are done."""
-    found = context.workspace.load_state(phase.key)
-    if found is None:
+    """Restore a phase from its checkpoint, into the given tensors.
+
+    Returns:
+        The number of completed steps; 0 without a checkpoint.
+
+    Raises:
+        InputError: The checkpoint does not fit this network.
+    """
+    checkpoint = context.workspace.load_state(phase.key)
+    if checkpoint is None:
         return 0
-    state, meta = found
+    state, metadata = checkpoint
+    # A checkpoint of another network may lie here with hashes that match.
     try:
         _check_fit(state, tensors)
-        for name, value in _select_prefix(state, "tensor/").items():
+        for name, value in _select_prefix(state, _TENSOR).items():
             tensors[name].copy_(value)
-        for path, value in _select_prefix(state, "optimizer/").items():
+        for path, value in _select_prefix(state, _OPTIMIZER).items():
             key, _, name = path.partition("/")
             optimizer.state[tensors[name]][key] = value.to(context.device)
-        phase.load_state_dict(_select_prefix(state, "phase/"))
-        return int(meta["steps"])
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # of another network, with hashes to match
+        phase.load_state_dict(_select_prefix(state, _PHASE))
+        return int(metadata["steps"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise context.workspace.damaged_state(
             phase.key, f"it does not fit this network: {first_line(error)}"
         ) from None
 
 
 def _check_fit(state: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of another network, or without sense."""
-    found = {name: tensor.shape for name, tensor in _select_prefix(state, "tensor/").items()}
-    if found != {name: tensor.shape for name, tensor in tensors.items()}:
+    """Raise ValueError if tensors have other names or shapes, or values that are not finite."""
+    shapes = {name: value.shape for name, value in _select_prefix(state, _TENSOR).items()}
+    if shapes != {name: tensor.shape for name, tensor in tensors.items()}:
         raise ValueError("its tensors have other names or shapes")
-    if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+    if not all(bool(value.isfinite().all()) for value in state.values()):
         raise ValueError("a value is not finite")
 
 
 def _select_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in state.items()
+        if name.startswith(prefix)
+    }

@@ -1,4 +1,4 @@
-"""Several processes that train one network: each computes its share of a batch, gradients are averaged."""
+"""Forward passes of several processes that train one network and average their gradients."""
 
 from __future__ import annotations
 
@@ -13,29 +13,38 @@ from torch.nn.parallel import DistributedDataParallel
 from ltp_pipeline.stages.import_model import network
 from ltp_pipeline.system import distributed
 
-# From the inputs of a batch, with other tensors in place of live ones, to the outputs, in training mode
+# A forward pass in training mode: from the inputs of a batch, and tensors that replace trained
+# ones of the same name, to the outputs.
 LiveForward = Callable[[Mapping[str, Tensor], Mapping[str, Tensor]], tuple[Any, ...]]
+# Warnings of torch about what is intended here, or of no consequence.
+_EXPECTED_WARNINGS = (
+    "broadcast_buffers",
+    "find_unused_parameters=True was specified",
+    "Grad strides do not match",
+)
 
 
 def wrap_forward(
     forward: network.Forward, tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
 ) -> LiveForward:
-    """The network over its live tensors, as all processes train it together."""
+    """Return the forward pass over trained tensors, with gradients averaged over all processes.
+
+    Args:
+        forward: The network.
+        tensors: All tensors of the network.
+        parameters: Those of them that are trained.
+    """
     if not distributed.is_distributed():
         return lambda inputs, weights: forward(inputs, {**tensors, **weights}, training=True)
-    for told in (
-        "broadcast_buffers",
-        "find_unused_parameters=True was specified",
-        "Grad strides do not match",
-    ):
-        warnings.filterwarnings("ignore", f".*{told}")  # meant, or of no consequence
-    # what a phase replaces, or the graph does not use, gets no gradient itself
+    for message in _EXPECTED_WARNINGS:
+        warnings.filterwarnings("ignore", f".*{message}")
+    # A weight that the phase replaces, or that the graph does not use, gets no gradient itself.
     module = _ForwardModule(forward, tensors, parameters)
     return DistributedDataParallel(module, find_unused_parameters=True, broadcast_buffers=False)
 
 
 class _ForwardModule(torch.nn.Module):
-    """The form in which torch averages gradients."""
+    """The forward pass as a module, whose gradients torch can average."""
 
     def __init__(
         self,
@@ -44,11 +53,12 @@ class _ForwardModule(torch.nn.Module):
         parameters: Mapping[str, Tensor],
     ) -> None:
         super().__init__()
-        self._run, self._live = forward, tensors
+        self._forward = forward
+        self._tensors = tensors
         self.trained = torch.nn.ParameterList(parameters.values())
 
     def forward(
         self, inputs: Mapping[str, Tensor], weights: Mapping[str, Tensor]
     ) -> tuple[Any, ...]:
         """Run the graph in training mode."""
-        return self._run(inputs, {**self._live, **weights}, training=True)
+        return self._forward(inputs, {**self._tensors, **weights}, training=True)

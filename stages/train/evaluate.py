@@ -1,4 +1,4 @@
-"""How good a state is, in torch: used for choosing, never reported as the result."""
+"""Evaluate a network in torch. The result chooses between networks and is never reported."""
 
 from functools import partial
 
@@ -11,20 +11,21 @@ from ltp_pipeline.system.arrays import StateDict
 
 
 def evaluate_metric(context: RunContext, state: StateDict, split: Split) -> float:
-    """The metric on a split; all processes evaluate together, each its share of the samples where that can be."""
-    task, evaluator = context.task, context.evaluator
+    """Return the metric of a network on a split.
+
+    All processes evaluate together, each its part of the samples, if the task allows it.
+    """
+    task = context.task
+    evaluator = context.evaluator
+    compute_outputs = partial(context.compute_outputs, state)
     if not task.is_per_sample:
-        own = (
-            evaluator(partial(context.compute_outputs, state), split)[0].value
-            if distributed.is_main_process()
-            else 0.0
-        )
-        return distributed.broadcast_from_main(own, context.device)
-    mine = np.arange(distributed.rank(), len(split), distributed.get_world_size())
-    rows = mine if len(mine) else np.arange(1)  # to know what evidence looks like
-    evidence = evaluator.sample_statistics(partial(context.compute_outputs, state), split, rows)[
-        : len(mine)
-    ]
-    return task.compute_metric(
-        distributed.all_gather_rows(evidence, context.device), split.name
-    ).value
+        value = 0.0
+        if distributed.is_main_process():
+            value = evaluator(compute_outputs, split)[0].value
+        return distributed.broadcast_from_main(value, context.device)
+    own_rows = np.arange(distributed.rank(), len(split), distributed.get_world_size())
+    # A process without samples evaluates one, to learn the shape of the statistics.
+    rows = own_rows if len(own_rows) else np.arange(1)
+    statistics = evaluator.sample_statistics(compute_outputs, split, rows)[: len(own_rows)]
+    all_statistics = distributed.all_gather_rows(statistics, context.device)
+    return task.compute_metric(all_statistics, split.name).value

@@ -1,7 +1,7 @@
-"""The one training loop: learning thresholds, fine-tuning and the baseline differ only in their Phase.
+"""The training loop of all phases: learning thresholds, fine-tuning and the baseline.
 
-Everything random is a function of (seed, phase, epoch, step), so a run that stops and goes on takes the same steps as
-one that was never interrupted.
+Everything random is a function of (seed, phase, epoch, step). So a resumed run takes the same steps
+as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -16,27 +16,35 @@ from torch import Tensor
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import on_validation
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.train import checkpoint, memory
+from ltp_pipeline.stages.train import memory
 from ltp_pipeline.stages.train.batches import TensorBatch, derive_seed, epoch_batches
+from ltp_pipeline.stages.train.checkpoint import resume_checkpoint, save_checkpoint
 from ltp_pipeline.stages.train.distributed import LiveForward, wrap_forward
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.optimizer import make_optimizer
-from ltp_pipeline.stages.train.pace import SlowdownMonitor
 from ltp_pipeline.stages.train.phase import (
     Phase,
     PhaseFactory,
     StepPosition,
     epochs_between_entries,
 )
+from ltp_pipeline.stages.train.slowdown import SlowdownMonitor
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import is_shortage
 
-SAVE_EVERY_SECONDS = 120.0
+SAVE_EVERY_SECONDS = 120.0  # between checkpoints within an epoch
 
 
 def learning_rate_at(step: int, steps: int, lr: float, warmup: float = 0.0) -> float:
-    """Learning rate that rises to `lr` over a share of the steps, in a line, and falls to zero as a cosine."""
+    """Return the learning rate of a step: a linear warmup to `lr`, then a cosine decay to zero.
+
+    Args:
+        step: The step, counted from zero.
+        steps: Number of steps.
+        lr: The highest learning rate.
+        warmup: Fraction of the steps in which the rate rises.
+    """
     rising = round(warmup * steps)
     if step < rising:
         return lr * (step + 1) / (rising + 1)
@@ -51,98 +59,131 @@ def train(
     before: int = 0,
     after: int = 0,
 ) -> StateDict:
-    """Train a copy of `state` for `epochs`, going on from the checkpoint of this phase if there is one.
+    """Train a copy of a state, and resume from the checkpoint of the phase if there is one.
 
-    The dict that is given is emptied while its tensors are copied, so that no second copy of the network is held; the
-    tensors themselves stay as they are. The learning rate is one curve over `before` + `epochs` + `after`, the phases
-    that belong together.
+    Args:
+        context: The run.
+        state: Tensors to begin with. The dict is emptied while they are copied, so that no second
+            copy of the network is held. The tensors themselves do not change.
+        begin: Makes the phase from the tensors being trained.
+        epochs: Number of epochs.
+        before: Epochs of the phases before this one. The learning rate is one curve over `before`,
+            `epochs` and `after`.
+        after: Epochs of the phases after this one.
+
+    Returns:
+        The trained tensors.
+
+    Raises:
+        TrainingFailed: The loss or a weight is not finite, or a batch does not fit into memory.
     """
     memory.keep_freed_memory()
-    settings, progress = context.optimizer, context.workspace.progress
-    live = _copy_to_device(context, state)
-    parameters = {name: live[name] for name in context.network.forward.weights}
-    optimizer = make_optimizer(
-        context.network, parameters, settings, context.settings.train.momentum
-    )
-    phase = begin(live)
-    start = checkpoint.resume_checkpoint(context, phase, live, optimizer)
-    forward = wrap_forward(context.network.forward, live, parameters)
-    zeros = _fixed_zeros(context, live)
-    per_epoch, every = context.steps_per_epoch, epochs_between_entries(epochs)
-    total, whole = per_epoch * epochs, per_epoch * (before + epochs + after)
-    saved, pace = time.monotonic(), SlowdownMonitor()
+    progress = context.workspace.progress
+    tensors = _copy_to_device(context, state)
+    parameters = {name: tensors[name] for name in context.network.forward.weights}
+    momentum = context.settings.train.momentum
+    optimizer = make_optimizer(context.network, parameters, context.optimizer, momentum)
+    phase = begin(tensors)
+    start = resume_checkpoint(context, phase, tensors, optimizer)
+    forward = wrap_forward(context.network.forward, tensors, parameters)
+    zeros = _fixed_zeros(context, tensors)
+    steps_per_epoch = context.steps_per_epoch
+    total = steps_per_epoch * epochs
+    monitor = SlowdownMonitor()
+    last_save = time.monotonic()
     with (
         memory.explain_shortage(context.batch_size),
         progress.task(phase.name, total, start) as bar,
     ):
-        for at, batch in _iter_steps(context, phase.key, start, total):
-            at.lr, at.threshold_lr = (
-                learning_rate_at(before * per_epoch + at.step, whole, lr, settings.warmup_fraction)
-                for lr in (settings.lr, settings.threshold_lr)
-            )
-            begun = time.monotonic()
-            _train_step(context, forward, phase, optimizer, at, batch, zeros)
-            if not math.isfinite(at.loss):
-                raise _divergence_error(context, phase.name, at, live)
+        for position, batch in _iter_steps(context, phase.key, start, total):
+            _set_learning_rates(context, position, before, before + epochs + after)
+            step_start = time.monotonic()
+            _train_step(context, forward, phase, optimizer, position, batch, zeros)
+            if not math.isfinite(position.loss):
+                raise _divergence_error(context, phase.name, position, tensors)
             if context.device.type == "cpu":
-                pace.record_step(time.monotonic() - begun, progress.say)
-            if at.step % max(per_epoch // 10, 1) == 0:
-                _log_step(context, phase, at, phase.log_values(at))
-            shown: dict[str, float] = {"loss": at.loss}
-            done = at.step + 1
-            if done % per_epoch == 0:
+                monitor.record_step(time.monotonic() - step_start, progress.say)
+            if position.step % max(steps_per_epoch // 10, 1) == 0:
+                _log_step(context, phase, position, phase.log_values(position))
+            completed = position.step + 1
+            is_end_of_epoch = completed % steps_per_epoch == 0
+            values: dict[str, float] = {"loss": position.loss}
+            if is_end_of_epoch:
                 if not all(bool(p.isfinite().all()) for p in parameters.values()):
-                    raise _divergence_error(context, phase.name, at, live)
-                if (at.epoch + 1) % every == 0 or done == total:
-                    shown |= phase.end_epoch(at.epoch)
-                _log_step(context, phase, at, shown)
-            if done % per_epoch == 0 or time.monotonic() - saved > SAVE_EVERY_SECONDS:
-                checkpoint.save_checkpoint(context, phase, live, optimizer, done)
-                saved = time.monotonic()
+                    raise _divergence_error(context, phase.name, position, tensors)
+                is_entry = (position.epoch + 1) % epochs_between_entries(epochs) == 0
+                if is_entry or completed == total:
+                    values.update(phase.end_epoch(position.epoch))
+                _log_step(context, phase, position, values)
+            if is_end_of_epoch or time.monotonic() - last_save > SAVE_EVERY_SECONDS:
+                save_checkpoint(context, phase, tensors, optimizer, completed)
+                last_save = time.monotonic()
             bar.advance(
-                epoch=at.epoch + 1,
+                epoch=position.epoch + 1,
                 epochs=epochs,
-                end_of_epoch=done % per_epoch == 0,
-                **_displayed_values(context, shown),
+                end_of_epoch=is_end_of_epoch,
+                **_displayed_values(context, values),
             )
-    distributed.barrier()  # until the leader has written the last checkpoint
-    return {name: tensor.detach() for name, tensor in live.items()}
+    distributed.barrier()  # until the main process has written the last checkpoint
+    return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
-def _displayed_values(context: RunContext, shown: Mapping[str, float]) -> dict[str, float | str]:
-    """What people are shown: the metric by its own name and in its unit."""
-    metric = context.task.metric
-    found = {name: value for name, value in shown.items() if name != "val_accuracy"}
-    if "val_accuracy" not in shown:
-        return {**found}
-    return {**found, on_validation(metric): metric.shown(shown["val_accuracy"])}
+def _set_learning_rates(
+    context: RunContext, position: StepPosition, epochs_before: int, total_epochs: int
+) -> None:
+    """Write the learning rates of weights and thresholds into the position of a step."""
+    settings = context.optimizer
+    step = context.steps_per_epoch * epochs_before + position.step
+    steps = context.steps_per_epoch * total_epochs
+    position.lr = learning_rate_at(step, steps, settings.lr, settings.warmup_fraction)
+    position.threshold_lr = learning_rate_at(step, steps, settings.threshold_lr, settings.warmup_fraction)
+
+
+def _displayed_values(context: RunContext, values: Mapping[str, float]) -> dict[str, float | str]:
+    """Return the values for progress, with the metric under its own name and in its unit."""
+    displayed: dict[str, float | str] = dict(values)
+    if "val_accuracy" in displayed:
+        metric = context.task.metric
+        del displayed["val_accuracy"]
+        displayed[on_validation(metric)] = metric.shown(values["val_accuracy"])
+    return displayed
 
 
 def _copy_to_device(context: RunContext, state: StateDict) -> dict[str, Tensor]:
-    """A copy on the device whose weights can be trained; the dict is emptied."""
-    copies = {name: state.pop(name).detach().to(context.device, copy=True) for name in list(state)}
+    """Return a copy on the device, whose weights can be trained, and empty the dict."""
     weights = set(context.network.forward.weights)
-    return {name: torch.nn.Parameter(t) if name in weights else t for name, t in copies.items()}
+    tensors: dict[str, Tensor] = {}
+    for name in list(state):
+        copied = state.pop(name).detach().to(context.device, copy=True)
+        tensors[name] = torch.nn.Parameter(copied) if name in weights else copied
+    return tensors
 
 
 def _fixed_zeros(context: RunContext, tensors: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Kernels that are not pruned and have zeros, and where they have none: every budget counts on those."""
-    whole = [tensors[k.name] for k in context.network.kernels if not k.prunable]
-    return [(w, w.detach() != 0) for w in whole if not bool(w.detach().all())]
+    """Return layer weights that are excluded from pruning and have zeros, with their masks.
+
+    Their zeros stay zero, because every budget counts on them.
+    """
+    masked = []
+    for layer in context.network.kernels:
+        w = tensors[layer.name]
+        if not layer.prunable and not bool(w.detach().all()):
+            masked.append((w, w.detach() != 0))
+    return masked
 
 
 def _iter_steps(
     context: RunContext, key: str, start: int, total: int
 ) -> Iterator[tuple[StepPosition, TensorBatch]]:
-    per_epoch = context.steps_per_epoch
-    for epoch in range(start // per_epoch, total // per_epoch):
-        first = max(start - epoch * per_epoch, 0)
+    """Yield position and batch of each step from `start` on, and seed torch for Dropout."""
+    steps_per_epoch = context.steps_per_epoch
+    seed = context.settings.train.seed
+    process = (distributed.rank(),) if distributed.rank() else ()
+    for epoch in range(start // steps_per_epoch, total // steps_per_epoch):
+        first = max(start - epoch * steps_per_epoch, 0)
         for i, batch in enumerate(epoch_batches(context, key, epoch, first)):
-            step = epoch * per_epoch + first + i
-            process = (distributed.rank(),) if distributed.rank() else ()
-            torch.manual_seed(
-                derive_seed(context.settings.train.seed, key, step, *process)
-            )  # for Dropout
+            step = epoch * steps_per_epoch + first + i
+            torch.manual_seed(derive_seed(seed, key, step, *process))
             yield StepPosition(epoch, step, total), batch
 
 
@@ -155,6 +196,10 @@ def _train_step(
     batch: TensorBatch,
     zeros: list[tuple[Tensor, Tensor]],
 ) -> None:
+    """Take one step, and write its loss into the position.
+
+    No weight moves if the loss is not finite.
+    """
     for group in optimizer.param_groups:
         group["lr"] = position.lr
     optimizer.zero_grad(set_to_none=True)
@@ -177,47 +222,52 @@ def _train_step(
 def _compute_loss(
     context: RunContext, forward: LiveForward, weights: Mapping[str, Tensor], batch: TensorBatch
 ) -> Tensor:
-    """Weights come in single precision, whatever the forward pass computes in."""
-    outputs, taught, precision = context.task.outputs, None, context.settings.train.precision
+    """Return the loss of a batch.
+
+    Weights are in single precision, whatever precision the forward pass computes in.
+    """
+    task = context.task
+    precision = context.settings.train.precision
+    teacher_outputs = None
     with torch.autocast(context.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        if context.task.is_distilled:
-            assert context.teacher is not None  # noqa: S101 - whoever made the job knows the task
+        if task.is_distilled:
+            assert context.teacher is not None  # noqa: S101 - the context is made for the task
             with torch.no_grad():
-                given = context.teacher_forward(batch.inputs, context.teacher)
-                taught = [given[output.position] for output in outputs]
+                tensors = context.teacher_forward(batch.inputs, context.teacher)
+            teacher_outputs = [tensors[output.position] for output in task.outputs]
         try:
-            found = forward(batch.inputs, weights)
+            tensors = forward(batch.inputs, weights)
         except NodeError as error:
             if is_shortage(error):
                 raise
-            remedy = (
-                "use --precision fp32" if precision != "fp32" else "please report this as a bug"
-            )
-            raise TrainingFailed(f"the model does not run in training: {error}", remedy) from None
-    return context.task.compute_loss(
-        [found[output.position] for output in outputs], batch.targets, taught
-    )
+            hint = "please report this as a bug"
+            if precision != "fp32":
+                hint = "use --precision fp32"
+            raise TrainingFailed(f"the model does not run in training: {error}", hint) from None
+    outputs = [tensors[output.position] for output in task.outputs]
+    return task.compute_loss(outputs, batch.targets, teacher_outputs)
 
 
 def _divergence_error(
     context: RunContext, name: str, position: StepPosition, tensors: Mapping[str, Tensor]
 ) -> TrainingFailed:
-    where = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
-    layer = (
-        f"tensor {where!r} is not finite"
-        if where
-        else "every weight is still finite: the activations overflow"
-    )
-    what = "training diverged" if math.isfinite(position.loss) else "the loss is not finite"
+    """Return the error for a loss or a weight that is not finite."""
+    tensor = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
+    detail = "all weights are still finite, so the activations overflow"
+    if tensor is not None:
+        detail = f"tensor {tensor!r} is not finite"
+    event = "training diverged" if math.isfinite(position.loss) else "the loss is not finite"
     return TrainingFailed(
-        f"{what} in {name}, epoch {position.epoch + 1}, step {position.step}; {layer}",
-        f"lower the learning rate (now {context.optimizer.lr:g}) or check the scale of the data; what is done is kept",
+        f"{event} in {name}, epoch {position.epoch + 1}, step {position.step}; {detail}",
+        f"lower the learning rate (now {context.optimizer.lr:g}) or check data.scale; "
+        "what is done is saved",
     )
 
 
 def _log_step(
     context: RunContext, phase: Phase, position: StepPosition, values: Mapping[str, object]
 ) -> None:
+    """Write a line of the log."""
     line = {
         "stage": phase.name,
         "key": phase.key,

@@ -1,4 +1,4 @@
-"""What one kind of training does beyond the one loop, and where it is in it."""
+"""The protocol of a training phase: what one kind of training does beyond the common loop."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,15 +8,24 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-MAX_ENTRIES = 24
+MAX_ENTRIES = 24  # number of times that a phase evaluates the network
 
 
 @dataclass
 class StepPosition:
-    """Where training is."""
+    """Position of a training step in its phase.
+
+    Attributes:
+        epoch: The epoch, counted from zero.
+        step: The step of the whole phase, counted from zero.
+        steps: Number of steps of the phase.
+        lr: Learning rate of the weights in this step.
+        threshold_lr: Learning rate of the thresholds in this step.
+        loss: Loss of this step, once it is computed.
+    """
 
     epoch: int
-    step: int  # of the whole phase
+    step: int
     steps: int
     lr: float = math.nan
     threshold_lr: float = math.nan
@@ -24,37 +33,46 @@ class StepPosition:
 
 
 def epochs_between_entries(epochs: int) -> int:
-    """After how many epochs the network is evaluated: each one, or where there are many, MOST_ENTRIES times in all."""
+    """Return the number of epochs between evaluations: one, unless there are too many epochs."""
     return math.ceil(epochs / MAX_ENTRIES)
 
 
-# From the live tensors, which training changes in place, to what is done with them
+# Makes a phase from the tensors being trained, which training changes in place.
 PhaseFactory = Callable[[Mapping[str, Tensor]], "Phase"]
 
 
 class Phase(Protocol):
-    """What one kind of training does beyond the plain loop."""
+    """What one kind of training does beyond the common loop.
 
-    name: str  # what people and the log call it
-    key: str  # of its checkpoint; two phases of one run never share one
+    Attributes:
+        name: Name of the phase in progress and logs.
+        key: Name of its checkpoint, unique within a run.
+    """
+
+    name: str
+    key: str
 
     def effective_weights(self) -> Mapping[str, Tensor]:
-        """Tensors to use in the forward pass instead of the live ones of the same name."""
+        """Return tensors that replace trained tensors of the same name in the forward pass."""
 
     def after_backward(self, position: StepPosition) -> None:
-        """Look at, or change, the gradients before the optimizer steps."""
+        """Read or change the gradients before the optimizer steps."""
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Look at, or change, what the optimizer did."""
+        """Read or change what the optimizer did."""
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Evaluate the network as it stands, after an epoch that has an entry; what is returned is shown and logged."""
+        """Evaluate the network at the end of an epoch.
+
+        Returns:
+            Values for progress and log.
+        """
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Whatever else must survive an interruption."""
+        """Return the further tensors that a resumed run needs."""
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state_dict` returned."""
 
     def log_values(self, position: StepPosition) -> dict[str, object]:
-        """Values for the log line of this step."""
+        """Return values for the log line of this step."""

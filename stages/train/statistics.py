@@ -1,4 +1,4 @@
-"""Running statistics of BatchNormalization, measured anew for weights that changed."""
+"""Measure the running statistics of BatchNormalization again, for weights that have changed."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from ltp_pipeline.system.arrays import StateDict
 
 @torch.no_grad()
 def refresh_statistics(context: RunContext, state: StateDict) -> StateDict:
-    """The same state with every mean and variance that of the training samples; what is given stays as it is.
+    """Return a copy of the state whose means and variances are those of training samples.
 
-    A forward pass in training mode moves a statistic a share of the way to the batch's own; undone and divided by
-    that share, the moves average to the statistic of all batches.
+    A forward pass in training mode moves a statistic a fraction of the way (the momentum) to that
+    of the batch. Each move is undone. The moves, divided by the fraction, average to the statistic
+    of all batches.
     """
-    shares = context.network.forward.statistics
-    if not shares:
+    momenta = context.network.forward.statistics
+    if not momenta:
         return state
-    before = {n: state[n] for n in shares}
-    moved = {n: t.clone() for n, t in before.items()}
-    moves = {n: torch.zeros_like(t) for n, t in before.items()}
+    before = {name: state[name] for name in momenta}
+    live = {name: tensor.clone() for name, tensor in before.items()}
+    moves = {name: torch.zeros_like(tensor) for name, tensor in before.items()}
     count = 0
     for batch in statistics_batches(context):
-        context.network.forward(batch.inputs, {**state, **moved}, training=True)
-        for name, t in moved.items():
-            moves[name] += t - before[name]
-            t.copy_(before[name])
+        context.network.forward(batch.inputs, {**state, **live}, training=True)
+        for name, tensor in live.items():
+            moves[name] += tensor - before[name]
+            tensor.copy_(before[name])
         count += 1
-    return {**state, **{n: t + moves[n] / (count * shares[n]) for n, t in before.items()}}
+    refreshed = {
+        name: tensor + moves[name] / (count * momenta[name]) for name, tensor in before.items()
+    }
+    return {**state, **refreshed}

@@ -33,7 +33,7 @@ def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("where", ["in a node", "elsewhere"])
-def test_running_out_of_memory_says_what_helps(where: str):
+def test_shortage_becomes_an_error_that_names_the_batch_size(where: str):
     def step() -> None:
         try:
             raise torch.OutOfMemoryError
@@ -42,5 +42,7 @@ def test_running_out_of_memory_says_what_helps(where: str):
                 raise NodeError("node 3") from error
             raise
 
-    with pytest.raises(TrainingFailed, match="does not hold 128 samples"), explain_shortage(128):
+    with pytest.raises(TrainingFailed) as caught, explain_shortage(128):
         step()
+    assert "128" in caught.value.message
+    assert "train.batch_size" in caught.value.hint
