@@ -136,7 +136,9 @@ def _set_learning_rates(
     step = context.steps_per_epoch * epochs_before + position.step
     steps = context.steps_per_epoch * total_epochs
     position.lr = learning_rate_at(step, steps, settings.lr, settings.warmup_fraction)
-    position.threshold_lr = learning_rate_at(step, steps, settings.threshold_lr, settings.warmup_fraction)
+    position.threshold_lr = learning_rate_at(
+        step, steps, settings.threshold_lr, settings.warmup_fraction
+    )
 
 
 def _displayed_values(context: RunContext, values: Mapping[str, float]) -> dict[str, float | str]:
