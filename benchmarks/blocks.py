@@ -66,7 +66,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
 def numbers(report: Report) -> dict[str, Any]:
     """Accuracies of LTP and, as far as they were trained, of global magnitude in blocks and of single weights."""
     baseline = report.baseline
-    single = baseline.single_weights if baseline else None
+    single = baseline.unstructured if baseline else None
     in_blocks = sum(layer.elements for layer in report.layers if layer.block)
     return {
         "original": report.original.value,

@@ -65,7 +65,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
                 "float": files[FLOAT].value,
                 "int8": files[INT8].value,
                 "method": part.method,
-                "left_float": len(part.left_float),
+                "left_float": len(part.float_layers),
             }
     return found
 

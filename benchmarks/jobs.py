@@ -8,7 +8,7 @@ from onnx import ModelProto
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read, write
-from ltp_pipeline.results.records import Pruned, TrailEntry, finetune_key
+from ltp_pipeline.results.records import PrunedNetwork, TrailEntry, finetune_key
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune, import_model, prepare
@@ -53,7 +53,7 @@ def train_dense(
     """Train a network for `train.epochs` without pruning and write it; what it is worth."""
     with tempfile.TemporaryDirectory() as scratch:
         job = start(network, data, settings, Path(scratch))
-        state = finetune.run(job, Pruned(dict(state), {}, 0, {}), job.epochs).state
+        state = finetune.run(job, PrunedNetwork(dict(state), {}, 0, {}), job.epochs).state
     write(network.file.model.with_weights(to_file_weights(network, state)), path)
     return final_numbers(job, state)
 
@@ -71,7 +71,7 @@ def finish(job: RunContext, entry: TrailEntry) -> StateDict:
     """
     model = read(job.workspace.trail_path(entry.entry))
     state = from_file_weights(job, read_tensors(model, list_file_tensors(job.network)))
-    pruned = Pruned(state, nonzero_masks(job.network, state), 0, {})
+    pruned = PrunedNetwork(state, nonzero_masks(job.network, state), 0, {})
     return finetune.run(
         job, pruned, job.finetune_epochs, key=finetune_key(entry.entry), before=job.epochs
     ).state

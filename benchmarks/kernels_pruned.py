@@ -112,7 +112,7 @@ def timed(run: Path) -> dict[str, Any]:
         accelerate_min_sparsity=0.0,
     ).weight_names
     found = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
-    kept = [layer.kept for layer in report.layers if layer.kept is not None]
+    kept = [layer.density for layer in report.layers if layer.density is not None]
     return {
         **{key: found[key] for key in TAKEN},
         "kernels": len(names),

@@ -23,7 +23,7 @@ NAMES = {
 }
 OTHERS = {
     "one-shot": "one-shot magnitude",
-    "classifier-spared": "one-shot, classifier spared",
+    "classifier-spared": "one-shot, classifier excluded",
     "gradual": "gradual magnitude",
     "common-threshold": "LTP, one common threshold",
 }

@@ -120,8 +120,8 @@ def measure(
         "network": name,
         "image": size,
         "images": {"train": train, "val": val, "batch": batch},
-        "kernels": report["model"]["kernels"],
-        "elements": report["model"]["kernel_elements"],
+        "kernels": report["model"]["num_layers"],
+        "elements": report["model"]["layer_elements"],
         "compression": round(pruned["compression"], 4),
         "stages": {
             "import": round(found["import"], 2),

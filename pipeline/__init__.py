@@ -16,6 +16,7 @@ __all__ = [
     "Comparison",
     "DataSettings",
     "ExportSettings",
+    "GateResult",
     "GateSettings",
     "InputSettings",
     "InspectionResult",
@@ -33,7 +34,6 @@ __all__ = [
     "TrailEntryInfo",
     "TrainSettings",
     "ValidationResult",
-    "Verdict",
     "accelerate",
     "compare",
     "export",
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.compare import Comparison
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.schema import Report
-    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.results.tool_results import (
         AccelerationResult,
         InspectionResult,
@@ -115,7 +115,7 @@ _HOMES = {  # modules of what is neither in api.py nor a class of settings
     "QuantizationResult": "results.tool_results",
     "Report": "results.schema",
     "TrailEntryInfo": "results.tool_results",
-    "Verdict": "results.schema_parts",
+    "GateResult": "results.schema_parts",
     "import_model": "stages.import_model",
 }
 

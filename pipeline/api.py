@@ -26,7 +26,7 @@ from ltp_pipeline.system.files import AnyPath, keep_apart
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.results.tool_results import (
         AccelerationResult,
         InspectionResult,
@@ -261,7 +261,7 @@ def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
             **{**vars(e), "file": file},
             metric=whole.manifest.metric,
             pareto=e.entry in best,
-            picked=e.entry == workspace.entry,
+            selected=e.entry == workspace.entry,
         )
         for e, file in zip(entries, files, strict=True)
     )
@@ -374,7 +374,7 @@ def gate(
     against: AnyPath | None = None,
     progress: Reporter | None = None,
     **limits: Any,
-) -> list[Verdict]:
+) -> list[GateResult]:
     """Judge the report.json at a path and the files beside it, or with `report_only` the numbers of a report alone.
 
     Without limits here or in the ltp.toml at `config`, those that the run itself was judged by hold. With `data`, or

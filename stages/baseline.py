@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.graph.layer_weights import BLOCK, block_axes, makers
-from ltp_pipeline.results.records import Pruned
+from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages import finetune
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
@@ -43,14 +43,14 @@ def run(
     key: str = FIRST,
     spared: Collection[str] = (),
     axes: BlockAxes | None = None,
-) -> Pruned:
+) -> PrunedNetwork:
     """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`; in the job's blocks."""
     axes = block_axes_of(context) if axes is None else axes
     masks = global_magnitude_masks(context.network, original, nonzeros, spared, axes)
     state = refresh_statistics(context, apply_masks(original, masks))
     count = sum(count_nonzeros(context.network, state).values())
     return finetune.run(
-        context, Pruned(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key
+        context, PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key
     )
 
 

@@ -28,7 +28,7 @@ from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import write as write_dense
 from ltp_pipeline.graph.storage import write_all
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Exported, ExportedFile
+from ltp_pipeline.results.records import ExportedFile, ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
@@ -68,7 +68,7 @@ def run(
     feeds: Weights,
     folder: str = "",
     calibration: Calibration | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed.
 
     Quantised graphs need a `calibration`. Fast files are left out where they would not be faster; where no other is
@@ -107,13 +107,13 @@ def run(
                     encoding=target.format.encoding,
                     **hash_file(target.path),
                     bytes=get_file_size(target.path),
-                    values=target.values,
+                    weight_storage=target.values,
                     notes=graph.notes,
                     quantization=graph.quantization,
                     sparse_kernels=graph.sparse_kernels,
                 )
             )
-    return Exported(files, left_out)
+    return ExportResult(files, left_out)
 
 
 def write_file(

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltp_pipeline.results.records import Pruned
+from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
@@ -68,12 +68,12 @@ class MaskedTrainingPhase:
 
 def run(
     context: RunContext,
-    pruned: Pruned,
+    pruned: PrunedNetwork,
     epochs: int,
     name: str = "finetune",
     key: str | None = None,
     before: int = 0,
-) -> Pruned:
+) -> PrunedNetwork:
     """Fine-tune for `epochs`, then bring the running statistics up to date; the state that is given is used up."""
     state, masks = pruned.state, pruned.masks
     if epochs:

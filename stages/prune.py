@@ -9,14 +9,14 @@ from torch import Tensor
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read
-from ltp_pipeline.results.records import Pruned, TrailEntry
+from ltp_pipeline.results.records import PrunedNetwork, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors
 from ltp_pipeline.system.arrays import StateDict
 
 
-def run(context: RunContext, entry: TrailEntry) -> Pruned:
+def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
     """The network of an entry of the trail; its zeros are the masks."""
     model = read(context.workspace.trail_path(entry.entry))
     state = from_file_weights(context, read_tensors(model, list_file_tensors(context.network)))
@@ -28,7 +28,7 @@ def run(context: RunContext, entry: TrailEntry) -> Pruned:
                 "raise method.min_layer_density, or ask for less",
             )
     nonzeros = sum(count_nonzeros(context.network, state).values())
-    return Pruned(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})
+    return PrunedNetwork(state, masks, nonzeros, {"prune": entry.epoch, "finetune": 0})
 
 
 def nonzero_masks(network: Network, state: StateDict) -> dict[str, Tensor]:

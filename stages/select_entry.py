@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Pruned, ThresholdLearningResult, TrailEntry, finetune_key
+from ltp_pipeline.results.records import (
+    PrunedNetwork,
+    ThresholdLearningResult,
+    TrailEntry,
+    finetune_key,
+)
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
@@ -30,7 +35,7 @@ class SelectedEntry(NamedTuple):
 
 def run(
     context: RunContext, learned: ThresholdLearningResult, least: float | None
-) -> tuple[SelectedEntry, Pruned]:
+) -> tuple[SelectedEntry, PrunedNetwork]:
     """Select an entry and fine-tune it; `least` is the worst accuracy that will do."""
     if least is None:
         return SelectedEntry(learned.trail[-1], []), finish_entry(context, learned.trail[-1])
@@ -57,7 +62,7 @@ def run(
     ), finish_entry(context, best)
 
 
-def finish_entry(context: RunContext, entry: TrailEntry) -> Pruned:
+def finish_entry(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(context, entry)
     return finetune.run(

@@ -24,7 +24,7 @@ from ltp_pipeline.graph.nodes import iter_nodes
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.storage import write
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import SparseKernels
+from ltp_pipeline.results.records import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
@@ -77,7 +77,7 @@ def build_graph(
             else _measure_ratio([fast, dense, given], sample, kernels_at, choice.skipped)
         )
     names = tuple(dict.fromkeys(one.weight_name for one in turned))
-    how = SparseKernels(path, sha256_of(kernels_at), names, choice.skipped, ratio)
+    how = SparseKernelInfo(path, sha256_of(kernels_at), names, choice.skipped, ratio)
     return BuiltGraph(
         new,
         smaller.weights,
@@ -180,11 +180,11 @@ def _format_reasons(left: Mapping[str, str]) -> str:
     )
 
 
-def _format_note(how: SparseKernels) -> str:
-    said = f"fast graph: {pluralize(len(how.turned_over), 'kernel')} on sparse kernels ({how.path})"
-    if how.ratio is not None:
-        said += f", {how.ratio:.2f} of the dense graph's time"
-    return f"{said}; left dense: {_format_reasons(how.left_dense)}" if how.left_dense else said
+def _format_note(how: SparseKernelInfo) -> str:
+    said = f"fast graph: {pluralize(len(how.converted_layers), 'kernel')} on sparse kernels ({how.instruction_set})"
+    if how.latency_ratio is not None:
+        said += f", {how.latency_ratio:.2f} of the dense graph's time"
+    return f"{said}; left dense: {_format_reasons(how.dense_layers)}" if how.dense_layers else said
 
 
 GRAPH = ExportGraph(

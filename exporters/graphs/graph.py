@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Quantization, SparseKernels
+from ltp_pipeline.results.records import QuantizationInfo, SparseKernelInfo
 from ltp_pipeline.settings.schema import ExportSettings
 
 
@@ -20,8 +20,8 @@ class BuiltGraph:
     weight_names: tuple[str, ...] | None = (
         None  # the tensors that hold the kernels, where they have other names
     )
-    quantization: Quantization | None = None
-    sparse_kernels: SparseKernels | None = None
+    quantization: QuantizationInfo | None = None
+    sparse_kernels: SparseKernelInfo | None = None
     dense_model: OnnxModel | None = (
         None  # what files must compute bit for bit without the sparse kernels; None: the model itself
     )

@@ -27,7 +27,7 @@ from ltp_pipeline.exporters.int8.transposed import restore_transposes
 from ltp_pipeline.graph.model import OnnxModel, copy_of
 from ltp_pipeline.graph.schemas import standard_opset
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Quantization
+from ltp_pipeline.results.records import QuantizationInfo
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.text import pluralize
@@ -77,12 +77,12 @@ def build_graph(
         found.model, exact, weight_names, quantised, settings.int8_weight_bits
     )
     is_static = found.method != search.DYNAMIC
-    how = Quantization(
+    how = QuantizationInfo(
         method=found.method,
         weight_bits=settings.int8_weight_bits,
         samples=settings.int8_samples if is_static else None,
-        kernels=len(quantised),
-        left_float=found.reasons,
+        num_layers=len(quantised),
+        float_layers=found.reasons,
         validation_drop=found.drop,
         trained_epochs=0 if trained is None else trained.epochs,
     )
@@ -136,18 +136,18 @@ def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights)
     return new
 
 
-def _format_note(how: Quantization) -> str:
+def _format_note(how: QuantizationInfo) -> str:
     ranges = (
         "ranges found at every run"
         if how.samples is None
         else f"ranges by {how.method} on {how.samples} samples"
     )
-    said = f"int8 graph: {pluralize(how.kernels, 'kernel')} in {how.weight_bits} bits, {ranges}"
+    said = f"int8 graph: {pluralize(how.num_layers, 'kernel')} in {how.weight_bits} bits, {ranges}"
     if how.trained_epochs:
         said += f", trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
-    if how.left_float:
-        named = "; ".join(f"{name}: {reason}" for name, reason in how.left_float.items())
-        said += f"; {pluralize(len(how.left_float), 'kernel')} float ({named})"
+    if how.float_layers:
+        named = "; ".join(f"{name}: {reason}" for name, reason in how.float_layers.items())
+        said += f"; {pluralize(len(how.float_layers), 'kernel')} float ({named})"
     return said
 
 

@@ -15,7 +15,7 @@ from ltp_pipeline.system import distributed
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
-    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.runner.finish import RunResult
 
 
@@ -40,12 +40,12 @@ def finish(outcome: "RunResult", shown_in: Path, as_json: bool) -> None:
     if not distributed.is_main_process():
         return
     show(outcome, shown_in, as_json, judged=True)
-    for warning in (outcome.report.budget_missed, outcome.report.unlikely_gain):
+    for warning in (outcome.report.budget_not_met, outcome.report.suspicious_improvement):
         if warning:
             typer.echo(f"warning: {warning}", err=True)
     if on_github():
-        tell_github(outcome.report, outcome.verdicts)
-    stop_if_failed(outcome.verdicts)
+        tell_github(outcome.report, outcome.gate_results)
+    stop_if_failed(outcome.gate_results)
 
 
 def print_json(value: Any) -> None:
@@ -64,7 +64,7 @@ def print_path(path: Path, as_json: bool, quiet: bool) -> None:
         typer.echo(path)
 
 
-def print_verdicts(verdicts: "Sequence[Verdict]", as_json: bool, quiet: bool) -> None:
+def print_verdicts(verdicts: "Sequence[GateResult]", as_json: bool, quiet: bool) -> None:
     """Print how each gate was judged."""
     if as_json:
         print_json([asdict(v) for v in verdicts])
@@ -77,7 +77,7 @@ def on_github() -> bool:
     return bool(os.environ.get("GITHUB_STEP_SUMMARY"))
 
 
-def tell_github(report: "Report", verdicts: "Sequence[Verdict]") -> None:
+def tell_github(report: "Report", verdicts: "Sequence[GateResult]") -> None:
     """Put the summary with these verdicts on the job's page and mark failing gates."""
     from ltp_pipeline.gates.ci_output import append_step_summary, github_lines
     from ltp_pipeline.gates.verdicts import with_verdicts
@@ -88,7 +88,7 @@ def tell_github(report: "Report", verdicts: "Sequence[Verdict]") -> None:
         typer.echo(line, err=True)
 
 
-def stop_if_failed(verdicts: "Sequence[Verdict]") -> None:
+def stop_if_failed(verdicts: "Sequence[GateResult]") -> None:
     """End with the gates that failed, if any."""
     from ltp_pipeline.system.text import printable
 

@@ -87,7 +87,7 @@ def export(
         task=task,
     )
     show(outcome, Path(), as_json)
-    for verdict in outcome.verdicts:
+    for verdict in outcome.gate_results:
         if not verdict.passed:
             typer.echo(f"note: the run's gates fail with these files: {verdict.line}", err=True)
 

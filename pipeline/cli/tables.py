@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ltp_pipeline.results.metric import Metric, on_validation
-from ltp_pipeline.results.schema_parts import OF_FILE
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX
 from ltp_pipeline.run_directory.names import REPORT_HTML
 from ltp_pipeline.stages.report.comparison_facts import sentences
 from ltp_pipeline.stages.report.filters import KERNELS, WHOLE, beside, short_name, speed_sentences
@@ -22,7 +22,7 @@ from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.system.text import line, percent, pluralize, printable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.schema import Measured, Pruned
+    from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult
     from ltp_pipeline.results.tool_results import (
         AccelerationResult,
         InspectionResult,
@@ -44,7 +44,7 @@ def show_outcome(outcome: RunResult, folder: Path, judged: bool = True) -> None:
     for title in ("", "original", short_name(pruned), "global magnitude"):
         table.add_column(title, justify="left" if not title else "right")
 
-    def add(name: str, first: str, cell: Callable[[Pruned], str], absent: str = "") -> None:
+    def add(name: str, first: str, cell: Callable[[NetworkResult], str], absent: str = "") -> None:
         cells = (name, first, cell(pruned), cell(baseline) if baseline else absent)
         table.add_row(*(Text(printable(text)) for text in cells))
 
@@ -74,13 +74,13 @@ def show_outcome(outcome: RunResult, folder: Path, judged: bool = True) -> None:
     for sentence in (*speed_sentences(report), *sentences(report)):
         console.print(sentence, highlight=False, markup=False)
     missing = {
-        key.removeprefix(OF_FILE): why
+        key.removeprefix(FILE_REASON_PREFIX): why
         for key, why in pruned.reasons.items()
-        if key.startswith(OF_FILE)
+        if key.startswith(FILE_REASON_PREFIX)
     }
     for note in left_out_notes(missing):
         print(printable(note))
-    for verdict in outcome.verdicts if judged else ():
+    for verdict in outcome.gate_results if judged else ():
         print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
     for file in pruned.files:
         print(str(folder / outcome.folder / file.path))
@@ -96,7 +96,7 @@ def _times(value: float | None) -> str:
     return UNMEASURED if value is None else f"{value:.2f}×"
 
 
-def _figure(part: Measured, name: str) -> str:
+def _figure(part: EvaluatedResult, name: str) -> str:
     """What is told beside the metric under this name."""
     return beside(part).get(name, UNMEASURED)
 
@@ -114,7 +114,7 @@ def show_trail(rows: Sequence[TrailEntryInfo], folder: Path) -> None:
     title = on_validation(rows[0].metric if rows else Metric())
     print(f"entry  compression  whole model  {title:>14}  file")
     for row in rows:
-        picked, mark = ">" if row.picked else " ", "*" if row.pareto else " "
+        picked, mark = ">" if row.selected else " ", "*" if row.pareto else " "
         number, value = f"{picked}{row.entry:>3}", row.metric.shown(row.accuracy)
         whole = f"{row.model_compression:>10.2f}×" if row.model_compression else f"{'?':>11}"
         path = os.path.normpath(folder / row.file)
@@ -138,7 +138,7 @@ def show_model(found: InspectionResult) -> None:
         f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
     )
     _say(f"  BatchNormalization: {norms}")
-    if found.kernels:
+    if found.layers:
         table = Table(
             "kernel",
             "op",
@@ -151,14 +151,14 @@ def show_model(found: InspectionResult) -> None:
             box=None,
             pad_edge=False,
         )
-        for k in found.kernels:
+        for k in found.layers:
             zeros = 1 - k.nonzeros / k.elements
             cells = [
                 k.name,
                 k.op,
                 _shape(k.shape),
                 f"{k.elements:,}",
-                f"{k.share:.1%}",
+                f"{k.fraction:.1%}",
                 f"{zeros:.1%}",
             ]
             cells += ["-" if k.block_axis is None else "4x1", k.reason or "yes"]
@@ -166,9 +166,9 @@ def show_model(found: InspectionResult) -> None:
         console.print(table)
         console.print(
             Text(
-                f"{pluralize(len(found.kernels), 'kernel')} with {found.kernel_elements:,} of the model's "
+                f"{pluralize(len(found.layers), 'kernel')} with {found.layer_elements:,} of the model's "
                 f"{found.float_elements:,} float weights, "
-                f"{found.prunable_elements / found.kernel_elements:.1%} of these prunable, "
+                f"{found.prunable_elements / found.layer_elements:.1%} of these prunable, "
                 f"{found.sparsity:.1%} zero already"
             )
         )
@@ -213,11 +213,11 @@ def show_accelerated(found: AccelerationResult) -> None:
     """What `accelerate` wrote."""
     kernels = found.sparse_kernels
     lines = [
-        f"{found.path}: {found.bytes:,} bytes, {pluralize(len(kernels.turned_over), 'kernel')} on sparse kernels",
-        f"latency      {found.latency_ratio:.2f} × the given file's, for one sample on one thread ({kernels.path}): "
+        f"{found.path}: {found.bytes:,} bytes, {pluralize(len(kernels.converted_layers), 'kernel')} on sparse kernels",
+        f"latency      {found.latency_ratio:.2f} × the given file's, for one sample on one thread ({kernels.instruction_set}): "
         f"{found.latency_ms:.3f} ms against {found.source_latency_ms:.3f}",
         f"proven on    {found.proven_on}",
-        *(f"left dense   {name}: {why}" for name, why in kernels.left_dense.items()),
+        *(f"left dense   {name}: {why}" for name, why in kernels.dense_layers.items()),
     ]
     for told in lines:
         print(printable(told))
@@ -235,7 +235,9 @@ def show_validation(found: ValidationResult) -> None:
     ]
     if accuracy.top5 is not None:
         lines.append(f"top-5        {percent(accuracy.top5)}")
-    lines += [f"{printable(figure.metric.label):<12} {figure.shown}" for figure in accuracy.beside]
+    lines += [
+        f"{printable(figure.metric.label):<12} {figure.shown}" for figure in accuracy.extra_metrics
+    ]
     if found.sparsity is not None:
         ratios = _times(found.compression), _times(found.model_compression)
         lines.append(
@@ -250,7 +252,7 @@ def show_validation(found: ValidationResult) -> None:
     if other:
         name, agreed = (
             printable(metric.name),
-            "equal arg-max" if metric.name == "explained" else "agreement",
+            "equal arg-max" if metric.name == "r2_vs_original" else "agreement",
         )
         spread = (
             ""

@@ -153,7 +153,7 @@ def _of_input(data: DatasetSplits, name: str) -> Recipe:
 def of_report(data: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Recipe]:
     """What `plain` made of them; a report that does not hold that of an input, or one that cannot be, is refused."""
     try:
-        found = {name: _of_plain(data["inputs"][name]["recipe"]) for name in inputs}
+        found = {name: _of_plain(data["inputs"][name]["preprocessing"]) for name in inputs}
         generated(found, 1, seed=0)  # fails for what is no range
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         found = {}

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.results.schema_parts import LayerResult
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
-    from ltp_pipeline.results.schema_parts import Verdict, Weight
+    from ltp_pipeline.results.schema_parts import GateResult, WeightInfo
     from ltp_pipeline.settings.schema import GateSettings
 
 INSTEAD = (
@@ -36,7 +36,7 @@ class SuggestedCandidate(NamedTuple):
         return f"`ltp-pipeline pick RUN {self.entry}` finishes entry {self.entry} of the trail ({self.compression:.4g}×)"
 
 
-def suggest_fix(verdict: Verdict, report: Report, gates: GateSettings) -> str:
+def suggest_fix(verdict: GateResult, report: Report, gates: GateSettings) -> str:
     """One line for a gate that failed."""
     if verdict.value is None:
         if (
@@ -89,8 +89,8 @@ def _more_accurate(report: Report, least: float | None, gates: GateSettings) -> 
         return _train_longer(report)
     metric = report.metric
     known = [(f, f.value) for f in report.pruned.files if f.value is not None]
-    exact = [value for file, value in known if file.values == "exact"]
-    rounded = [(file, value) for file, value in known if file.values != "exact"]
+    exact = [value for file, value in known if file.weight_storage == "exact"]
+    rounded = [(file, value) for file, value in known if file.weight_storage != "exact"]
     if rounded and exact and all(metric.is_no_worse(value, least) for value in exact):
         file, _ = metric.worst(rounded, lambda pair: pair[1])
         return f"{file.path} is below the bar because its values are rounded: set export.weight_storage = 'exact'"
@@ -124,7 +124,7 @@ def _min_sparsity(report: Report, limit: float, gates: GateSettings) -> str:
 
 def _min_compression(report: Report, limit: float, _: GateSettings) -> str:
     """Excluded layers where they alone are too many, else an entry of the trail, else the budget."""
-    elements, unpruned = report.model.kernel_elements, _unpruned(report)
+    elements, unpruned = report.model.layer_elements, _unpruned(report)
     if elements and sum(layer.nonzeros or 0 for layer in unpruned) > elements / limit:
         return f"{_largest(unpruned, elements, 'kernel weights')}: no budget reaches {limit:.4g}× while it stays so"
     return _sparser(report, limit)
@@ -132,14 +132,14 @@ def _min_compression(report: Report, limit: float, _: GateSettings) -> str:
 
 def _min_model_compression(report: Report, limit: float, _: GateSettings) -> str:
     """Tensors that are not pruned where they alone are too many, else the budget that is left for the kernels."""
-    kernels, floats = report.model.kernel_elements, report.model.float_elements
+    kernels, floats = report.model.layer_elements, report.model.float_elements
     nonzeros, ratio = report.pruned.nonzeros, report.pruned.model_compression
     if not (kernels and floats and ratio) or nonzeros is None:
         return _sparser(report, limit)
     layers = _unpruned(report)
     fixed = floats / ratio - nonzeros + sum(layer.nonzeros or 0 for layer in layers)
     if fixed >= floats / limit:
-        worst = _largest([*layers, *report.model.other_weights], floats, "weights")
+        worst = _largest([*layers, *report.model.largest_other_weights], floats, "weights")
         return f"{worst}: with all that is not pruned, no budget reaches more than {floats / max(fixed, 1):.3g}×"
     allowed = floats / limit - (floats / ratio - nonzeros)  # nonzeros that kernels may have
     return _sparser(report, kernels / allowed)
@@ -161,11 +161,11 @@ def _sparser(report: Report, compression: float) -> str:
     )
 
 
-def _largest(tensors: Sequence[Weight], whole: int, of: str) -> str:
+def _largest(tensors: Sequence[WeightInfo], whole: int, of: str) -> str:
     if not tensors:
         return f"{of} that are not pruned are too many"
     one = max(tensors, key=lambda t: t.elements)
-    why = (one.reason if isinstance(one, Layer) else None) or "it is no kernel"
+    why = (one.reason if isinstance(one, LayerResult) else None) or "it is no kernel"
     return f"{one.name} has {one.elements:,} of the {whole:,} {of} and is not pruned ({why})"
 
 
@@ -198,13 +198,13 @@ def _max_bytes(report: Report, limit: float, _: GateSettings) -> str:
     files, floats, kernels = (
         report.pruned.files,
         report.model.float_elements,
-        report.model.kernel_elements,
+        report.model.layer_elements,
     )
     if floats and kernels and (report.original.bytes or 0) * (1 - kernels / floats) > limit:
-        return _largest(report.model.other_weights, floats, "weights")
+        return _largest(report.model.largest_other_weights, floats, "weights")
     if not any(f.encoding == "packed" for f in files):
         return "add the packed format: `ltp-pipeline export RUN --format packed`"
-    if all(f.values == "exact" for f in files):
+    if all(f.weight_storage == "exact" for f in files):
         return "round the values of packed files: `ltp-pipeline export RUN --weight-storage fp16`, or int8"
     smallest = min((f.bytes for f in files if f.bytes), default=limit)
     return _sparser(report, (report.pruned.compression or 1.0) * smallest / limit)
@@ -219,7 +219,7 @@ def _max_latency_ratio(report: Report, limit: float, _: GateSettings) -> str:
 
 
 def _min_layer_density(report: Report, limit: float, _: GateSettings) -> str:
-    shares = [(layer.kept, layer.name) for layer in report.layers if layer.kept is not None]
+    shares = [(layer.density, layer.name) for layer in report.layers if layer.density is not None]
     name = min(shares, key=lambda pair: pair[0])[1]
     floor = report.settings.get("method", {}).get("min_layer_density")
     return (
@@ -245,11 +245,11 @@ def _candidates(report: Report) -> list[SuggestedCandidate]:
     return [
         SuggestedCandidate(e.entry, e.compression, e.accuracy)
         for e in report.trail
-        if not e.chosen and e.compression is not None and e.accuracy is not None
+        if not e.selected and e.compression is not None and e.accuracy is not None
     ]
 
 
-def _unpruned(report: Report) -> list[Layer]:
+def _unpruned(report: Report) -> list[LayerResult]:
     return [layer for layer in report.layers if not layer.prunable]
 
 

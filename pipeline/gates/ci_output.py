@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 from ltp_pipeline.system.text import printable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.schema_parts import Verdict
+    from ltp_pipeline.results.schema_parts import GateResult
 
 
-def junit(verdicts: Sequence[Verdict]) -> str:
+def junit(verdicts: Sequence[GateResult]) -> str:
     """JUnit XML: one test case per gate."""
     failed = sum(not v.passed for v in verdicts)
     count = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": "0"}
@@ -40,7 +40,7 @@ def junit(verdicts: Sequence[Verdict]) -> str:
     )
 
 
-def github_lines(verdicts: Sequence[Verdict]) -> list[str]:
+def github_lines(verdicts: Sequence[GateResult]) -> list[str]:
     """GitHub workflow commands: every failing gate becomes an annotation."""
     return [
         f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}"

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.schema import Report, Stored
-from ltp_pipeline.results.schema_parts import Model, Verdict
+from ltp_pipeline.results.schema import HashedFile, Report
+from ltp_pipeline.results.schema_parts import GateResult, ModelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.system.hashing import read_sums, sha256_of, sha256_together
 
@@ -19,7 +19,7 @@ MISSING = "put the exported files beside the report again, or give --report-only
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
 
 
-def check_files(report: Report, path: Path) -> list[Verdict]:
+def check_files(report: Report, path: Path) -> list[GateResult]:
     """Hash every file again that the report at a path names, and compare the list of hashes beside it.
 
     The exported files of the pruned network must be there; the original, the baseline, the trail and the list may be
@@ -29,7 +29,7 @@ def check_files(report: Report, path: Path) -> list[Verdict]:
     shipped = list(_hashes(report.pruned.files))
     found = [_checked(name, expected, folder, needed=True) for name, expected in shipped]
     if not shipped:
-        found = [Verdict("files", "", None, False, "the report names no exported file", MISSING)]
+        found = [GateResult("files", "", None, False, "the report names no exported file", MISSING)]
     if report.model.path not in dict(shipped):  # which would be another file of that name
         found.append(_original(report.model, folder))
     others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
@@ -42,7 +42,7 @@ def check_files(report: Report, path: Path) -> list[Verdict]:
     return [verdict for verdict in found if verdict is not None]
 
 
-def _list(report: Report, path: Path) -> Verdict | None:
+def _list(report: Report, path: Path) -> GateResult | None:
     """SHA256SUMS: it has every file to ship, the report itself, and no other hash of anything that the report names."""
     beside = path.with_name(SUMS)
     if not os.path.lexists(beside):
@@ -64,15 +64,15 @@ def _list(report: Report, path: Path) -> Verdict | None:
                 None,
                 f"it has another hash for {name} than {'that file' if name in mine else 'the report'}",
             )
-    return Verdict(f"file {SUMS}", "", None, True, "it agrees with the report")
+    return GateResult(f"file {SUMS}", "", None, True, "it agrees with the report")
 
 
-def _hashes(files: Sequence[Stored]) -> Iterator[tuple[str, str | None]]:
+def _hashes(files: Sequence[HashedFile]) -> Iterator[tuple[str, str | None]]:
     for file in files:
         yield from file.hashes.items()
 
 
-def _original(model: Model, folder: Path) -> Verdict | None:
+def _original(model: ModelInfo, folder: Path) -> GateResult | None:
     """The original with its data, which have one hash together."""
     name = model.path or ""
     path = _beside(folder, name)
@@ -86,7 +86,7 @@ def _original(model: Model, folder: Path) -> Verdict | None:
     return _compared(name, model.sha256, there)
 
 
-def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Verdict | None:
+def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> GateResult | None:
     path = _beside(folder, name)
     if path is None:
         return (
@@ -102,7 +102,7 @@ def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Ver
     return _compared(name, expected, [path])
 
 
-def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> Verdict:
+def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
     try:
         found = sha256_together(parts)
     except OSError as error:
@@ -115,11 +115,13 @@ def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> Verdict
         return _failed(
             name, expected, f"its sha256 is {found}: the report does not belong to this file"
         )
-    return Verdict(f"file {name}", expected, None, True, "the file is the one the report speaks of")
+    return GateResult(
+        f"file {name}", expected, None, True, "the file is the one the report speaks of"
+    )
 
 
-def _failed(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> Verdict:
-    return Verdict(f"file {name}", expected or "", None, False, detail, advice)
+def _failed(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> GateResult:
+    return GateResult(f"file {name}", expected or "", None, False, detail, advice)
 
 
 def _problem(path: Path) -> str | None:

@@ -13,9 +13,9 @@ from ltp_pipeline.graph.readers import readers
 from ltp_pipeline.graph.storage import read_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, initializers_by_name
 from ltp_pipeline.results.checks import refuse
-from ltp_pipeline.results.derivations import Claim
-from ltp_pipeline.results.schema import CurvePoint, File, Report, Stored
-from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.results.derivations import ConsistencyCheck
+from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
+from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read
@@ -34,7 +34,7 @@ def require_counts(report: Report, folder: Path) -> None:
         refuse(claim, "the report")
 
 
-def _claims(report: Report, folder: Path) -> Iterator[Claim]:
+def _claims(report: Report, folder: Path) -> Iterator[ConsistencyCheck]:
     names = [layer.name for layer in report.layers]
     counted = []
     for number, file in enumerate(report.pruned.files):
@@ -43,7 +43,7 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
         counted.append(count_sparsity(model, names))
-        yield Claim(
+        yield ConsistencyCheck(
             f"pruned.files.{number}.nonzeros",
             file.nonzeros,
             counted[-1].layers.nonzeros,
@@ -53,7 +53,7 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         yield from _kernels(file, path, names)
     if counted:
         most = max(counted, key=lambda counts: counts.layers.nonzeros)
-        yield Claim(
+        yield ConsistencyCheck(
             "pruned.model_nonzeros", report.pruned.model_nonzeros, most.model.nonzeros, "the files"
         )
         yield from _nonzeros(
@@ -62,22 +62,22 @@ def _claims(report: Report, folder: Path) -> Iterator[Claim]:
         yield from _baseline(report, folder, names)
 
 
-def _data(file: Stored, path: Path, found: Sequence[Path]) -> Claim:
+def _data(file: HashedFile, path: Path, found: Sequence[Path]) -> ConsistencyCheck:
     """The weights outside the file are those that the report has the hash of."""
     hashed = [data_beside(path)] if file.data_sha256 else []
     stated, read = (
         [os.path.relpath(part.resolve(), path.parent.resolve()) for part in p]
         for p in (hashed, found)
     )
-    return Claim(f"the list of data files of {file.path}", stated, read, "the file")
+    return ConsistencyCheck(f"the list of data files of {file.path}", stated, read, "the file")
 
 
 def _said_of(
-    file: File, key: str, path: Path, model: OnnxModel, source: str | None
-) -> Iterator[Claim]:
+    file: FileResult, key: str, path: Path, model: OnnxModel, source: str | None
+) -> Iterator[ConsistencyCheck]:
     """Its size, and the labels in it, which every exported file has."""
     parts = [path, *([data_beside(path)] if file.data_sha256 else [])]
-    yield Claim(
+    yield ConsistencyCheck(
         f"{key}.bytes",
         file.bytes,
         sum(part.stat().st_size for part in parts),
@@ -87,40 +87,42 @@ def _said_of(
     told = {
         "encoding": found.get("format", UNLABELLED),
         "graph": found.get("graph", ORIGINAL),
-        "values": found.get("values", UNLABELLED),
+        "weight_storage": found.get("values", UNLABELLED),
     }
     for name, value in told.items():
-        yield Claim(f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}")
-    yield Claim(
+        yield ConsistencyCheck(
+            f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}"
+        )
+    yield ConsistencyCheck(
         "model.sha256", source, found.get("source_sha256", UNLABELLED), f"the labels in {file.path}"
     )
 
 
-def _elements(report: Report, file: File, counts: FileSparsity) -> Iterator[Claim]:
+def _elements(report: Report, file: FileResult, counts: FileSparsity) -> Iterator[ConsistencyCheck]:
     """Those of kernels are the same in every graph; all float weights of the original only its own graph has."""
     for number, layer in enumerate(report.layers):
-        yield Claim(
+        yield ConsistencyCheck(
             f"layers.{number}.elements",
             layer.elements,
             counts.by_name[layer.name].elements,
             file.path,
         )
     if file.graph == ORIGINAL:
-        yield Claim(
+        yield ConsistencyCheck(
             "model.float_elements", report.model.float_elements, counts.model.elements, file.path
         )
 
 
 def _nonzeros(
-    key: str, layers: Sequence[Layer], stated: Sequence[int | None], counts: FileSparsity
-) -> Iterator[Claim]:
+    key: str, layers: Sequence[LayerResult], stated: Sequence[int | None], counts: FileSparsity
+) -> Iterator[ConsistencyCheck]:
     for number, (layer, said) in enumerate(zip(layers, stated, strict=True)):
-        yield Claim(
+        yield ConsistencyCheck(
             f"layers.{number}.{key}", said, counts.by_name[layer.name].nonzeros, "the files"
         )
 
 
-def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
+def _kernels(file: FileResult, path: Path, listed: Sequence[str]) -> Iterator[ConsistencyCheck]:
     """The layers are the kernels that outputs depend on: none is left out, and by each of them something is multiplied.
 
     In other graphs than the original's, folded constants may be float kernels that it has not; they are not missed.
@@ -153,14 +155,17 @@ def _kernels(file: File, path: Path, listed: Sequence[str]) -> Iterator[Claim]:
         told = f"with {shortened(unread[0])}, by which nothing is multiplied"
     elif left_out:
         told = f"without {shortened(min(left_out))}"
-    yield Claim("the list of layers", told, "whole", file.path)
+    yield ConsistencyCheck("the list of layers", told, "whole", file.path)
 
 
-def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]:
+def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[ConsistencyCheck]:
     if report.baseline is None:
         return
     counted: dict[str, FileSparsity] = {}
-    files: list[File | CurvePoint] = [*report.baseline.files, *report.baseline_points.values()]
+    files: list[FileResult | BaselinePoint] = [
+        *report.baseline.files,
+        *report.baseline_points.values(),
+    ]
     for file in files:
         path = folder / file.path
         if file.path not in counted and path.is_file():
@@ -169,12 +174,12 @@ def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Claim]
             counted[file.path] = count_sparsity(model, names)
         if file.path in counted:
             nonzeros = counted[file.path].layers.nonzeros
-            yield Claim(f"nonzeros of {file.path}", file.nonzeros, nonzeros, "the file")
+            yield ConsistencyCheck(f"nonzeros of {file.path}", file.nonzeros, nonzeros, "the file")
     of_files = [counted[file.path] for file in report.baseline.files if file.path in counted]
     if of_files and len(of_files) == len(report.baseline.files):
         most = max(of_files, key=lambda counts: counts.layers.nonzeros)
         stated = [layer.baseline_nonzeros for layer in report.layers]
-        yield Claim(
+        yield ConsistencyCheck(
             "baseline.model_nonzeros",
             report.baseline.model_nonzeros,
             most.model.nonzeros,

@@ -15,8 +15,8 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates import advice
 from ltp_pipeline.results.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.results.metric import ROUNDING
-from ltp_pipeline.results.schema import File, Report
-from ltp_pipeline.results.schema_parts import OF_FILE, Verdict
+from ltp_pipeline.results.schema import FileResult, Report
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.settings.schema import GateSettings
@@ -37,7 +37,7 @@ def gate_settings(options: Mapping[str, Any], strict: bool = False) -> GateSetti
         ) from None
 
 
-def evaluate_gates(report: Report, gates: GateSettings) -> list[Verdict]:
+def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
     """Judge every gate that was asked for, in the order of GATES."""
     found = [GATES[name](report, gates) for name in asked(gates)]
     verdicts = [verdict for one in found for verdict in (one if isinstance(one, list) else [one])]
@@ -63,23 +63,21 @@ def effective_limits(given: GateSettings, of_run: Mapping[str, Any]) -> GateSett
     return gate_settings({**of_run, **more})
 
 
-def verdict_of(verdicts: Sequence[Verdict]) -> Literal["passed", "failed", "not-gated"]:
+def verdict_of(verdicts: Sequence[GateResult]) -> Literal["passed", "failed", "no-gates"]:
     """All verdicts in one word."""
-    return (
-        "not-gated" if not verdicts else "passed" if all(v.passed for v in verdicts) else "failed"
-    )
+    return "no-gates" if not verdicts else "passed" if all(v.passed for v in verdicts) else "failed"
 
 
-def with_verdicts(report: Report, verdicts: Sequence[Verdict]) -> Report:
+def with_verdicts(report: Report, verdicts: Sequence[GateResult]) -> Report:
     """The report with these verdicts in the place of its own."""
-    return report.model_copy(update={"gates": tuple(verdicts), "verdict": verdict_of(verdicts)})
+    return report.model_copy(update={"gates": tuple(verdicts), "status": verdict_of(verdicts)})
 
 
-def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
+def _min_accuracy(report: Report, gates: GateSettings) -> GateResult:
     pruned, confidence = report.pruned, gates.confidence
     value, samples = pruned.value, pruned.accuracy.samples if pruned.accuracy else None
     interval = None  # known of shares of samples alone
-    if report.metric.name == "explained":  # of the original it is 1, so the drop tells
+    if report.metric.name == "r2_vs_original":  # of the original it is 1, so the drop tells
         stated = _drop_interval(report, confidence)
         interval = None if stated is None else (1 - stated[1], 1 - stated[0])
     elif report.metric.counts_samples and value is not None and samples:
@@ -90,26 +88,26 @@ def _min_accuracy(report: Report, gates: GateSettings) -> Verdict:
     )
 
 
-def _max_drop(report: Report, gates: GateSettings) -> Verdict:
+def _max_drop(report: Report, gates: GateSettings) -> GateResult:
     interval = _drop_interval(report, gates.confidence)
     why = report.pruned.reasons.get("drop", "")
     value, confidence = report.pruned.drop, gates.confidence
     return _of_metric(report, "max_drop", gates.max_drop, value, True, interval, confidence, why)
 
 
-def _min_sparsity(report: Report, gates: GateSettings) -> Verdict:
+def _min_sparsity(report: Report, gates: GateSettings) -> GateResult:
     why = report.pruned.reasons.get("sparsity", "")
     return _judged("min_sparsity", gates.min_sparsity, report.pruned.sparsity, why=why)
 
 
-def _min_compression(report: Report, gates: GateSettings) -> Verdict:
+def _min_compression(report: Report, gates: GateSettings) -> GateResult:
     value, other = report.pruned.compression, report.pruned.model_compression
     detail = "" if other is None else f"of the kernels; of the whole model {shown(other)}"
     why = report.pruned.reasons.get("compression", "")
     return _judged("min_compression", gates.min_compression, value, why=why, detail=detail)
 
 
-def _min_model_compression(report: Report, gates: GateSettings) -> Verdict:
+def _min_model_compression(report: Report, gates: GateSettings) -> GateResult:
     value, other = report.pruned.model_compression, report.pruned.compression
     detail = "" if other is None else f"of the whole model; of the kernels {shown(other)}"
     why = report.pruned.reasons.get("model_compression", "the report counts kernels only")
@@ -118,12 +116,12 @@ def _min_model_compression(report: Report, gates: GateSettings) -> Verdict:
     )
 
 
-def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
+def _beat_baseline(report: Report, gates: GateSettings) -> GateResult:
     metric, pruned = report.metric, report.pruned.exact_value
     other = report.baseline.exact_value if report.baseline else None
     value = None if pruned is None or other is None else metric.drop(pruned, other)
     apart = report.difference
-    interval = _interval(apart.interval, apart.outcomes, gates.confidence) if apart else None
+    interval = _interval(apart.interval, apart.paired_counts, gates.confidence) if apart else None
     why = report.reasons.get("baseline", "the report has no accuracy of the baseline")
     limit = (
         2 * _rounding(report) if gates.baseline_margin is None else gates.baseline_margin
@@ -135,10 +133,10 @@ def _beat_baseline(report: Report, gates: GateSettings) -> Verdict:
     if pruned is not None and other is not None:
         compared = f"{metric.described}: {shown(pruned)} against {shown(other)}"
         detail = f"{compared}{detail.removeprefix(metric.described)}"
-    return Verdict("beat_baseline", gates.baseline_margin or 0.0, value, verdict.passed, detail)
+    return GateResult("beat_baseline", gates.baseline_margin or 0.0, value, verdict.passed, detail)
 
 
-def _min_gain(report: Report, gates: GateSettings) -> Verdict:
+def _min_gain(report: Report, gates: GateSettings) -> GateResult:
     baseline, limit = report.baseline, gates.min_gain
     if baseline is None:
         return _judged(
@@ -164,7 +162,7 @@ def _min_gain(report: Report, gates: GateSettings) -> Verdict:
     return replace(verdict, passed=verdict.passed and found.bound != "at most")
 
 
-def _max_bytes(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
+def _max_bytes(report: Report, gates: GateSettings) -> GateResult | list[GateResult]:
     if isinstance(gates.max_bytes, dict):
         return [
             _of_file(report, "max_bytes", *named, lambda file: file.bytes)
@@ -176,16 +174,16 @@ def _max_bytes(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
     return _judged("max_bytes", gates.max_bytes, value, True, why=why, detail=detail)
 
 
-def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict | list[Verdict]:
+def _max_latency_ratio(report: Report, gates: GateSettings) -> GateResult | list[GateResult]:
     name, limit = "max_latency_ratio", gates.max_latency_ratio
     if isinstance(limit, dict):
         return [
-            _of_file(report, name, *named, lambda file: file.judged_ratio)
+            _of_file(report, name, *named, lambda file: file.gated_latency_ratio)
             for named in limit.items()
         ]
     slowest: tuple[float, str] | None = None
     for file in report.pruned.files:
-        ratio = file.judged_ratio
+        ratio = file.gated_latency_ratio
         if ratio is None:
             return _judged(name, limit, None, True, why=f"no latency measured of {file.path}")
         if slowest is None or ratio > slowest[0]:
@@ -197,11 +195,19 @@ def _max_latency_ratio(report: Report, gates: GateSettings) -> Verdict | list[Ve
 
 
 def _of_file(
-    report: Report, name: str, file_name: str, limit: float, read: Callable[[File], float | None]
-) -> Verdict:
+    report: Report,
+    name: str,
+    file_name: str,
+    limit: float,
+    read: Callable[[FileResult], float | None],
+) -> GateResult:
     """Judge the file of this name; one that was not written fails."""
     found = next(
-        (file for file in report.pruned.files if (file.name, file.values) == (file_name, EXACT)),
+        (
+            file
+            for file in report.pruned.files
+            if (file.name, file.weight_storage) == (file_name, EXACT)
+        ),
         None,
     )
     gate = f"{name} {file_name}"
@@ -214,23 +220,23 @@ def _of_file(
 
 def _not_written(report: Report, file_name: str) -> str:
     """That there is no such file, and why where the report knows."""
-    reason = report.pruned.reasons.get(OF_FILE + file_name)
+    reason = report.pruned.reasons.get(FILE_REASON_PREFIX + file_name)
     return f"no {file_name} file was written" + (f": {reason}" if reason else "")
 
 
-def _min_layer_density(report: Report, gates: GateSettings) -> Verdict:
+def _min_layer_density(report: Report, gates: GateSettings) -> GateResult:
     least: tuple[float, str] | None = None
     for layer in report.layers:
-        if layer.kept is None:
+        if layer.density is None:
             why = f"nothing counted in layer {layer.name}"
-            return Verdict("min_layer_density", gates.min_layer_density, None, False, why)
-        least = min(least or (layer.kept, layer.name), (layer.kept, layer.name))
+            return GateResult("min_layer_density", gates.min_layer_density, None, False, why)
+        least = min(least or (layer.density, layer.name), (layer.density, layer.name))
     value, name = least or (None, "")
     why, detail = "the report lists no layers", f"least kept layer: {name}"
     return _judged("min_layer_density", gates.min_layer_density, value, why=why, detail=detail)
 
 
-GATES: dict[str, Callable[[Report, GateSettings], Verdict | list[Verdict]]] = {
+GATES: dict[str, Callable[[Report, GateSettings], GateResult | list[GateResult]]] = {
     "min_accuracy": _min_accuracy,
     "max_drop": _max_drop,
     "min_sparsity": _min_sparsity,
@@ -255,12 +261,14 @@ def _judged(
     why: str = "",
     detail: str = "",
     rounding: float = ROUNDING,
-) -> Verdict:
+) -> GateResult:
     """Compare a value, or with confidence the unfavourable end of its interval, with a limit."""
     if value is None or limit is None:
-        return Verdict(name, limit, None, False, f"not measured: {why}" if why else "not measured")
+        return GateResult(
+            name, limit, None, False, f"not measured: {why}" if why else "not measured"
+        )
     if confidence is not None and interval is None:
-        return Verdict(
+        return GateResult(
             name, limit, value, False, "confidence was asked for, and the report has no interval"
         )
     judged = value
@@ -271,7 +279,7 @@ def _judged(
         elif interval[0] < limit < interval[1]:
             detail += ", and the limit lies inside it: too few samples to be sure"
     passed = judged <= limit + rounding if at_most else judged >= limit - rounding
-    return Verdict(name, limit, value, passed, detail)
+    return GateResult(name, limit, value, passed, detail)
 
 
 def _of_metric(
@@ -283,7 +291,7 @@ def _of_metric(
     interval: Interval | None,
     confidence: float | None,
     why: str,
-) -> Verdict:
+) -> GateResult:
     """The same of a value in the metric's unit, and the detail begins with the metric."""
     verdict = _judged(
         name,
@@ -308,7 +316,9 @@ def _rounding(report: Report) -> float:
 
 def _drop_interval(report: Report, confidence: float | None) -> Interval | None:
     least = report.pruned.least_accurate(report.metric)
-    return _interval(report.pruned.drop_interval, least.outcomes if least else None, confidence)
+    return _interval(
+        report.pruned.drop_interval, least.paired_counts if least else None, confidence
+    )
 
 
 def _interval(

@@ -8,8 +8,8 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.verdicts import gate_settings
-from ltp_pipeline.results.derivations import Claim, claims, ratio_of, same
-from ltp_pipeline.results.schema import FileLatency, Pruned, Report
+from ltp_pipeline.results.derivations import ConsistencyCheck, claims, ratio_of, same
+from ltp_pipeline.results.schema import FileLatencyResult, NetworkResult, Report
 from ltp_pipeline.settings.checks import check_settings
 from ltp_pipeline.system.text import shortened
 
@@ -26,7 +26,7 @@ def require_consistent(report: Report, where: str) -> None:
         refuse(claim, where)
 
 
-def refuse(claim: Claim, where: str) -> None:
+def refuse(claim: ConsistencyCheck, where: str) -> None:
     """Refuse a claim that is false, with both values."""
     if (
         claim.stated is not None
@@ -46,7 +46,7 @@ def borne_out(report: Report) -> Report:
         claim.key for claim in claims(report) if claim.stated is not None and claim.derived is None
     }
 
-    def cleared(network: Pruned, name: str) -> Pruned:
+    def cleared(network: NetworkResult, name: str) -> NetworkResult:
         gone = [key for key in JUDGED if f"{name}.{key}" in unfounded]
         files = tuple(
             file.model_copy(update={"latency": tuple(_founded(entry) for entry in file.latency)})
@@ -65,5 +65,5 @@ def borne_out(report: Report) -> Report:
     return report.model_copy(update=changes)
 
 
-def _founded(entry: FileLatency) -> FileLatency:
+def _founded(entry: FileLatencyResult) -> FileLatencyResult:
     return entry.model_copy(update={"ratio": ratio_of(entry)})

@@ -7,8 +7,8 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import ROUNDING, Metric
-from ltp_pipeline.results.schema import File, Report
-from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.schema import FileResult, Report
+from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.settings.checks import check
 from ltp_pipeline.system.text import printable, shown
 
@@ -58,7 +58,7 @@ class Comparison:
     """All changes, the verdicts on those with a limit, and what makes the two hard to compare."""
 
     changes: tuple[Change, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[GateResult, ...]
     notes: tuple[str, ...]
 
 
@@ -166,13 +166,15 @@ def compare(
 def _of_file(label: str) -> dict[str, Quantity]:
     """What is compared of a file that was written to be faster."""
 
-    def found(report: Report) -> File:
-        return next((file for file in report.pruned.files if file.label == label), File())
+    def found(report: Report) -> FileResult:
+        return next((file for file in report.pruned.files if file.label == label), FileResult())
 
     return {
         "METRIC": Quantity(lambda r: found(r).value, None, of_metric=True),
         "bytes": Quantity(lambda r: found(r).bytes, more_is_better=False),
-        "latency / the original's": Quantity(lambda r: found(r).judged_ratio, more_is_better=False),
+        "latency / the original's": Quantity(
+            lambda r: found(r).gated_latency_ratio, more_is_better=False
+        ),
     }
 
 
@@ -210,9 +212,9 @@ def _growth(change: Change) -> float | None:
     return None if not change.old or change.new is None else change.new / change.old - 1
 
 
-def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> Verdict:
+def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> GateResult:
     if loss is None:
-        return Verdict(
+        return GateResult(
             name,
             limit,
             None,
@@ -224,7 +226,7 @@ def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Repo
     passed = loss <= limit + _rounding(
         QUANTITIES["METRIC" if of_metric else "compression"], old, new
     )
-    return Verdict(
+    return GateResult(
         name,
         limit,
         loss,

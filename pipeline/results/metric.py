@@ -18,9 +18,9 @@ ROUNDING = (
 )
 BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
 COUNTED = ("top-1", "agreement")  # shares of samples
-RELATIVE = ("agreement", "explained")  # nearness to the original
+RELATIVE = ("agreement", "r2_vs_original")  # nearness to the original
 # Of the tasks that are told from data: all are shares of which more is better
-BUILT_IN = ("top-1", "agreement", "explained", "R²", "mIoU", "mean average precision")
+BUILT_IN = ("top-1", "agreement", "r2_vs_original", "R²", "mIoU", "mean average precision")
 
 # How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
 READ = ConfigDict(
@@ -138,7 +138,7 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ExtraMetric:
     """What is told beside the metric: a value with a name, a unit and a direction of its own."""
 
     __pydantic_config__: ClassVar[ConfigDict] = READ

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import ConfigDict
 
-from ltp_pipeline.results.metric import Figure, Metric
+from ltp_pipeline.results.metric import ExtraMetric, Metric
 from ltp_pipeline.settings.file_names import EXACT, ExportFormat
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ThresholdLearningResult:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PrunedNetwork:
     """A hard-pruned network and the masks that hold over it."""
 
     state: StateDict = field(repr=False)
@@ -68,27 +68,27 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class Quantization:
+class QuantizationInfo:
     """How a graph was quantised."""
 
     method: str  # min-max, percentile or entropy: how fixed ranges of activations were chosen; dynamic: at every run
     weight_bits: int
     samples: int | None  # of the training split, by which ranges were chosen
-    kernels: int  # that are in 8 bits
-    left_float: Mapping[str, str]  # kernels that are not, and why
+    num_layers: int  # that are in 8 bits
+    float_layers: Mapping[str, str]  # kernels that are not, and why
     validation_drop: float  # against the float graph
     trained_epochs: int = 0  # in 8 bits, with the masks held
 
 
 @dataclass(frozen=True)
-class SparseKernels:
+class SparseKernelInfo:
     """Which layers of a graph the library of sparse kernels computes."""
 
-    path: str  # the instructions that the library took on this processor
+    instruction_set: str  # the instructions that the library took on this processor
     library_sha256: str
-    turned_over: tuple[str, ...]  # kernels
-    left_dense: Mapping[str, str]  # kernels that are not, and why
-    ratio: (
+    converted_layers: tuple[str, ...]  # kernels
+    dense_layers: Mapping[str, str]  # kernels that are not, and why
+    latency_ratio: (
         float | None
     )  # of the dense deploy graph's time, for one sample on one thread; None: not asked for
 
@@ -104,15 +104,15 @@ class ExportedFile:
     sha256: str
     bytes: int
     data_sha256: str | None = None  # of the data beside it
-    values: str = EXACT  # or "fp16", "int8": rounded, as was asked for
+    weight_storage: str = EXACT  # or "fp16", "int8": rounded, as was asked for
     notes: tuple[str, ...] = ()
-    quantization: Quantization | None = None
-    sparse_kernels: SparseKernels | None = None
+    quantization: QuantizationInfo | None = None
+    sparse_kernels: SparseKernelInfo | None = None
 
     @property
     def is_exact(self) -> bool:
         """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
-        return self.values == EXACT and self.quantization is None
+        return self.weight_storage == EXACT and self.quantization is None
 
     @property
     def format(self) -> str:
@@ -121,15 +121,15 @@ class ExportedFile:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """The files of a network, and by their names why others were left out."""
 
     files: list[ExportedFile]
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class AccuracyResult:
     """Measured in onnxruntime; `value` is the metric's.
 
     Without labels there is no top1; top5 is None also where there are five classes or fewer. Where the metric is the
@@ -142,12 +142,12 @@ class Accuracy:
     top5: float | None
     samples: int
     split: str
-    equal_argmax: float | None = None
-    beside: tuple[Figure, ...] = ()
+    argmax_agreement: float | None = None
+    extra_metrics: tuple[ExtraMetric, ...] = ()
 
 
 @dataclass(frozen=True)
-class Latency:
+class LatencyResult:
     """Milliseconds of one batch of so many samples, with so many threads; the original's, measured in turns."""
 
     batch: int
@@ -157,79 +157,77 @@ class Latency:
 
 
 @dataclass(frozen=True)
-class Original:
+class MeasuredOriginal:
     """The original file in onnxruntime; `correct` has the score of each sample of the test split."""
 
-    accuracy: Accuracy
+    accuracy: AccuracyResult
     validation_accuracy: float
-    correct: Array
+    scores: Array
     load_ms: float
-    latency: tuple[Latency, ...]
+    latency: tuple[LatencyResult, ...]
 
 
 @dataclass(frozen=True)
-class Validation:
+class MeasuredFile:
     """What an exported file does, measured from the file."""
 
     file: ExportedFile
-    accuracy: Accuracy
+    accuracy: AccuracyResult
     counted: Sparsity  # over all kernels
     whole: Sparsity  # nonzeros of all its float weights, beside the elements of the original's
     nonzeros: Mapping[str, int]
     parity_max_abs_diff: float
     load_ms: float
-    latency: tuple[Latency, ...]  # on one thread first
-    outcomes: PairedCounts | None = None  # beside the original's
+    latency: tuple[LatencyResult, ...]  # on one thread first
+    paired_counts: PairedCounts | None = None  # beside the original's
     kernels_gap: float | None = (
         None  # how far sparse kernels are from dense ones, as a share of the largest output
     )
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredNetwork:
     """A pruned network through all its files."""
 
-    validations: Sequence[Validation]
+    validations: Sequence[MeasuredFile]
     scores: Array  # of the least accurate file
     epochs: Mapping[str, int]
     metric: Metric
-    exact_correct: Array | None = (
-        None  # of the file by which networks are compared; None: `correct`
-    )
-    left_out: Mapping[str, str] = field(
+    exact_scores: Array | None = None  # of the file by which networks are compared; None: `correct`
+    skipped: Mapping[str, str] = field(
         default_factory=dict
     )  # names of files that were not written, and why
 
     @property
-    def least_accurate(self) -> Validation:
+    def least_accurate(self) -> MeasuredFile:
         """The least accurate file, of which rounding and 8 bits make a difference: a promise holds for every file."""
         return self.metric.worst(self.validations, lambda v: v.accuracy.value)
 
     @property
-    def most_nonzeros(self) -> Validation:
+    def most_nonzeros(self) -> MeasuredFile:
         """The file with the most nonzeros, of which rounding leaves fewer."""
         return max(self.validations, key=lambda v: v.counted.nonzeros)
 
     @property
-    def exact(self) -> Validation:
+    def exact(self) -> MeasuredFile:
         """The file by which networks are compared: the first with exact weights, or the first where none has them."""
         return next((v for v in self.validations if v.file.is_exact), self.validations[0])
 
 
 @dataclass(frozen=True)
-class BaselinePoint:
+class MeasuredPoint:
     """A network of the baseline, measured; the validation split has chosen its compression."""
 
-    measured: Measured
+    measured: MeasuredNetwork
     validation_accuracy: float
 
 
 @dataclass(frozen=True)
-class Compared:
+class MeasuredBaseline:
     """The baseline: its point at LTP's compression first; those after it, if a curve was wanted."""
 
-    points: tuple[BaselinePoint, ...]
+    points: tuple[MeasuredPoint, ...]
     is_curve: bool
-    spares_classifier: bool = False
+    excludes_classifier: bool = False
     in_blocks: bool = False
-    single: BaselinePoint | None = None  # beside blocks: single weights, as many
+    unstructured: MeasuredPoint | None = None  # beside blocks: single weights, as many

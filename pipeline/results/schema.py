@@ -15,39 +15,46 @@ from pydantic import Field, model_validator
 from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import (
-    Accuracy,
-    Asked,
-    Data,
-    Entry,
-    Environment,
-    Histogram,
-    Layer,
-    Model,
-    Part,
-    Quantization,
-    Scatter,
-    SparseKernels,
-    UserTask,
-    Verdict,
-    hashes_of,
+    AccuracyResult,
+    CustomTaskInfo,
+    DataInfo,
+    EnvironmentInfo,
+    GateResult,
+    LayerResult,
+    ModelInfo,
+    QuantizationInfo,
+    ReportPart,
+    SparseKernelInfo,
+    TaskSummary,
+    TrailEntryResult,
+    WeightHistogram,
+    WeightScatter,
+    list_hashes,
 )
-from ltp_pipeline.results.values import Interval, Name, Number, PairedCounts, Share, Whole
+from ltp_pipeline.results.values import (
+    Count,
+    Fraction,
+    Interval,
+    NonNegative,
+    PairedCounts,
+    PrintablePath,
+)
 from ltp_pipeline.settings.file_names import EXACT, ExportFormat
 
 SCHEMA: Final = "ltp-report/1"
-LEARNED, MAGNITUDE = "ltp", "global-magnitude"  # how a network was pruned
-IN_BLOCKS, SPARED = (
+LTP_METHOD, MAGNITUDE_METHOD = "ltp", "global-magnitude"  # how a network was pruned
+IN_BLOCKS, CLASSIFIER_EXCLUDED = (
     "in blocks",
-    "classifier spared",
+    "classifier excluded",
 )  # what is added to the name of a baseline that does so
 FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
 
-class Measured(Part):
+class EvaluatedResult(ReportPart):
     """A file or a network whose accuracy was measured."""
 
-    accuracy: Accuracy | None = None
+    accuracy: AccuracyResult | None = None
     reasons: Reasons = Field(default_factory=dict)
 
     @property
@@ -56,34 +63,34 @@ class Measured(Part):
         return None if self.accuracy is None else self.accuracy.value
 
 
-class Latency(Part):
+class LatencyResult(ReportPart):
     """Milliseconds of one batch."""
 
-    batch: Whole | None = None
-    threads: Whole | None = None
-    ms: Number | None = None
+    batch: Count | None = None
+    threads: Count | None = None
+    ms: NonNegative | None = None
 
 
-class FileLatency(Latency):
+class FileLatencyResult(LatencyResult):
     """The same beside the original, measured in turns."""
 
-    original_ms: Number | None = None
-    ratio: Annotated[Number | None, Field(description="ms / original_ms")] = None
+    original_ms: NonNegative | None = None
+    ratio: Annotated[NonNegative | None, Field(description="ms / original_ms")] = None
 
 
-class Original(Measured):
+class OriginalResult(EvaluatedResult):
     """The original file, measured."""
 
     path: str | None = None
-    bytes: Whole | None = None
-    load_ms: Number | None = None
-    latency: tuple[Latency, ...] = ()
+    bytes: Count | None = None
+    load_ms: NonNegative | None = None
+    latency: tuple[LatencyResult, ...] = ()
 
 
-class Stored(Part):
+class HashedFile(ReportPart):
     """A file on disk; the path is relative to the report."""
 
-    path: Name = ""
+    path: PrintablePath = ""
     sha256: str | None = None
     data_sha256: Annotated[
         str | None, Field(description="of PATH.data, where the weights are outside")
@@ -92,40 +99,42 @@ class Stored(Part):
     @property
     def hashes(self) -> dict[str, str | None]:
         """Its path and hash, and those of the data beside it."""
-        return hashes_of(self.path, self.sha256, self.data_sha256)
+        return list_hashes(self.path, self.sha256, self.data_sha256)
 
 
-class File(Measured, Stored):
+class FileResult(EvaluatedResult, HashedFile):
     """An exported file, a graph in an encoding."""
 
     graph: str = "original"
     encoding: str = ""
-    values: Annotated[str, Field(description="exact, or what they were rounded to")] = "exact"
-    bytes: Whole | None = None
+    weight_storage: Annotated[str, Field(description="exact, or what they were rounded to")] = (
+        "exact"
+    )
+    bytes: Count | None = None
     nonzeros: Annotated[
-        Whole | None, Field(description="of its kernels; rounded values may leave fewer")
+        Count | None, Field(description="of its kernels; rounded values may leave fewer")
     ] = None
-    outcomes: Annotated[
+    paired_counts: Annotated[
         PairedCounts | None,
         Field(
             description="before: the original, after: this file; null where a sample may be right in parts"
         ),
     ] = None
-    parity_max_abs: Number | None = None
-    load_ms: Number | None = None
-    latency: tuple[FileLatency, ...] = ()
+    parity_max_abs: NonNegative | None = None
+    load_ms: NonNegative | None = None
+    latency: tuple[FileLatencyResult, ...] = ()
     quantization: Annotated[
-        Quantization | None, Field(description="null for a graph that computes in float")
+        QuantizationInfo | None, Field(description="null for a graph that computes in float")
     ] = None
     sparse_kernels: Annotated[
-        SparseKernels | None,
+        SparseKernelInfo | None,
         Field(description="null for a graph that does not use them; runs without them, too"),
     ] = None
 
     @property
     def is_exact(self) -> bool:
         """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
-        return self.values == EXACT and self.quantization is None
+        return self.weight_storage == EXACT and self.quantization is None
 
     @property
     def is_for_speed(self) -> bool:
@@ -133,7 +142,7 @@ class File(Measured, Stored):
         return self.quantization is not None or self.sparse_kernels is not None
 
     @property
-    def judged_ratio(self) -> float | None:
+    def gated_latency_ratio(self) -> float | None:
         """Of the original's latency: for one sample on one thread, or the worst where that was not measured."""
         alone = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
         ratios = [entry.ratio for entry in alone or self.latency]
@@ -148,20 +157,20 @@ class File(Measured, Stored):
     @property
     def label(self) -> str:
         """Which of a network's files it is: its name, and what its values were rounded to."""
-        return self.name if self.values == EXACT else f"{self.name}, {self.values}"
+        return self.name if self.weight_storage == EXACT else f"{self.name}, {self.weight_storage}"
 
 
-class Epochs(Part):
+class EpochCounts(ReportPart):
     """How long a network was trained."""
 
-    prune: Whole = 0
-    finetune: Whole = 0
+    prune: Count = 0
+    finetune: Count = 0
 
 
-class Pruned(Measured):
+class NetworkResult(EvaluatedResult):
     """A pruned network: what its exported files do."""
 
-    method: str = LEARNED
+    method: str = LTP_METHOD
     drop: Annotated[
         float | None,
         Field(
@@ -174,22 +183,22 @@ class Pruned(Measured):
         float | None,
         Field(gt=0, description="float weights of the whole model / those that are not zero"),
     ] = None
-    sparsity: Share | None = None
-    nonzeros: Whole | None = None
+    sparsity: Fraction | None = None
+    nonzeros: Count | None = None
     model_nonzeros: Annotated[
-        Whole | None, Field(description="of all float weights of the file")
+        Count | None, Field(description="of all float weights of the file")
     ] = None
-    epochs: Epochs | None = None
-    trainings: Annotated[
-        Whole | None,
+    epochs: EpochCounts | None = None
+    num_trainings: Annotated[
+        Count | None,
         Field(
             description="networks that were trained to find it: fine-tuned entries, points of the curve"
         ),
     ] = None
-    files: Annotated[tuple[File, ...], FEW] = ()
+    files: Annotated[tuple[FileResult, ...], FEW] = ()
 
     @property
-    def exact(self) -> File | None:
+    def exact(self) -> FileResult | None:
         """The file by which networks are compared: the first with exact weights, or the first where none has them."""
         return next(
             (file for file in self.files if file.is_exact), self.files[0] if self.files else None
@@ -200,7 +209,7 @@ class Pruned(Measured):
         """The metric's value of that file."""
         return None if self.exact is None else self.exact.value
 
-    def least_accurate(self, metric: Metric) -> File | None:
+    def least_accurate(self, metric: Metric) -> FileResult | None:
         """The file whose accuracy is that of the network: a promise holds for every file."""
         known = all(file.value is not None for file in self.files)
         return (
@@ -210,25 +219,25 @@ class Pruned(Measured):
         )
 
 
-class CurvePoint(Stored):
+class BaselinePoint(HashedFile):
     """What the baseline has at a compression: accuracy of the test split, and of the validation split that chose it."""
 
     compression: Annotated[float | None, Field(gt=0)] = None
     accuracy: float | None = None
     validation_accuracy: float | None = None
-    nonzeros: Whole | None = None
+    nonzeros: Count | None = None
 
 
-class Baseline(Pruned):
+class BaselineResult(NetworkResult):
     """Global magnitude pruning to the same compression, trained as long."""
 
-    method: str = MAGNITUDE
+    method: str = MAGNITUDE_METHOD
     curve: Annotated[
-        Annotated[tuple[CurvePoint, ...], FEW] | None,
+        Annotated[tuple[BaselinePoint, ...], FEW] | None,
         Field(description="the point at the same compression first, each trained as long"),
     ] = None
     budget: Annotated[
-        Number | None,
+        NonNegative | None,
         Field(
             description="the largest drop, within which the gain compares the two; null: at equal accuracy"
         ),
@@ -250,83 +259,83 @@ class Baseline(Pruned):
         Literal["at least", "at most"] | None,
         Field(description="where the gain is only known to one side"),
     ] = None
-    single_weights: Annotated[
-        CurvePoint | None,
+    unstructured: Annotated[
+        BaselinePoint | None,
         Field(
             description="beside blocks, the same count of single weights, trained as long; null without blocks"
         ),
     ] = None
 
 
-class Difference(Part):
+class BaselineDifference(ReportPart):
     """How much better the pruned network is than the baseline, in the metric's unit; negative is worse."""
 
     value: float | None = None
     interval: Interval | None = None
-    outcomes: Annotated[
+    paired_counts: Annotated[
         PairedCounts | None, Field(description="before: the pruned network, after: the baseline")
     ] = None
     reasons: Reasons = Field(default_factory=dict)
 
 
-class Report(Part):
+class Report(ReportPart):
     """report.json: the truth that report.md and report.html only render."""
 
     schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
-    verdict: Literal["passed", "failed", "not-gated"] = "not-gated"
-    gates: Annotated[tuple[Verdict, ...], FEW] = ()
+    status: Literal["passed", "failed", "no-gates"] = "no-gates"
+    gates: Annotated[tuple[GateResult, ...], FEW] = ()
     metric: Metric = Metric()
-    task: Asked = Asked()
-    model: Model = Model()
-    data: Data = Data()
-    own_task: Annotated[
-        UserTask | None, Field(description="null where it is none of the user's own")
+    task: TaskSummary = TaskSummary()
+    model: ModelInfo = ModelInfo()
+    data: DataInfo = DataInfo()
+    custom_task: Annotated[
+        CustomTaskInfo | None, Field(description="null where it is none of the user's own")
     ] = None
-    original: Original = Original()
-    pruned: Pruned = Pruned()
-    baseline: Baseline | None = None
-    difference: Difference | None = None
-    layers: Annotated[tuple[Layer, ...], MANY] = ()
-    trail: Annotated[tuple[Entry, ...], MANY] = ()
+    original: OriginalResult = OriginalResult()
+    pruned: NetworkResult = NetworkResult()
+    baseline: BaselineResult | None = None
+    difference: BaselineDifference | None = None
+    layers: Annotated[tuple[LayerResult, ...], MANY] = ()
+    trail: Annotated[tuple[TrailEntryResult, ...], MANY] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    environment: Environment = Environment()
-    timings: dict[str, Number] = Field(default_factory=dict)
+    environment: EnvironmentInfo = EnvironmentInfo()
+    timings: dict[str, NonNegative] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    budget_missed: Annotated[
+    budget_not_met: Annotated[
         str | None, Field(description="why the network is outside its accuracy budget")
     ] = None
-    unlikely_gain: Annotated[
+    suspicious_improvement: Annotated[
         str | None,
         Field(
             description="a warning where the pruned network is better than the original beyond chance"
         ),
     ] = None
-    histograms: tuple[Histogram, ...] = ()
-    scatter: Scatter | None = None
-    sizes: dict[str, Whole | None] = Field(default_factory=dict)
+    histograms: tuple[WeightHistogram, ...] = ()
+    scatter: WeightScatter | None = None
+    sizes: dict[str, Count | None] = Field(default_factory=dict)
     reasons: Reasons = Field(default_factory=dict)
 
     @property
-    def networks(self) -> list[Pruned]:
+    def networks(self) -> list[NetworkResult]:
         """The pruned network, and the baseline where there is one."""
         return [self.pruned] if self.baseline is None else [self.pruned, self.baseline]
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[FileResult]:
         """All exported files, those of the baseline last."""
         return [file for network in self.networks for file in network.files]
 
     @property
-    def curve(self) -> tuple[CurvePoint, ...]:
+    def curve(self) -> tuple[BaselinePoint, ...]:
         """The points of the baseline's curve; the first has a file of the baseline, the others their own."""
         return (self.baseline.curve or ()) if self.baseline else ()
 
     @property
-    def baseline_points(self) -> dict[str, CurvePoint]:
+    def baseline_points(self) -> dict[str, BaselinePoint]:
         """All points of the baseline by their keys: those of the curve, and that of single weights beside blocks."""
-        single = self.baseline.single_weights if self.baseline else None
+        single = self.baseline.unstructured if self.baseline else None
         curve = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
-        return {**curve, **({} if single is None else {"baseline.single_weights": single})}
+        return {**curve, **({} if single is None else {"baseline.unstructured": single})}
 
     @property
     def points(self) -> list[TradeoffPoint]:
@@ -349,7 +358,7 @@ class Report(Part):
     @property
     def hashes(self) -> dict[str, str | None]:
         """Path and hash of every file that the run has exported, those of the baseline's points too."""
-        stored: list[Stored] = [*self.files, *self.baseline_points.values()]
+        stored: list[HashedFile] = [*self.files, *self.baseline_points.values()]
         return {name: digest for file in stored for name, digest in file.hashes.items()}
 
     @model_validator(mode="after")

@@ -5,13 +5,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ltp_pipeline.results.metric import Figure
-from ltp_pipeline.results.values import Inside, NameOfTrail, Number, Pair, Share, Whole
+from ltp_pipeline.results.metric import ExtraMetric
+from ltp_pipeline.results.values import (
+    Count,
+    CountPair,
+    Fraction,
+    NonNegative,
+    RelativePath,
+    TrailPath,
+)
 from ltp_pipeline.system.files import DATA
 from ltp_pipeline.system.text import printable, shown
 
 MOST_AXES = 64  # of a tensor
-OF_FILE = "files."  # begins the key of a reason why a file was not written
+FILE_REASON_PREFIX = "files."  # begins the key of a reason why a file was not written
 STRICT = ConfigDict(
     extra="allow",
     strict=True,
@@ -21,19 +28,19 @@ STRICT = ConfigDict(
 )
 
 
-def hashes_of(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
+def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
     """A file and its hash, and those of the data beside it, where there are any."""
     return {name: sha256, **({name + DATA: data_sha256} if data_sha256 else {})}
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """An object of the report: numbers are numbers, never text."""
 
     model_config = STRICT
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateResult:
     """One gate, judged; `detail` adds what a reader wants to know beside limit and value, `advice` what would help."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -62,14 +69,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TaskSummary:
     """What a network is for, and how the output that is judged tells its answer."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     kind: Annotated[str | None, Field(description="as [task] kind, or own")] = None
     output: Annotated[str | None, Field(description="null where several are judged")] = None
-    axis: Annotated[
+    class_axis: Annotated[
         int | None, Field(description="along which the largest number tells the class")
     ] = None
     threshold: Annotated[
@@ -78,26 +85,26 @@ class Asked:
     ] = None
 
 
-class Accuracy(Part):
+class AccuracyResult(ReportPart):
     """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 
     value: Annotated[float | None, Field(description="of the metric")] = None
-    top1: Share | None = None
-    top5: Share | None = None
-    samples: Whole | None = None
+    top1: Fraction | None = None
+    top5: Fraction | None = None
+    samples: Count | None = None
     split: str | None = None
-    equal_argmax: Annotated[
-        Share | None,
+    argmax_agreement: Annotated[
+        Fraction | None,
         Field(
             description="beside explained: share of samples whose largest output is the original's"
         ),
     ] = None
-    beside: Annotated[
-        tuple[Figure, ...], Field(description="what else the task tells of the network")
+    extra_metrics: Annotated[
+        tuple[ExtraMetric, ...], Field(description="what else the task tells of the network")
     ] = ()
 
 
-class Quantization(Part):
+class QuantizationInfo(ReportPart):
     """How the graph of a file was quantised."""
 
     method: Annotated[
@@ -106,30 +113,32 @@ class Quantization(Part):
             description="how fixed ranges of activations were chosen; dynamic: they are found at every run"
         ),
     ] = ""
-    weight_bits: Whole | None = None
+    weight_bits: Count | None = None
     samples: Annotated[
-        Whole | None, Field(description="of the training split, by which ranges were chosen")
+        Count | None, Field(description="of the training split, by which ranges were chosen")
     ] = None
-    kernels: Annotated[Whole | None, Field(description="in 8 bits")] = None
-    left_float: Annotated[
+    num_layers: Annotated[Count | None, Field(description="in 8 bits")] = None
+    float_layers: Annotated[
         dict[str, str], Field(description="kernels that are not in 8 bits, and why")
     ] = Field(default_factory=dict)
     validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
     trained_epochs: Annotated[
-        Whole, Field(description="that the network was trained in 8 bits, after fine-tuning")
+        Count, Field(description="that the network was trained in 8 bits, after fine-tuning")
     ] = 0
 
 
-class SparseKernels(Part):
+class SparseKernelInfo(ReportPart):
     """Which layers of a file the library of sparse kernels computes, where it is registered."""
 
-    path: Annotated[str, Field(description="the instructions that it took on this processor")] = ""
+    instruction_set: Annotated[
+        str, Field(description="the instructions that it took on this processor")
+    ] = ""
     library_sha256: str | None = None
-    turned_over: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
-    left_dense: Annotated[
+    converted_layers: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
+    dense_layers: Annotated[
         dict[str, str], Field(description="kernels that it does not, and why")
     ] = Field(default_factory=dict)
-    ratio: Annotated[
+    latency_ratio: Annotated[
         float | None,
         Field(
             gt=0,
@@ -145,7 +154,7 @@ class SparseKernels(Part):
     ] = None
 
 
-class Tensor(Part):
+class ModelTensorInfo(ReportPart):
     """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
 
     name: str = ""
@@ -153,34 +162,34 @@ class Tensor(Part):
     shape: tuple[int | str | None, ...] | None = None
 
 
-class Weight(Part):
+class WeightInfo(ReportPart):
     """A float weight."""
 
     name: str = ""
-    elements: Whole = 0
+    elements: Count = 0
 
 
-class Model(Part):
+class ModelInfo(ReportPart):
     """The file that was pruned."""
 
     name: str | None = None
     path: str | None = None
     sha256: str | None = None
-    opset: Whole | None = None
-    kernels: Whole | None = None
-    kernel_elements: Whole | None = None
+    opset: Count | None = None
+    num_layers: Count | None = None
+    layer_elements: Count | None = None
     float_elements: Annotated[
-        Whole | None, Field(description="of all float weights, kernels among them")
+        Count | None, Field(description="of all float weights, kernels among them")
     ] = None
-    other_weights: Annotated[
-        tuple[Weight, ...], Field(description="the largest float weights that are no kernels")
+    largest_other_weights: Annotated[
+        tuple[WeightInfo, ...], Field(description="the largest float weights that are no kernels")
     ] = ()
     data: Annotated[
-        tuple[Inside, ...],
+        tuple[RelativePath, ...],
         Field(description="files beside it that hold weights; the hash covers them"),
     ] = ()
-    inputs: tuple[Tensor, ...] = ()
-    outputs: tuple[Tensor, ...] = ()
+    inputs: tuple[ModelTensorInfo, ...] = ()
+    outputs: tuple[ModelTensorInfo, ...] = ()
 
     @property
     def title(self) -> str:
@@ -188,15 +197,15 @@ class Model(Part):
         return self.name or self.path or "model"
 
 
-class Layer(Weight):
+class LayerResult(WeightInfo):
     """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
 
     op: str = ""
-    shape: Annotated[tuple[Whole, ...], Field(max_length=MOST_AXES)] = ()
-    nonzeros: Whole | None = None
-    threshold: Number | None = None
-    temperature: Number | None = None
-    baseline_nonzeros: Whole | None = None
+    shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = ()
+    nonzeros: Count | None = None
+    threshold: NonNegative | None = None
+    temperature: NonNegative | None = None
+    baseline_nonzeros: Count | None = None
     prunable: bool = True
     reason: str | None = None
     block: Annotated[
@@ -205,14 +214,14 @@ class Layer(Weight):
     ] = None
 
     @property
-    def kept(self) -> float | None:
+    def density(self) -> float | None:
         """The share of its weights that is left."""
         return (
             self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
         )
 
     @property
-    def baseline_kept(self) -> float | None:
+    def baseline_density(self) -> float | None:
         """The share that the baseline leaves."""
         return (
             self.baseline_nonzeros / self.elements
@@ -221,70 +230,70 @@ class Layer(Weight):
         )
 
 
-class Entry(Part):
+class TrailEntryResult(ReportPart):
     """One of the progressively sparser networks; accuracy is of the validation split, before fine-tuning."""
 
-    entry: Whole = 0
-    epoch: Whole = 0
-    compression: Number | None = None
+    entry: Count = 0
+    epoch: Count = 0
+    compression: NonNegative | None = None
     accuracy: float | None = None
-    file: NameOfTrail = ""
-    model_compression: Number | None = None
+    file: TrailPath = ""
+    model_compression: NonNegative | None = None
     sha256: str | None = None
     data_sha256: Annotated[
         str | None, Field(description="of FILE.data, where the weights are outside")
     ] = None
-    chosen: bool = False
+    selected: bool = False
 
     @property
     def hashes(self) -> dict[str, str | None]:
         """Its file and hash, and those of the data beside it."""
-        return hashes_of(self.file, self.sha256, self.data_sha256)
+        return list_hashes(self.file, self.sha256, self.data_sha256)
 
 
-class Environment(Part):
+class EnvironmentInfo(ReportPart):
     """Where it ran."""
 
     versions: dict[str, str | None] = Field(default_factory=dict)
     platform: str | None = None
     processor: str | None = None
-    threads: Whole | None = None
+    threads: Count | None = None
     device: str | None = None
     seed: int | None = None
 
 
-class StoredSamples(Part):
+class StoredSamplesInfo(ReportPart):
     """Samples before they are prepared; those that are images, once decoded."""
 
     type: str | None = None
     shape: Annotated[
-        tuple[Whole | None, ...] | None,
+        tuple[Count | None, ...] | None,
         Field(description="null for an axis of which samples have more or less"),
     ] = None
     lengths: Annotated[
-        Pair | None, Field(description="shortest and longest, of sequences of uneven length")
+        CountPair | None, Field(description="shortest and longest, of sequences of uneven length")
     ] = None
     range: Annotated[
         tuple[int | float, int | float] | None, Field(description="smallest and largest value")
     ] = None
 
 
-class Image(Part):
+class ImageInfo(ReportPart):
     """What image files are decoded to; `crop` is the share of the shorter side that the centre keeps."""
 
     mode: Literal["L", "RGB", "RGBA"] | None = None
-    size: Pair | None = None
+    size: CountPair | None = None
     crop: float | None = None
 
 
-class Recipe(Part):
+class PreprocessingInfo(ReportPart):
     """From stored samples to the model's input, in this order; `image` where they are files of images."""
 
-    stored: StoredSamples | None = None
-    image: Image | None = None
+    stored: StoredSamplesInfo | None = None
+    image: ImageInfo | None = None
     add_channel: bool = False
     channels_to_front: bool = False
-    resize: Pair | None = None
+    resize: CountPair | None = None
     type: str | None = None
     scale: float | None = None
     mean: tuple[float, ...] | None = None
@@ -302,28 +311,29 @@ class Recipe(Part):
     ] = False
 
 
-class InputData(Part):
+class InputInfo(ReportPart):
     """What one input of the model was fed with."""
 
     sample_shape: Annotated[
-        tuple[Whole | None, ...] | None, Field(description="of one sample as the model takes it")
+        tuple[Count | None, ...] | None, Field(description="of one sample as the model takes it")
     ] = None
-    preparation: Annotated[
+    preprocessing_steps: Annotated[
         tuple[str, ...] | None,
         Field(description="from a stored sample to the input, but for scale, mean and std"),
     ] = None
-    recipe: Annotated[
-        Recipe | None, Field(description="the same for machines, with scale, mean and std")
+    preprocessing: Annotated[
+        PreprocessingInfo | None,
+        Field(description="the same for machines, with scale, mean and std"),
     ] = None
 
 
-class Data(Part):
+class DataInfo(ReportPart):
     """What it was trained and measured on."""
 
     path: str | None = None
-    classes: Whole | None = None
-    splits: dict[str, Whole | None] = Field(default_factory=dict)
-    inputs: Annotated[dict[str, InputData], Field(description="by the model's inputs")] = Field(
+    classes: Count | None = None
+    splits: dict[str, Count | None] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, InputInfo], Field(description="by the model's inputs")] = Field(
         default_factory=dict
     )
     notes: tuple[str, ...] = ()
@@ -332,7 +342,7 @@ class Data(Part):
     ] = None
 
 
-class UserTask(Part):
+class CustomTaskInfo(ReportPart):
     """The user's own task, by which it was trained and measured."""
 
     name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
@@ -340,25 +350,25 @@ class UserTask(Part):
     fingerprint: Annotated[str | None, Field(description="that the task gives itself")] = None
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """What people are told of it."""
         return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
 
 
-class Histogram(Part):
+class WeightHistogram(ReportPart):
     """Counts of |w| in one kernel before and after; the threshold belongs to w²."""
 
     name: str = ""
-    threshold: Number | None = None
+    threshold: NonNegative | None = None
     edges: tuple[float, ...] = ()
-    before: tuple[Whole, ...] = ()
-    after: tuple[Whole, ...] = ()
+    before: tuple[Count, ...] = ()
+    after: tuple[Count, ...] = ()
 
 
-class Scatter(Part):
+class WeightScatter(ReportPart):
     """w² of the same weights before and after; the threshold belongs to w²."""
 
     name: str = ""
-    threshold: Number | None = None
-    before: tuple[Number, ...] = ()
-    after: tuple[Number, ...] = ()
+    threshold: NonNegative | None = None
+    before: tuple[NonNegative, ...] = ()
+    after: tuple[NonNegative, ...] = ()

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Accuracy, Quantization, SparseKernels, TrailEntry
+from ltp_pipeline.results.records import (
+    AccuracyResult,
+    QuantizationInfo,
+    SparseKernelInfo,
+    TrailEntry,
+)
 
 if TYPE_CHECKING:
     from ltp_pipeline.graph.layer_weights import OtherWeights
@@ -14,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class InspectedKernel:
+class InspectedLayer:
     """A kernel of a model as it is in the file; `share` is of the weights in all kernels."""
 
     name: str
     op: str
     shape: tuple[int, ...]
     elements: int
-    share: float
+    fraction: float
     nonzeros: int
     prunable: bool
     reason: str | None  # why it would not be pruned
@@ -57,9 +62,9 @@ class InspectionResult:
     unsupported: tuple[str, ...]
     batch_norms: int
     folded_batch_norms: int
-    kernels: tuple[InspectedKernel, ...]
+    layers: tuple[InspectedLayer, ...]
     others: tuple[OtherWeights, ...]
-    kernel_elements: int
+    layer_elements: int
     float_elements: int  # of the whole model
     prunable_elements: int
     sparsity: float | None
@@ -69,11 +74,11 @@ class InspectionResult:
 
 
 @dataclass(frozen=True)
-class Against:
+class ReferenceResult:
     """The other file of a measurement, and how the two differ on the same samples."""
 
     path: str
-    accuracy: Accuracy
+    accuracy: AccuracyResult
     drop: float  # from the other file to the measured one
     drop_interval: (
         tuple[float, float] | None
@@ -93,7 +98,7 @@ class ValidationResult:
 
     path: str
     metric: Metric
-    accuracy: Accuracy
+    accuracy: AccuracyResult
     sparsity: float | None  # None: no kernels
     compression: float | None  # of kernels
     model_compression: float | None  # of all float weights
@@ -106,7 +111,7 @@ class ValidationResult:
     notes: tuple[str, ...]
     latency_ms: float
     latency_quartiles_ms: tuple[float, float]
-    against: Against | None = None
+    against: ReferenceResult | None = None
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ class QuantizationResult:
     """An int8 file, measured beside the one it was made of, and how it was made."""
 
     measurement: ValidationResult
-    quantization: Quantization
+    quantization: QuantizationInfo
     notes: tuple[str, ...]
 
 
@@ -127,7 +132,7 @@ class AccelerationResult:
 
     path: str
     bytes: int
-    sparse_kernels: SparseKernels
+    sparse_kernels: SparseKernelInfo
     latency_ms: float
     source_latency_ms: float
     latency_ratio: float
@@ -142,4 +147,4 @@ class TrailEntryInfo(TrailEntry):
 
     metric: Metric = field(default_factory=Metric)  # what accuracy means
     pareto: bool = False  # no other entry beats it in both compression and accuracy
-    picked: bool = False
+    selected: bool = False

@@ -44,14 +44,14 @@ def _of_trail(name: str) -> str:
     return name
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Number = Annotated[float, Field(ge=0)]
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
-Pair = tuple[Whole, Whole]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+CountPair = tuple[Count, Count]
 Interval = Annotated[tuple[float, float], AfterValidator(_ordered)]
-Inside = Annotated[str, AfterValidator(_inside)]
-Name = Annotated[str, AfterValidator(_ours)]
-NameOfTrail = Annotated[str, AfterValidator(_of_trail)]
+RelativePath = Annotated[str, AfterValidator(_inside)]
+PrintablePath = Annotated[str, AfterValidator(_ours)]
+TrailPath = Annotated[str, AfterValidator(_of_trail)]
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,39 @@ class PairedCounts:
 
     __pydantic_config__: ClassVar[ConfigDict] = READ
 
-    both_right: Whole
-    only_before: Whole
-    only_after: Whole
-    both_wrong: Whole
+    both_correct: Count
+    only_first_correct: Count
+    only_second_correct: Count
+    both_incorrect: Count
 
     @property
     def samples(self) -> int:
         """How many there are."""
-        return self.both_right + self.only_before + self.only_after + self.both_wrong
+        return (
+            self.both_correct
+            + self.only_first_correct
+            + self.only_second_correct
+            + self.both_incorrect
+        )
 
     @property
-    def before(self) -> float | None:
+    def first_fraction(self) -> float | None:
         """The share that the first network has right."""
-        return (self.both_right + self.only_before) / self.samples if self.samples else None
+        return (
+            (self.both_correct + self.only_first_correct) / self.samples if self.samples else None
+        )
 
     @property
-    def after(self) -> float | None:
+    def second_fraction(self) -> float | None:
         """The share that the second network has right."""
-        return (self.both_right + self.only_after) / self.samples if self.samples else None
+        return (
+            (self.both_correct + self.only_second_correct) / self.samples if self.samples else None
+        )
 
     def interval(self, confidence: float = intervals.CONFIDENCE) -> tuple[float, float] | None:
         """Of the drop from the first to the second."""
         if not self.samples:
             return None
         return intervals.counted_interval(
-            self.samples, self.only_before, self.only_after, confidence
+            self.samples, self.only_first_correct, self.only_second_correct, confidence
         )

@@ -11,7 +11,7 @@ from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.gain import WIDE, TradeoffPoint, compared_at
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import BaselinePoint, Compared, Pruned
+from ltp_pipeline.results.records import MeasuredBaseline, MeasuredPoint, PrunedNetwork
 from ltp_pipeline.run_directory.names import point_folder
 from ltp_pipeline.runner.networks import (
     export_and_evaluate,
@@ -55,7 +55,7 @@ class BaselineTarget:
 
 def run(
     job: RunContext, original: StateDict, rival: BaselineTarget, reference: Reference | None
-) -> Compared | None:
+) -> MeasuredBaseline | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
     elements = sum(k.elements for k in job.network.kernels)
     axes, spared = baseline.block_axes_of(job), _spared(job, original, rival)
@@ -64,7 +64,7 @@ def run(
     )
     most = elements / baseline.min_nonzeros(job.network, original, spared, axes)
     seen: list[TradeoffPoint] = []
-    measured: list[BaselinePoint] = []
+    measured: list[MeasuredPoint] = []
     nonzeros: int | None = rival.nonzeros
     is_curve = True
     while nonzeros is not None:
@@ -83,14 +83,16 @@ def run(
             break
         settings = job.settings.export if number == 1 else _one_file(job.settings.export)
         found = export_and_evaluate(job, plain, weights, reference, point_folder(number), settings)
-        measured += [BaselinePoint(found, value)] if found else []
+        measured += [MeasuredPoint(found, value)] if found else []
         seen.append(TradeoffPoint(elements / plain.nonzeros, value))
         del plain, weights  # the next point needs the memory
         is_curve = is_curve if seen[1:] else _makes_curve(job)
         nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
     single = _single_weights(job, original, rival, spared, reference) if axes else None
     return (
-        Compared(tuple(measured), is_curve, bool(spared), bool(axes), single) if measured else None
+        MeasuredBaseline(tuple(measured), is_curve, bool(spared), bool(axes), single)
+        if measured
+        else None
     )
 
 
@@ -100,7 +102,7 @@ def _single_weights(
     rival: BaselineTarget,
     spared: set[str],
     reference: Reference | None,
-) -> BaselinePoint | None:
+) -> MeasuredPoint | None:
     """What single weights have at LTP's compression, which no blocks bind."""
     name, epochs = baseline.UNSTRUCTURED, rival.epochs
     try:
@@ -115,7 +117,7 @@ def _single_weights(
     found = export_and_evaluate(
         job, plain, weights, reference, point_folder(name), _one_file(job.settings.export)
     )
-    return BaselinePoint(found, value) if found else None
+    return MeasuredPoint(found, value) if found else None
 
 
 def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
@@ -143,7 +145,7 @@ def _trained(
     epochs: int,
     spared: set[str],
     axes: BlockAxes,
-) -> tuple[Pruned, Weights, float]:
+) -> tuple[PrunedNetwork, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
     name = baseline.point_key(point, job.settings.baseline.exclude_classifier)
     with timed(job.workspace, title):

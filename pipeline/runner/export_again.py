@@ -17,8 +17,15 @@ from ltp_pipeline.exporters.files.count import FileSparsity, count_file_sparsity
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import Baseline, Difference, File, Pruned, Report, size_bound
-from ltp_pipeline.results.schema_parts import OF_FILE, Layer, SparseKernels
+from ltp_pipeline.results.schema import (
+    BaselineDifference,
+    BaselineResult,
+    FileResult,
+    NetworkResult,
+    Report,
+    size_bound,
+)
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, LayerResult, SparseKernelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, point_folder
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, write_report
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.system.arrays import Array
 
-NetworkT = TypeVar("NetworkT", bound=Pruned)
+NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 NO_DATA = "the data of the run were not there when the file was written"
 
 
@@ -127,7 +134,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
         "sizes": {
             "original": file.bytes,
             **{f.label: f.bytes for f in pruned.files},
-            "bound": bound,
+            "entropy_bound": bound,
         },
         "settings": {**content.settings, "export": settings.export.model_dump(mode="json")},
         "notes": tuple(dict.fromkeys((*content.notes, *notes))),
@@ -136,8 +143,8 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
 
 
 def _baseline(
-    part: Baseline, write: _Writer, settings: Settings
-) -> tuple[Baseline, FileSparsity | None]:
+    part: BaselineResult, write: _Writer, settings: Settings
+) -> tuple[BaselineResult, FileSparsity | None]:
     """The baseline with all files; points of its curve that are among them have the hashes of these."""
     kept = baseline.point_key(1, settings.baseline.exclude_classifier)
     found, most, _ = write.files_of(part, kept, point_folder(1))
@@ -148,7 +155,9 @@ def _baseline(
     return found.model_copy(update={"curve": curve}), most
 
 
-def _layer(layer: Layer, most: FileSparsity | None, most_of_baseline: FileSparsity | None) -> Layer:
+def _layer(
+    layer: LayerResult, most: FileSparsity | None, most_of_baseline: FileSparsity | None
+) -> LayerResult:
     """A layer as the files with the most nonzeros have it, where these are new."""
     counts = {"nonzeros": most, "baseline_nonzeros": most_of_baseline}
     return layer.model_copy(
@@ -156,14 +165,16 @@ def _layer(layer: Layer, most: FileSparsity | None, most_of_baseline: FileSparsi
     )
 
 
-def _difference(content: Report, pruned: Pruned, baseline: Pruned | None) -> Difference | None:
+def _difference(
+    content: Report, pruned: NetworkResult, baseline: NetworkResult | None
+) -> BaselineDifference | None:
     """Between the two networks, if both are known; how sure it is, only where neither has changed."""
     if baseline is None or pruned.exact_value is None or baseline.exact_value is None:
         return None
     had = content.baseline and (content.pruned.exact_value, content.baseline.exact_value)
     changed = had != (pruned.exact_value, baseline.exact_value)
     value = content.metric.drop(pruned.exact_value, baseline.exact_value)
-    return Difference(value=value) if changed else content.difference
+    return BaselineDifference(value=value) if changed else content.difference
 
 
 @dataclass(frozen=True)
@@ -210,10 +221,10 @@ class _Writer:
             ),
             *kept,
         )
-        reasons = {OF_FILE + name: why for name, why in written.left_out.items()}
+        reasons = {FILE_REASON_PREFIX + name: why for name, why in written.skipped.items()}
         part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
         notes = [note for file in written.files for note in file.notes] + left_out_notes(
-            written.left_out
+            written.skipped
         )
         part = _summed_up(part, files, self.metric)
         most = max(counted, key=lambda counts: counts.layers.nonzeros, default=None)
@@ -237,7 +248,7 @@ class _Writer:
         return part.model_copy(update=changes)
 
 
-def _summed_up(part: NetworkT, files: tuple[File, ...], metric: Metric) -> NetworkT:
+def _summed_up(part: NetworkT, files: tuple[FileResult, ...], metric: Metric) -> NetworkT:
     """A network with these files: its accuracy is that of the least accurate, and unknown where that of any is."""
     unknown = [file.path for file in files if file.value is None]
     if unknown:
@@ -260,38 +271,45 @@ def _summed_up(part: NetworkT, files: tuple[File, ...], metric: Metric) -> Netwo
     )
 
 
-def _entry(file: ExportedFile, part: Pruned, counts: FileSparsity) -> File:
+def _entry(file: ExportedFile, part: NetworkResult, counts: FileSparsity) -> FileResult:
     """What the report says of a file: as it was measured, or as far as it is known."""
     for known in part.files:
-        if (known.graph, known.encoding, known.values) == (file.graph, file.encoding, file.values):
+        if (known.graph, known.encoding, known.weight_storage) == (
+            file.graph,
+            file.encoding,
+            file.weight_storage,
+        ):
             return known.model_copy(
                 update={"sha256": file.sha256, "data_sha256": file.data_sha256, "bytes": file.bytes}
             )
     alike = [
         f
         for f in part.files
-        if (f.graph, f.values) == (file.graph, file.values) and f.accuracy is not None
+        if (f.graph, f.weight_storage) == (file.graph, file.weight_storage)
+        and f.accuracy is not None
     ]
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
-    if not alike or alike[0].outcomes is None:
-        reasons["outcomes"] = alike[0].reasons.get("outcomes", NO_DATA) if alike else NO_DATA
+    if not alike or alike[0].paired_counts is None:
+        reasons["paired_counts"] = (
+            alike[0].reasons.get("paired_counts", NO_DATA) if alike else NO_DATA
+        )
     if alike:
         reasons["accuracy"] = (
             f"not measured: that of {alike[0].path}, whose outputs are the same bit for bit"
         )
-    return File(
+    return FileResult(
         graph=file.graph,
         encoding=file.encoding,
-        values=file.values,
+        weight_storage=file.weight_storage,
         path=file.name,
         sha256=file.sha256,
         data_sha256=file.data_sha256,
         bytes=file.bytes,
         nonzeros=counts.layers.nonzeros,
         accuracy=alike[0].accuracy if alike else None,
-        outcomes=alike[0].outcomes if alike else None,
+        paired_counts=alike[0].paired_counts if alike else None,
         sparse_kernels=None
         if file.sparse_kernels is None
-        else SparseKernels(**asdict(file.sparse_kernels)),
+        else SparseKernelInfo(**asdict(file.sparse_kernels)),
         reasons=reasons if alike else {**reasons, "accuracy": NO_DATA},
     )

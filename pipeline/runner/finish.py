@@ -11,7 +11,7 @@ from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.gates.verdicts import evaluate_gates, with_verdicts
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.run_directory.manifest import Proof
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -30,7 +30,7 @@ class RunResult:
 
     folder: Path
     report: Report
-    verdicts: list[Verdict]
+    gate_results: list[GateResult]
 
 
 def finished_already(

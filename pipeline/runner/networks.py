@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Measured, Pruned
+from ltp_pipeline.results.records import MeasuredNetwork, PrunedNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
@@ -50,7 +50,7 @@ class Kept(BaseModel):
     tried: int = 1
 
 
-def save_weights(job: RunContext, name: str, tuned: Pruned, **more: Any) -> Weights:
+def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
     """Keep the final weights of a network, so that later commands need not train; `more` as in Kept."""
     weights = to_file_weights(job.network, tuned.state)
     meta = Kept(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
@@ -59,7 +59,7 @@ def save_weights(job: RunContext, name: str, tuned: Pruned, **more: Any) -> Weig
     return weights
 
 
-def load_saved_network(job: RunContext, name: str) -> tuple[Pruned, Weights, Kept] | None:
+def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weights, Kept] | None:
     """A network whose final weights were kept; None where they were not, or cannot be used."""
     found = job.workspace.load_weights(name)
     if found is None:
@@ -73,7 +73,7 @@ def load_saved_network(job: RunContext, name: str) -> tuple[Pruned, Weights, Kep
     weights = to_file_types(job.network, tensors)
     state = from_file_weights(job, weights)
     return (
-        Pruned(state, nonzero_masks(job.network, state), meta.nonzeros, meta.epochs),
+        PrunedNetwork(state, nonzero_masks(job.network, state), meta.nonzeros, meta.epochs),
         weights,
         meta,
     )
@@ -94,12 +94,12 @@ def _kept(workspace: RunDirectory, name: str, meta: Mapping[str, Any]) -> Kept:
 
 def export_and_evaluate(
     job: RunContext,
-    tuned: Pruned,
+    tuned: PrunedNetwork,
     weights: Weights,
     reference: network.Reference | None,
     folder: str = "",
     settings: ExportSettings | None = None,
-) -> Measured | None:
+) -> MeasuredNetwork | None:
     """Export a network into a folder of the run directory and measure its files; the leader does."""
     if reference is None:
         return None

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from ltp_pipeline.data.images.broken import met_broken
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import Original, Pruned, ThresholdLearningResult, TrailEntry
+from ltp_pipeline.results.records import (
+    MeasuredOriginal,
+    PrunedNetwork,
+    ThresholdLearningResult,
+    TrailEntry,
+)
 from ltp_pipeline.run_directory.access import check_writable
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
@@ -170,8 +175,8 @@ def _select(
     job: RunContext,
     learned: ThresholdLearningResult,
     entry: TrailEntry | None,
-    original: Original | None,
-) -> tuple[SelectedEntry, Pruned, Weights, float]:
+    original: MeasuredOriginal | None,
+) -> tuple[SelectedEntry, PrunedNetwork, Weights, float]:
     """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
     if known := load_saved_network(job, "pruned"):
         tuned, weights, kept = known
@@ -201,7 +206,7 @@ def _select(
     )
 
 
-def _least(job: RunContext, original: Original | None) -> float | None:
+def _least(job: RunContext, original: MeasuredOriginal | None) -> float | None:
     """The worst validation accuracy within the budget."""
     budget = job.settings.budget.accuracy_budget
     return (
@@ -211,7 +216,7 @@ def _least(job: RunContext, original: Original | None) -> float | None:
     )
 
 
-def _validation_accuracy(job: RunContext, original: Original | None) -> float:
+def _validation_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float:
     """The original's, as the leader measured it."""
     return distributed.broadcast_from_main(
         0.0 if original is None else original.validation_accuracy, job.device

@@ -10,8 +10,8 @@ import numpy as np
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.outputs import decision_threshold
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
@@ -39,13 +39,13 @@ class ClassificationTask(SupervisedTask):
     task_kind = "classification"
     metric = TOP1
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """The largest score, or whether the single one is large."""
         if self.is_single:
-            return Asked(
+            return TaskSummary(
                 self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
             )
-        return Asked(self.task_kind, self.output.name, axis=1)
+        return TaskSummary(self.task_kind, self.output.name, class_axis=1)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -91,11 +91,11 @@ class ClassificationTask(SupervisedTask):
         """Top-1."""
         return float(evidence[:, 0].mean())
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """Top-1 and top-5; the latter says nothing of five classes or fewer."""
         top1 = self.metric_value(evidence)
         top5 = float(evidence[:, 1].mean()) if self.classes > FEW else None
-        return Accuracy(top1, top1, top5, len(evidence), split)
+        return AccuracyResult(top1, top1, top5, len(evidence), split)
 
     def correct_samples(self, evidence: Array) -> Array:
         """Where the label has the largest score."""

@@ -11,8 +11,8 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import mean_interval, replicate_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.system import random_state
 from ltp_pipeline.tasks.custom import describe_value, is_numeric, to_array
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
@@ -46,9 +46,9 @@ class CustomTaskAdapter:
             self.custom.metric if self._has_score or self._has_measure else self.distillation.metric
         )
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """What nobody but the user knows."""
-        return Asked("own")
+        return TaskSummary("own")
 
     @property
     def outputs(self) -> tuple[TaskOutput, ...]:
@@ -260,13 +260,13 @@ class CustomTaskAdapter:
             )
         return float(found.item()) if np.isfinite(found).all() else np.nan
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """Their metric."""
         if self._has_score:
-            return Accuracy(float(evidence.mean()), None, None, len(evidence), split)
+            return AccuracyResult(float(evidence.mean()), None, None, len(evidence), split)
         if self._has_measure:
             value, samples = evidence[0].tolist()
-            return Accuracy(value, None, None, int(samples), split)
+            return AccuracyResult(value, None, None, int(samples), split)
         return self.distillation.compute_metric(evidence, split)
 
     def correct_samples(self, evidence: Array) -> Array | None:
@@ -284,7 +284,7 @@ class CustomTaskAdapter:
             return mean_interval(better * before, better * after, confidence)
         return replicate_interval(better * before[:, 0], better * after[:, 0], confidence)
 
-    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+    def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
         """Known only where nearness to it is measured."""
         return self.distillation.get_original_result(samples, split) if self.is_relative else None
 

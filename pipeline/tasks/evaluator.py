@@ -11,7 +11,7 @@ from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.tasks.protocol import EvaluatedBatch
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.records import Accuracy
+    from ltp_pipeline.results.records import AccuracyResult
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
@@ -28,7 +28,7 @@ class Evaluator:
 
     def __call__(
         self, run: ComputeOutputs, split: Split, rows: Array | None = None
-    ) -> tuple[Accuracy, Array]:
+    ) -> tuple[AccuracyResult, Array]:
         """Evaluate on all samples of a split, or on some `rows`; also the evidence."""
         evidence = self.sample_statistics(run, split, rows)
         return self.task.compute_metric(evidence, split.name), evidence
@@ -41,7 +41,7 @@ class Evaluator:
             self._iter_batches(run, split, rows), self._get_scales(split)
         )
 
-    def evaluate_original(self, run: ComputeOutputs, split: Split) -> tuple[Accuracy, Array]:
+    def evaluate_original(self, run: ComputeOutputs, split: Split) -> tuple[AccuracyResult, Array]:
         """The original's own; measured only where it can be anything else than perfect."""
         return self.task.get_original_result(len(split), split.name) or self(run, split)
 

@@ -11,8 +11,8 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.outputs import (
     SCORING,
     SQUASHED,
@@ -34,7 +34,7 @@ AGREEMENT = Metric(
     "agreement"
 )  # share of samples with the same class as the original's, where all outputs are scores
 EXPLAINED = Metric(
-    "explained"
+    "r2_vs_original"
 )  # share of the variance of the original's outputs that is met, where any is values
 LARGEST_ERROR = 1e6  # error of a sample, in variances; more, or no number at all, counts as this
 
@@ -88,12 +88,14 @@ class DistillationTask:
         """Intervals need nothing more."""
         return self
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """What the original does."""
         if len(self.outputs) > 1:
-            return Asked("distillation")
+            return TaskSummary("distillation")
         (output,) = self.outputs
-        return Asked("distillation", output.name, axis=1 if output.kind == "scores" else None)
+        return TaskSummary(
+            "distillation", output.name, class_axis=1 if output.kind == "scores" else None
+        )
 
     @property
     def metric(self) -> Metric:
@@ -164,16 +166,16 @@ class DistillationTask:
             )
         return np.concatenate(parts)
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """The mean; a network that is farther away than the original's mean explains nothing."""
         if not self.has_unbounded_gradient:
-            return Accuracy(float(evidence.mean()), None, None, len(evidence), split)
+            return AccuracyResult(float(evidence.mean()), None, None, len(evidence), split)
         share = float(evidence[:, 1].mean()) if evidence.shape[1] > 1 else None
-        return Accuracy(
+        return AccuracyResult(
             max(float(evidence[:, 0].mean()), 0.0), None, None, len(evidence), split, share
         )
 
-    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array]:
+    def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array]:
         """The original is the nearest to itself; that needs no measuring."""
         columns = 1 + any(o.has_argmax for o in self.outputs)
         whole = len(self.outputs) == 1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
-from ltp_pipeline.results.metric import Figure, Metric
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.metric import ExtraMetric, Metric
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.outputs import decision_threshold
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
@@ -33,9 +33,9 @@ class MultilabelTask(SupervisedTask):
     task_kind = "multilabel"
     metric = MAP
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """Whether each score is large."""
-        return Asked(
+        return TaskSummary(
             self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
         )
 
@@ -67,13 +67,13 @@ class MultilabelTask(SupervisedTask):
         known = precision[~np.isnan(precision)]
         return float(known.mean()) if known.size else float("nan")
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """Mean average precision, and beside it the share of right answers over all labels."""
         scores, there = np.split(evidence, 2, axis=1)
         right = float(((scores > decision_threshold(self.is_probability)) == (there > 0.5)).mean())
-        beside = (Figure("per-label accuracy", right),)
-        return Accuracy(
-            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=beside
+        beside = (ExtraMetric("per-label accuracy", right),)
+        return AccuracyResult(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, extra_metrics=beside
         )
 
     def chance_level(self, split: SplitLabels) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.outputs import decision_threshold
 from ltp_pipeline.tasks.supervised import SupervisedTask
@@ -38,13 +38,13 @@ class ClassMapTask(SupervisedTask):
     is_single: bool = False
     ignored: int = -100
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """The largest score of a position, or whether the single one is large."""
         if self.is_single:
-            return Asked(
+            return TaskSummary(
                 self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
             )
-        return Asked(self.task_kind, self.output.name, axis=self.axis)
+        return TaskSummary(self.task_kind, self.output.name, class_axis=self.axis)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy; a batch without any label has none."""
@@ -131,10 +131,10 @@ class PositionTask(ClassMapTask):
         right, count = evidence.sum(0)
         return float(right / count) if count else float("nan")
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """Top-1."""
         top1 = self.metric_or_zero(evidence)
-        return Accuracy(top1, top1, None, len(evidence), split)
+        return AccuracyResult(top1, top1, None, len(evidence), split)
 
     def chance_level(self, split: SplitLabels) -> float:
         """Accuracy of naming the most frequent class."""

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from ltp_pipeline.results.metric import Figure, Metric
+from ltp_pipeline.results.metric import ExtraMetric, Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.results.records import Accuracy
-    from ltp_pipeline.results.schema_parts import Asked
+    from ltp_pipeline.results.records import AccuracyResult
+    from ltp_pipeline.results.schema_parts import TaskSummary
     from ltp_pipeline.system.arrays import Array
 
     Inputs = Mapping[str, Array]
@@ -25,7 +25,15 @@ if TYPE_CHECKING:
         [Inputs], Sequence[Array]
     ]  # from the inputs of a batch to the judged outputs
 
-__all__ = ["EvaluatedBatch", "Figure", "Metric", "OutputKind", "SplitLabels", "Task", "TaskOutput"]
+__all__ = [
+    "EvaluatedBatch",
+    "ExtraMetric",
+    "Metric",
+    "OutputKind",
+    "SplitLabels",
+    "Task",
+    "TaskOutput",
+]
 
 OutputKind = Literal["scores", "values"]
 
@@ -72,7 +80,7 @@ class Task(Protocol):
     def metric(self) -> Metric:
         """What is measured."""
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """What the network is for, and how it tells its answer."""
 
     @property
@@ -113,7 +121,7 @@ class Task(Protocol):
     def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:
         """How each sample did, in rows of numbers: all that the metric and its interval need."""
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """The metric, and what is told beside it."""
 
     def correct_samples(self, evidence: Array) -> Array | None:
@@ -127,7 +135,7 @@ class Task(Protocol):
         Positive is worse. None where that is not known (intervals.UNDEFINED).
         """
 
-    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+    def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
         """The original's own accuracy and evidence, where that needs no measuring."""
 
     def chance_level(self, split: SplitLabels) -> float | None:

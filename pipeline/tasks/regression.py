@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
-from ltp_pipeline.results.metric import Figure, Metric
-from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.metric import ExtraMetric, Metric
+from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class RegressionTask(SupervisedTask):
             float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
         )
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """R², and beside it the error in the targets' unit."""
         squared, absolute, _, _ = np.split(evidence[:, :-1].sum(0), 4)
         values = evidence[:, -1].sum() * len(squared)
@@ -84,9 +84,9 @@ class RegressionTask(SupervisedTask):
             name, error = "mean absolute error", float(absolute.sum() / values)
         else:
             name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
-        beside = (Figure(name, error, is_fraction=False, higher_is_better=False),)
-        return Accuracy(
-            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=beside
+        beside = (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
+        return AccuracyResult(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, extra_metrics=beside
         )
 
     def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - a Task's

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.results.metric import Figure, Metric
-from ltp_pipeline.results.records import Accuracy
+from ltp_pipeline.results.metric import ExtraMetric, Metric
+from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ class SegmentationTask(ClassMapTask):
         union = found + true - right
         return float((right[union > 0] / union[union > 0]).mean()) if union.any() else float("nan")
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """mIoU, and beside it the share of right pixels."""
         right, _, true = np.split(evidence.sum(0), 3)
-        pixels = Figure("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
-        return Accuracy(
-            self.metric_or_zero(evidence), None, None, len(evidence), split, beside=(pixels,)
+        pixels = ExtraMetric("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
+        return AccuracyResult(
+            self.metric_or_zero(evidence), None, None, len(evidence), split, extra_metrics=(pixels,)
         )
 
     def chance_level(self, split: SplitLabels) -> float:

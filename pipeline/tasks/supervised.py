@@ -11,14 +11,14 @@ import numpy as np
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.intervals import bootstrap_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.results.records import Accuracy
+    from ltp_pipeline.results.records import AccuracyResult
     from ltp_pipeline.settings.schema import TaskKind
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import SplitLabels
@@ -48,9 +48,9 @@ class SupervisedTask:
         """Intervals need nothing more."""
         return self
 
-    def describe_output(self) -> Asked:
+    def describe_output(self) -> TaskSummary:
         """The output's own numbers are the answer."""
-        return Asked(self.task_kind, self.output.name)
+        return TaskSummary(self.task_kind, self.output.name)
 
     @property
     def outputs(self) -> tuple[TaskOutput, ...]:
@@ -115,7 +115,7 @@ class SupervisedTask:
         value = self.metric_value(evidence)
         return 0.0 if np.isnan(value) else value
 
-    def compute_metric(self, evidence: Array, split: str) -> Accuracy:
+    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
         """The metric, and what is told beside it."""
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class SupervisedTask:
         """The metric of the best answer that does not look at the input."""
         raise NotImplementedError
 
-    def get_original_result(self, samples: int, split: str) -> tuple[Accuracy, Array] | None:
+    def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
         """It has to be measured."""
 
     def correct_samples(self, evidence: Array) -> Array | None:  # noqa: ARG002 - a Task's

@@ -103,7 +103,7 @@ def _made(
     shown = example.make(inputs, models, samples, libraries)
     pages = {
         SETTINGS: format_settings(
-            report.settings, "--data" if report.own_task is None else "--task"
+            report.settings, "--data" if report.custom_task is None else "--task"
         ),
         README: text.render(report, shown.tolerance, shown.real, handed),
         PREPROCESS: scripts.preprocess(inputs),

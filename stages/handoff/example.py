@@ -22,7 +22,7 @@ from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, rows_of
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.schema_parts import Tensor
+from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.system.arrays import Array
 
 SEED = 0
@@ -50,7 +50,7 @@ class Example:
 class ModelInputs:
     """What the model takes, and how each input is made of stored samples."""
 
-    tensors: Sequence[Tensor]
+    tensors: Sequence[ModelTensorInfo]
     recipes: Mapping[str, Recipe]
 
     @property
@@ -59,7 +59,7 @@ class ModelInputs:
         sizes = [tensor.shape[0] for tensor in self.tensors if tensor.shape]
         return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
-    def type_of(self, tensor: Tensor) -> str:
+    def type_of(self, tensor: ModelTensorInfo) -> str:
         """What numpy calls the type of an input; half-precision models are trained on single precision."""
         return (
             "float16"
@@ -73,7 +73,7 @@ class ModelInputs:
             tensor.name: self._prepared(tensor, samples[tensor.name]) for tensor in self.tensors
         }
 
-    def _prepared(self, tensor: Tensor, samples: Samples) -> Array:
+    def _prepared(self, tensor: ModelTensorInfo, samples: Samples) -> Array:
         taken = samples.take(np.arange(len(samples)))
         return self.recipes[tensor.name].prepare(taken).astype(self.type_of(tensor))
 

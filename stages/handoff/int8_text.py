@@ -1,6 +1,6 @@
 """What HANDOFF.md says of files that compute in 8 bits."""
 
-from ltp_pipeline.results.schema import File, Report
+from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.system.text import pluralize
@@ -44,8 +44,8 @@ def section(report: Report) -> str:
     )
 
 
-def _left_float(file: File) -> str:
-    left = file.quantization.left_float if file.quantization else {}
+def _left_float(file: FileResult) -> str:
+    left = file.quantization.float_layers if file.quantization else {}
     if not left:
         return ""
     named = ", ".join(f"{code(name)} ({escape(reason)})" for name, reason in left.items())

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.advice import ITSELF
 from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates, with_verdicts
-from ltp_pipeline.results.schema import Baseline, Pruned, Report, size_bound
+from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report, size_bound
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.stages.report.filters import network_words
 from ltp_pipeline.stages.report.notes import unlikely_gain
@@ -55,34 +55,34 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
         "sizes": {
             "original": report.sizes.get("original"),
             **{f.label: f.bytes for f in pruned.files},
-            "bound": _bound(report, pruned),
+            "entropy_bound": _bound(report, pruned),
         },
         "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
         "notes": tuple(_notes(report, pruned)),
-        "budget_missed": None if picked else _budget_missed(report, pruned),
-        "unlikely_gain": unlikely_gain(pruned, report.metric),
+        "budget_not_met": None if picked else _budget_missed(report, pruned),
+        "suspicious_improvement": unlikely_gain(pruned, report.metric),
         "reasons": {**report.reasons, "baseline": ITSELF, "difference": ITSELF},
     }
     alone = report.model_copy(update=changes)
     return with_verdicts(alone, evaluate_gates(alone, gates))
 
 
-def _pruned(baseline: Baseline) -> Pruned:
+def _pruned(baseline: BaselineResult) -> NetworkResult:
     """The network with its files beside the report, and without what compares it."""
-    of_curve = Baseline.model_fields.keys() - Pruned.model_fields.keys()
-    values = {name: getattr(baseline, name) for name in Pruned.model_fields}
+    of_curve = BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys()
+    values = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
     values["files"] = tuple(
         f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files
     )
     values["reasons"] = {key: why for key, why in baseline.reasons.items() if key not in of_curve}
-    return Pruned(**{**values, "trainings": 1})
+    return NetworkResult(**{**values, "num_trainings": 1})
 
 
-def _bound(report: Report, pruned: Pruned) -> int | None:
+def _bound(report: Report, pruned: NetworkResult) -> int | None:
     """The least size of a file with as many nonzeros as this network has."""
     original, elements, nonzeros = (
         report.original.bytes,
-        report.model.kernel_elements,
+        report.model.layer_elements,
         pruned.nonzeros,
     )
     return (
@@ -92,7 +92,7 @@ def _bound(report: Report, pruned: Pruned) -> int | None:
     )
 
 
-def _notes(report: Report, pruned: Pruned) -> list[str]:
+def _notes(report: Report, pruned: NetworkResult) -> list[str]:
     """What holds for this network too, after what it is."""
     epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
     told = [
@@ -101,11 +101,11 @@ def _notes(report: Report, pruned: Pruned) -> list[str]:
     left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
     if left_out:
         told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")
-    others = (report.budget_missed, report.unlikely_gain)
+    others = (report.budget_not_met, report.suspicious_improvement)
     return [*told, *(n for n in report.notes if n not in others and not n.startswith(OF_LEARNING))]
 
 
-def _budget_missed(report: Report, pruned: Pruned) -> str | None:
+def _budget_missed(report: Report, pruned: NetworkResult) -> str | None:
     """Whether the baseline itself is outside the accuracy budget, by the test split."""
     metric, budget = report.metric, report.settings.get("budget", {}).get("accuracy_budget")
     if budget is None or pruned.drop is None or pruned.drop <= budget:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.results.schema import File, Report
+from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.markdown import code, escape
 from ltp_pipeline.system.hashing import sha256_of
@@ -42,7 +42,7 @@ def find(report: Report) -> Kernels | None:
     return Kernels(path if {sha256_of(path)} == wanted else None, _sources())
 
 
-def fast_files(report: Report) -> list[File]:
+def fast_files(report: Report) -> list[FileResult]:
     """The files that use sparse kernels."""
     return [file for file in report.pruned.files if file.sparse_kernels is not None]
 
@@ -74,7 +74,7 @@ def section(report: Report, kernels: Kernels) -> str:
     )
 
 
-def in_python(file: File, name: str) -> str:
+def in_python(file: FileResult, name: str) -> str:
     """The lines that load a file with the library."""
     return "\n".join(
         [
@@ -105,7 +105,7 @@ and only where the sparse kernels are registered: elsewhere runtimes fill the ze
 latency and memory are those of the original."""
 
 
-def _in_cpp(file: File, name: str) -> str:
+def _in_cpp(file: FileResult, name: str) -> str:
     return "\n".join(
         [
             "Ort::SessionOptions options;",

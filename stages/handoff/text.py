@@ -5,8 +5,13 @@ from collections.abc import Sequence
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.results.schema import LEARNED, File, Report
-from ltp_pipeline.results.schema_parts import Accuracy, InputData, Recipe, Tensor
+from ltp_pipeline.results.schema import LTP_METHOD, FileResult, Report
+from ltp_pipeline.results.schema_parts import (
+    AccuracyResult,
+    InputInfo,
+    ModelTensorInfo,
+    PreprocessingInfo,
+)
 from ltp_pipeline.settings.file_names import EXACT, FORMATS
 from ltp_pipeline.stages.handoff import int8_text, sparse_ops
 from ltp_pipeline.stages.handoff.example import TOLERANCE
@@ -59,7 +64,7 @@ def example(report: Report) -> str:
         )
     taken, task = "[0]", report.task
     names = "None" if len(report.model.outputs) < 2 else f"[{task.output!a}]"
-    result = "output" if task.axis is None and task.threshold is None else "scores"
+    result = "output" if task.class_axis is None and task.threshold is None else "scores"
     if len(report.model.outputs) > 1 and task.output is None:
         names, result, taken = "None", "outputs", ""
     return "\n".join(
@@ -73,30 +78,30 @@ def example(report: Report) -> str:
     )
 
 
-def _given(report: Report) -> Sequence[Tensor]:
+def _given(report: Report) -> Sequence[ModelTensorInfo]:
     """The model's inputs."""
-    return report.model.inputs or (Tensor(name="input", type="FLOAT"),)
+    return report.model.inputs or (ModelTensorInfo(name="input", type="FLOAT"),)
 
 
-def _fed(report: Report, tensor: Tensor) -> InputData:
-    return report.data.inputs.get(tensor.name) or InputData()
+def _fed(report: Report, tensor: ModelTensorInfo) -> InputInfo:
+    return report.data.inputs.get(tensor.name) or InputInfo()
 
 
-def _filled(report: Report, tensor: Tensor) -> str:
+def _filled(report: Report, tensor: ModelTensorInfo) -> str:
     """An array that an input can be; sequences are one long, and so are their masks."""
     part = _fed(report, tensor)
     shape = [d if isinstance(d, int) and d > 0 else 1 for d in tensor.shape or []]
     if part.sample_shape is not None:
         shape = [*(shape[:1] or [1]), *(n or 1 for n in part.sample_shape)]
     is_one = (
-        part.recipe is not None
-        and part.recipe.mask_of is not None
-        and not part.recipe.marks_padding
+        part.preprocessing is not None
+        and part.preprocessing.mask_of is not None
+        and not part.preprocessing.marks_padding
     )
     return f"np.{'ones' if is_one else 'zeros'}({tuple(shape)}, np.{_dtype(tensor)})"
 
 
-def _dtype(tensor: Tensor) -> str:
+def _dtype(tensor: ModelTensorInfo) -> str:
     return DTYPES.get(tensor.type, tensor.type.lower())
 
 
@@ -109,7 +114,7 @@ def _heading(report: Report) -> str:
 
 def _first_file(report: Report) -> str:
     """The file that is recommended."""
-    files = {f.name: f.path for f in report.pruned.files if f.values == EXACT}
+    files = {f.name: f.path for f in report.pruned.files if f.weight_storage == EXACT}
     return next(
         (files[name] for name in FORMATS if name in files), next(iter(files.values()), "model.onnx")
     )
@@ -129,7 +134,7 @@ def _method(report: Report) -> str:
     pruned = report.pruned
     return (
         ""
-        if pruned.method == LEARNED
+        if pruned.method == LTP_METHOD
         else f" It was pruned by {filters.network_words(pruned)}, the plain method."
     )
 
@@ -140,11 +145,9 @@ def _warning(report: Report) -> str:
 
 
 def _verdict(report: Report) -> str:
-    said = {"passed": "Its gates passed.", "not-gated": "No gates were set."}.get(
-        report.verdict, ""
-    )
-    missed = bool(report.budget_missed)
-    if failed := report.verdict == "failed":
+    said = {"passed": "Its gates passed.", "no-gates": "No gates were set."}.get(report.status, "")
+    missed = bool(report.budget_not_met)
+    if failed := report.status == "failed":
         names = [code(gate.name) for gate in report.gates if not gate.passed]
         said = f"**Its gates failed** ({', '.join(names) or 'report.json'}): the model is below the bar that was set."
     if missed:
@@ -171,8 +174,8 @@ def _verification(report: Report, tolerance: float, real: int) -> str:
     measured = (
         "the test split of DATA (an `.npz` file, a folder of IDX files, of images or of shards)"
     )
-    if report.own_task is not None:
-        file = " ".join(report.own_task.name.split()) if report.own_task.sha256 else "FILE.py"
+    if report.custom_task is not None:
+        file = " ".join(report.custom_task.name.split()) if report.custom_task.sha256 else "FILE.py"
         given, measured = f"--task {shlex.quote(file)}", "the test split of that task"
     return f"""    python verify.py
 
@@ -222,7 +225,7 @@ def _files(report: Report) -> str:
     return "\n".join(rows) + f"\n\n{said}"
 
 
-def _about(file: File) -> str:
+def _about(file: FileResult) -> str:
     """What a file is, for those who choose one; a report may name what this version does not know."""
     graph, encoding = GRAPHS.get(file.graph), ENCODINGS.get(file.encoding)
     if graph is None or encoding is None:
@@ -234,7 +237,9 @@ def _about(file: File) -> str:
             else encoding.description
         )
     return (
-        about if file.values == EXACT else f"{about}; **values rounded to {escape(file.values)}**"
+        about
+        if file.weight_storage == EXACT
+        else f"{about}; **values rounded to {escape(file.weight_storage)}**"
     )
 
 
@@ -252,12 +257,14 @@ def _tensors(report: Report) -> str:
     return "\n".join(lines) or "The report does not say."
 
 
-def _measured(report: Report, tensor: Tensor) -> list[int | str | None]:
+def _measured(report: Report, tensor: ModelTensorInfo) -> list[int | str | None]:
     """The shape of a sample, with the least and the largest length of sequences."""
     part = _fed(report, tensor)
-    recipe = part.recipe or Recipe()
+    recipe = part.preprocessing or PreprocessingInfo()
     if recipe.mask_of is not None:
-        recipe = (report.data.inputs.get(recipe.mask_of) or InputData()).recipe or Recipe()
+        recipe = (
+            report.data.inputs.get(recipe.mask_of) or InputInfo()
+        ).preprocessing or PreprocessingInfo()
     lengths = recipe.stored.lengths if recipe.stored else None
     return [
         "–".join(map(str, lengths)) if d is None and lengths else d for d in part.sample_shape or ()
@@ -272,7 +279,7 @@ def _preprocessing(report: Report) -> str:
     tensors = _given(report)
     told = [_prepared(_fed(report, tensor)) for tensor in tensors]
     script = f"`preprocess.py` does what follows: {_called(report)}, or from a shell as its first lines say."
-    parts = [script] if all(_fed(report, tensor).recipe for tensor in tensors) else []
+    parts = [script] if all(_fed(report, tensor).preprocessing for tensor in tensors) else []
     if len(tensors) > 1:
         told = [
             f"### {code(tensor.name)}\n{one}" for tensor, one in zip(tensors, told, strict=True)
@@ -284,7 +291,7 @@ def _called(report: Report) -> str:
     """How the function of preprocess.py is called; names of inputs are literals of the code in which they stand."""
     samples, alone = {}, len(_given(report)) == 1
     for place, tensor in enumerate(_given(report)):
-        recipe = _fed(report, tensor).recipe or Recipe()
+        recipe = _fed(report, tensor).preprocessing or PreprocessingInfo()
         if recipe.mask_of is None:
             load = "load" if alone else f"load_{place}"
             of_sequences = recipe.stored is not None and recipe.stored.lengths is not None
@@ -304,16 +311,16 @@ def _called(report: Report) -> str:
     return code(f"prepare({given})")
 
 
-def _prepared(part: InputData) -> str:
+def _prepared(part: InputInfo) -> str:
     """From stored samples of one input to what the model takes."""
     stored = inputs.stored(part, code)
     kept = "" if stored is None else f"Samples are stored as {stored}. "
-    if part.recipe and part.recipe.mask_of is not None:
-        return f"{filters.capital(stored or '')}. Its type is {code(part.recipe.type)}."
+    if part.preprocessing and part.preprocessing.mask_of is not None:
+        return f"{filters.capital(stored or '')}. Its type is {code(part.preprocessing.type)}."
     steps = inputs.steps(part)
     steps = ["bring it into the shape of the input above"] if steps is None else steps
     listed = "".join(f"{i}. {escape(step)}\n" for i, step in enumerate(steps, 1))
-    formula = inputs.formula(part.recipe)
+    formula = inputs.formula(part.preprocessing)
     end = "Nothing else: values go in as they are" if formula == "x" else "As a formula"
     return (
         f"{kept}From a sample as it is stored to the model's input:\n\n"
@@ -323,13 +330,13 @@ def _prepared(part: InputData) -> str:
 
 def _outputs(report: Report) -> str:
     task = report.task
-    if report.metric.is_relative or (task.axis is None and task.threshold is None):
+    if report.metric.is_relative or (task.class_axis is None and task.threshold is None):
         relative = ", beside which the file is measured below" if report.metric.is_relative else ""
         if task.output is not None and len(report.model.outputs) > 1:
             return f"`output` is {code(task.output)}; it means what it means in the original{relative}."
         return f"Outputs mean what they mean in the original{relative}."
-    if task.axis is not None:
-        answer = f"`scores.argmax(axis={task.axis})` is the class, counted from zero"
+    if task.class_axis is not None:
+        answer = f"`scores.argmax(axis={task.class_axis})` is the class, counted from zero"
     else:
         is_true = (
             "where a label is there"
@@ -350,7 +357,7 @@ def _outputs(report: Report) -> str:
 
 
 def _accuracy(report: Report) -> str:
-    before, after = (part.accuracy or Accuracy() for part in (report.original, report.pruned))
+    before, after = (part.accuracy or AccuracyResult() for part in (report.original, report.pruned))
     metric, lost = report.metric, report.pruned.drop
     spread = filters.interval(metric, report.pruned.drop_interval)
     rows = ["| | original | pruned |", "|---|--:|--:|"]
@@ -384,7 +391,7 @@ def _uncounted(report: Report) -> str:
 
 def _whose(report: Report) -> str:
     """Where samples and metric come from, where that is a task of the user's own."""
-    task = report.own_task
+    task = report.custom_task
     if task is None:
         return ""
     parts = "Samples" if report.metric.is_relative else "Samples and metric"

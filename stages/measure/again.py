@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.storage import read
-from ltp_pipeline.results.schema import Baseline, CurvePoint, Difference, File, Pruned, Report
-from ltp_pipeline.results.schema_parts import Accuracy
+from ltp_pipeline.results.schema import (
+    BaselineDifference,
+    BaselinePoint,
+    BaselineResult,
+    FileResult,
+    NetworkResult,
+    Report,
+)
+from ltp_pipeline.results.schema_parts import AccuracyResult
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import Settings
@@ -26,7 +33,7 @@ from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
-NetworkT = TypeVar("NetworkT", bound=Pruned)
+NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 NO_ORIGINAL = "the original was not measured again"
 SECTIONS = ("data", "task")
 OF_TRAINING = ("seed", "distill_outputs_as")
@@ -66,7 +73,7 @@ def measure_again(
 
 
 def _require_task(report: Report, own: CustomTask | None) -> None:
-    if report.own_task is None:
+    if report.custom_task is None:
         if own is not None:
             raise InputError(
                 f"the run of the report had no task of its own, and {own.origin} is given",
@@ -74,13 +81,16 @@ def _require_task(report: Report, own: CustomTask | None) -> None:
             )
         return
     if own is None:
-        raise InputError(f"the run of the report was made with {report.own_task.words}", OWN_AGAIN)
+        raise InputError(
+            f"the run of the report was made with {report.custom_task.label}", OWN_AGAIN
+        )
     if (own.sha256, own.declared_fingerprint) != (
-        report.own_task.sha256,
-        report.own_task.fingerprint,
+        report.custom_task.sha256,
+        report.custom_task.fingerprint,
     ):
         raise InputError(
-            f"{own.origin} is another task than that of the run, {report.own_task.words}", OWN_AGAIN
+            f"{own.origin} is another task than that of the run, {report.custom_task.label}",
+            OWN_AGAIN,
         )
 
 
@@ -184,12 +194,12 @@ class _Again:
         part = part.model_copy(update=changes)
         return part, next(evidence for file, evidence in found if file is part.exact)
 
-    def _file(self, file: File) -> tuple[File, Array]:
+    def _file(self, file: FileResult) -> tuple[FileResult, Array]:
         accuracy, evidence = self._measured(file.path)
         task, before = self.evaluator.task, self.evidence
         counts = None if before is None else count_pairs(task, before, evidence)
         return file.model_copy(
-            update={"accuracy": self._plain(accuracy), "outcomes": counts}
+            update={"accuracy": self._plain(accuracy), "paired_counts": counts}
         ), evidence
 
     def _measured(self, name: str) -> Any:
@@ -199,39 +209,43 @@ class _Again:
         session = Session(path, positions=positions, library=library_for(model), foreign=model)
         return self.evaluator(session.outputs, self.split)
 
-    def _points(self, baseline: Baseline) -> dict[str, Any]:
+    def _points(self, baseline: BaselineResult) -> dict[str, Any]:
         """The points of the baseline with their accuracies, by the keys of the report."""
         known = {file.path: file.value for file in baseline.files}
 
-        def again(point: CurvePoint) -> CurvePoint:
+        def again(point: BaselinePoint) -> BaselinePoint:
             value = (
                 known[point.path] if point.path in known else self._measured(point.path)[0].value
             )
             return point.model_copy(update={"accuracy": value})
 
-        curve, single = baseline.curve, baseline.single_weights
+        curve, single = baseline.curve, baseline.unstructured
         return {
             "curve": curve and tuple(again(point) for point in curve),
-            "single_weights": None if single is None else again(single),
+            "unstructured": None if single is None else again(single),
         }
 
     def _difference(
-        self, pruned: Pruned, baseline: Pruned | None, ours: Array, theirs: Array | None
-    ) -> Difference | None:
+        self,
+        pruned: NetworkResult,
+        baseline: NetworkResult | None,
+        ours: Array,
+        theirs: Array | None,
+    ) -> BaselineDifference | None:
         if baseline is None or pruned.exact_value is None or baseline.exact_value is None:
             return None
         value = self.report.metric.drop(pruned.exact_value, baseline.exact_value)
         if theirs is None:
-            return Difference(
+            return BaselineDifference(
                 value=value, reasons={"interval": "the baseline was not measured again"}
             )
         task = self.evaluator.task
-        return Difference(
+        return BaselineDifference(
             value=value,
             interval=task.compute_drop_interval(ours, theirs),
-            outcomes=count_pairs(task, ours, theirs),
+            paired_counts=count_pairs(task, ours, theirs),
         )
 
     @staticmethod
-    def _plain(found: Any) -> Accuracy:
-        return Accuracy(**vars(found))
+    def _plain(found: Any) -> AccuracyResult:
+        return AccuracyResult(**vars(found))

@@ -27,14 +27,14 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites.flatten import flatten
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.records import (
-    Exported,
     ExportedFile,
-    Latency,
-    Measured,
-    Original,
-    Validation,
+    ExportResult,
+    LatencyResult,
+    MeasuredFile,
+    MeasuredNetwork,
+    MeasuredOriginal,
 )
-from ltp_pipeline.results.tool_results import Against, ValidationResult
+from ltp_pipeline.results.tool_results import ReferenceResult, ValidationResult
 from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, TaskSettings
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.measure.session import (
@@ -81,7 +81,7 @@ class Reference(NamedTuple):
     correct: Array  # how it did on each sample of the test split
     single: Session | None = None  # on one thread, where the other has more
 
-    def latencies(self, path: Path, session: Session, split: Split) -> tuple[Latency, ...]:
+    def latencies(self, path: Path, session: Session, split: Split) -> tuple[LatencyResult, ...]:
         """Those of a file beside the original: on one thread, then on all."""
         found = []
         if self.single is not None:
@@ -90,7 +90,7 @@ class Reference(NamedTuple):
         return (*found, *latencies([session, self.session], split))
 
 
-def measure_original(job: RunContext) -> tuple[Original, Reference]:
+def measure_original(job: RunContext) -> tuple[MeasuredOriginal, Reference]:
     """Accuracy, load time and latency of the file as it was given; and what others are measured beside."""
     data, path = job.data, job.network.file.path
     assert path is not None  # noqa: S101 - a run reads its model from a path
@@ -103,18 +103,18 @@ def measure_original(job: RunContext) -> tuple[Original, Reference]:
         Session(path, positions=session.positions, single=True) if session.threads > 1 else None
     )
     speed = [one for s in (single, session) if s is not None for one in latencies([s], data.test)]
-    original = Original(accuracy, validation.value, correct, session.load_ms, tuple(speed))
+    original = MeasuredOriginal(accuracy, validation.value, correct, session.load_ms, tuple(speed))
     return original, Reference(session, evaluator, correct, single)
 
 
 def run(
-    exported: Exported,
+    exported: ExportResult,
     network: Network,
     state: StateDict,
     reference: Reference,
     split: Split,
     epochs: Mapping[str, int],
-) -> Measured:
+) -> MeasuredNetwork:
     """Prove the exported files of a network, one by one."""
     expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
     elements = sum(counted.elements for _, counted in iter_float_weights(network.file.model))
@@ -124,8 +124,8 @@ def run(
     metric = reference.evaluator.task.metric
     least_accurate = metric.worst(results, lambda result: result[0].accuracy.value)
     exact = next((correct for v, correct in results if v.file.is_exact), results[0][1])
-    return Measured(
-        [v for v, _ in results], least_accurate[1], epochs, metric, exact, exported.left_out
+    return MeasuredNetwork(
+        [v for v, _ in results], least_accurate[1], epochs, metric, exact, exported.skipped
     )
 
 
@@ -136,7 +136,7 @@ def _prove(
     elements: int,
     reference: Reference,
     split: Split,
-) -> tuple[Validation, Array]:
+) -> tuple[MeasuredFile, Array]:
     positions = [o.position for o in reference.evaluator.task.outputs]
     library = None if file.sparse_kernels is None else sparse_ops_library()
     session = Session(file.path, positions=positions, library=library)
@@ -146,8 +146,10 @@ def _prove(
     quantised = (
         file.quantization is not None
     )  # which moves outputs on purpose; by how much, accuracy tells
-    kind = "fp16" if network.forward.is_half else file.values
-    limit = max(ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.values, 0.0))
+    kind = "fp16" if network.forward.is_half else file.weight_storage
+    limit = max(
+        ROUNDED_LIMITS.get(kind, PARITY_LIMIT), ROUNDED_LIMITS.get(file.weight_storage, 0.0)
+    )
     parity = 0.0
     outputs = session.outputs(inputs)
     for i, wanted in enumerate(expected):
@@ -164,7 +166,7 @@ def _prove(
                 "please report this as a bug",
             )
     counted = count_file_sparsity(file.path, [k.name for k in network.kernels])
-    proven = Validation(
+    proven = MeasuredFile(
         file=file,
         accuracy=accuracy,
         counted=counted.layers,
@@ -173,7 +175,7 @@ def _prove(
         parity_max_abs_diff=parity,
         load_ms=session.load_ms,
         latency=reference.latencies(file.path, session, split),
-        outcomes=count_pairs(reference.evaluator.task, reference.correct, correct),
+        paired_counts=count_pairs(reference.evaluator.task, reference.correct, correct),
         kernels_gap=beside.largest() if beside else None,
     )
     return proven, correct
@@ -260,14 +262,14 @@ def validate(
         return result
     other_accuracy, other_correct = evaluator.evaluate_original(other.outputs, opened.test)
     task = evaluator.task
-    agreed = accuracy.equal_argmax if task.metric is EXPLAINED else accuracy.value
+    agreed = accuracy.argmax_agreement if task.metric is EXPLAINED else accuracy.value
     if not task.is_relative:
         scores = all(output.kind == "scores" for output in task.outputs)
         other_run = Evaluator(DistillationTask(task.outputs), other.outputs)
         agreed = other_run(session.outputs, opened.test)[0].value if scores else None
     return replace(
         result,
-        against=Against(
+        against=ReferenceResult(
             path=os.fspath(against),
             accuracy=other_accuracy,
             drop=task.metric.drop(other_accuracy.value, accuracy.value),

@@ -17,7 +17,7 @@ from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.results.records import Latency
+from ltp_pipeline.results.records import LatencyResult
 from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.stages.import_model.value_sizes import require_room
 from ltp_pipeline.system import child_process, threads, tolerance
@@ -186,13 +186,15 @@ def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]
     return time_interleaved([partial(session.outputs, x) for session in sessions])
 
 
-def latencies(sessions: Sequence[Session], split: Split) -> list[Latency]:
+def latencies(sessions: Sequence[Session], split: Split) -> list[LatencyResult]:
     """The first session's for batches of both sizes, in turns with the second's, where there is one."""
     found = []
     for size in LATENCY_BATCHES:
         batch = split.first(size)
         mine, *theirs = latency(sessions, batch.inputs)
         found.append(
-            Latency(len(batch), sessions[0].threads, mine.ms, theirs[0].ms if theirs else None)
+            LatencyResult(
+                len(batch), sessions[0].threads, mine.ms, theirs[0].ms if theirs else None
+            )
         )
     return found

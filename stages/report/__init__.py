@@ -38,5 +38,5 @@ def render(report: Report, workspace: RunDirectory) -> None:
 
 def _of_chosen(report: Report, log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Leave out fine-tuning from entries of the trail that were tried and not chosen."""
-    chosen = {finetune_key(e.entry) for e in report.trail if e.chosen}
+    chosen = {finetune_key(e.entry) for e in report.trail if e.selected}
     return [line for line in log if line.get("stage") != "finetune" or line.get("key") in chosen]

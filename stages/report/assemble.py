@@ -29,10 +29,10 @@ from ltp_pipeline.tasks.evaluator import count_pairs
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.results.records import (
-        BaselinePoint,
-        Compared,
-        Measured,
-        Original,
+        MeasuredBaseline,
+        MeasuredNetwork,
+        MeasuredOriginal,
+        MeasuredPoint,
         ThresholdLearningResult,
         TrailEntry,
     )
@@ -53,11 +53,11 @@ class Findings:
     network: Network
     data: DatasetSplits
     settings: Settings
-    original: Original
+    original: MeasuredOriginal
     learned: ThresholdLearningResult
     chosen: TrailEntry
-    pruned: Measured
-    baseline: Compared | None
+    pruned: MeasuredNetwork
+    baseline: MeasuredBaseline | None
     weights: WeightPictures
     device: str
     task: Task
@@ -79,15 +79,15 @@ def build(f: Findings) -> schema.Report:
         task=f.task.describe_output(),
         model=_model(f),
         data=_data(f),
-        own_task=_user_task(f),
-        original=schema.Original(
+        custom_task=_user_task(f),
+        original=schema.OriginalResult(
             accuracy=accuracy_part(f.original.accuracy),
             reasons=why_null(f.original.accuracy),
             path=str(model.path) if model.path else None,
             bytes=model.bytes,
             load_ms=f.original.load_ms,
             latency=tuple(
-                schema.Latency(batch=x.batch, threads=x.threads, ms=x.ms)
+                schema.LatencyResult(batch=x.batch, threads=x.threads, ms=x.ms)
                 for x in f.original.latency
             ),
         ),
@@ -106,8 +106,8 @@ def build(f: Findings) -> schema.Report:
             *([unlikely] if unlikely else []),
             *file_notes(f.pruned, pruned, model.bytes),
         ),
-        budget_missed=f.budget_missed,
-        unlikely_gain=unlikely,
+        budget_not_met=f.budget_missed,
+        suspicious_improvement=unlikely,
         histograms=f.weights.histograms,
         scatter=f.weights.scatter,
         sizes=_sizes(f, pruned),
@@ -115,7 +115,7 @@ def build(f: Findings) -> schema.Report:
     )
 
 
-def _model(f: Findings) -> parts.Model:
+def _model(f: Findings) -> parts.ModelInfo:
     model = f.network.file
     kernels = {k.name for k in f.network.kernels}
     others = [
@@ -123,27 +123,27 @@ def _model(f: Findings) -> parts.Model:
         for name, c in iter_float_weights(f.network.file.model)
         if name not in kernels
     ]
-    return parts.Model(
+    return parts.ModelInfo(
         name=model.path.name if model.path else "model",
         path=str(model.path) if model.path else None,
         sha256=model.sha256,
         opset=model.opset,
-        kernels=len(f.network.kernels),
-        kernel_elements=sum(k.elements for k in f.network.kernels),
+        num_layers=len(f.network.kernels),
+        layer_elements=sum(k.elements for k in f.network.kernels),
         float_elements=f.pruned.most_nonzeros.whole.elements,
-        other_weights=tuple(
-            parts.Weight(name=name, elements=elements)
+        largest_other_weights=tuple(
+            parts.WeightInfo(name=name, elements=elements)
             for name, elements in sorted(others, key=lambda other: -other[1])[:OTHERS]
         ),
         data=model.data,
-        inputs=tuple(parts.Tensor(**asdict(i)) for i in model.inputs),
-        outputs=tuple(parts.Tensor(**asdict(o)) for o in model.outputs),
+        inputs=tuple(parts.ModelTensorInfo(**asdict(i)) for i in model.inputs),
+        outputs=tuple(parts.ModelTensorInfo(**asdict(o)) for o in model.outputs),
     )
 
 
-def _data(f: Findings) -> parts.Data:
+def _data(f: Findings) -> parts.DataInfo:
     data = f.data
-    return parts.Data(
+    return parts.DataInfo(
         path=None if f.settings.data.path is None else str(f.settings.data.path),
         classes=data.classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
@@ -155,26 +155,30 @@ def _data(f: Findings) -> parts.Data:
     )
 
 
-def _user_task(f: Findings) -> parts.UserTask | None:
+def _user_task(f: Findings) -> parts.CustomTaskInfo | None:
     if not isinstance(f.task, CustomTaskAdapter):
         return None
     own = f.task.custom
-    return parts.UserTask(name=own.origin, sha256=own.sha256, fingerprint=own.declared_fingerprint)
+    return parts.CustomTaskInfo(
+        name=own.origin, sha256=own.sha256, fingerprint=own.declared_fingerprint
+    )
 
 
-def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputData:
-    plain = parts.Recipe.model_validate(found.plain(), strict=False)
-    return parts.InputData(sample_shape=found.input_shape, preparation=steps, recipe=plain)
+def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputInfo:
+    plain = parts.PreprocessingInfo.model_validate(found.plain(), strict=False)
+    return parts.InputInfo(
+        sample_shape=found.input_shape, preprocessing_steps=steps, preprocessing=plain
+    )
 
 
-def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
+def _pruned(f: Findings, m: MeasuredNetwork, trainings: int) -> schema.NetworkResult:
     accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
-    interval = f.task.compute_drop_interval(f.original.correct, m.scores)
-    return schema.Pruned(
+    interval = f.task.compute_drop_interval(f.original.scores, m.scores)
+    return schema.NetworkResult(
         accuracy=accuracy_part(accuracy),
         reasons=why_null(accuracy)
         | ({} if interval else {"drop_interval": UNDEFINED})
-        | {parts.OF_FILE + name: why for name, why in m.left_out.items()},
+        | {parts.FILE_REASON_PREFIX + name: why for name, why in m.skipped.items()},
         drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
         drop_interval=interval,
         compression=counted.counted.compression,
@@ -182,28 +186,31 @@ def _pruned(f: Findings, m: Measured, trainings: int) -> schema.Pruned:
         sparsity=counted.counted.sparsity,
         nonzeros=counted.counted.nonzeros,
         model_nonzeros=counted.whole.nonzeros,
-        epochs=schema.Epochs(**m.epochs),
-        trainings=trainings,
+        epochs=schema.EpochCounts(**m.epochs),
+        num_trainings=trainings,
         files=tuple(file_part(v) for v in m.validations),
     )
 
 
-def _baseline(f: Findings) -> schema.Baseline | None:
+def _baseline(f: Findings) -> schema.BaselineResult | None:
     if f.baseline is None:
         return None
     points = f.baseline.points
     found = dict(_pruned(f, points[0].measured, len(points)))
-    added = {schema.IN_BLOCKS: f.baseline.in_blocks, schema.SPARED: f.baseline.spares_classifier}
+    added = {
+        schema.IN_BLOCKS: f.baseline.in_blocks,
+        schema.CLASSIFIER_EXCLUDED: f.baseline.excludes_classifier,
+    }
     found["method"] = ", ".join(
-        [schema.MAGNITUDE, *(what for what, is_so in added.items() if is_so)]
+        [schema.MAGNITUDE_METHOD, *(what for what, is_so in added.items() if is_so)]
     )
-    if f.baseline.single is not None:
-        found["single_weights"] = _point(f.baseline.single)
+    if f.baseline.unstructured is not None:
+        found["unstructured"] = _point(f.baseline.unstructured)
     elif f.baseline.in_blocks:
-        found["reasons"] = {**found["reasons"], "single_weights": NO_SINGLE}
+        found["reasons"] = {**found["reasons"], "unstructured": NO_SINGLE}
     if not f.baseline.is_curve:
         unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
-        return schema.Baseline(**{**found, "reasons": {**found["reasons"], **unmeasured}})
+        return schema.BaselineResult(**{**found, "reasons": {**found["reasons"], **unmeasured}})
     curve = tuple(_point(point) for point in points)
     over = _gain(
         f,
@@ -214,7 +221,7 @@ def _baseline(f: Findings) -> schema.Baseline | None:
         ],
     )
     why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
-    return schema.Baseline(
+    return schema.BaselineResult(
         **{**found, "reasons": {**found["reasons"], **why}},
         curve=curve,
         budget=f.budget,
@@ -224,10 +231,10 @@ def _baseline(f: Findings) -> schema.Baseline | None:
     )
 
 
-def _point(point: BaselinePoint) -> schema.CurvePoint:
+def _point(point: MeasuredPoint) -> schema.BaselinePoint:
     """A point of the curve, by its file with exact weights."""
     v = point.measured.exact
-    return schema.CurvePoint(
+    return schema.BaselinePoint(
         compression=v.counted.compression,
         accuracy=v.accuracy.value,
         validation_accuracy=point.validation_accuracy,
@@ -257,29 +264,31 @@ def _gain(f: Findings, points: Sequence[TradeoffPoint]) -> Gain:
 def _task_notes(f: Findings) -> list[str]:
     task = _user_task(f)
     whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
-    return [] if task is None else [f"{whose} those of {task.words}"]
+    return [] if task is None else [f"{whose} those of {task.label}"]
 
 
-def _difference(f: Findings) -> schema.Difference | None:
+def _difference(f: Findings) -> schema.BaselineDifference | None:
     if f.baseline is None:
         return None
     pruned, baseline = f.pruned, f.baseline.points[0].measured
     # what is worse in the baseline: a drop from the learned network to it
     value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
     ours, theirs = (
-        m.scores if m.exact_correct is None else m.exact_correct for m in (pruned, baseline)
+        m.scores if m.exact_scores is None else m.exact_scores for m in (pruned, baseline)
     )
     interval, counts = f.task.compute_drop_interval(ours, theirs), count_pairs(f.task, ours, theirs)
     why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
-    return schema.Difference(value=value, interval=interval, outcomes=counts, reasons=why)
+    return schema.BaselineDifference(
+        value=value, interval=interval, paired_counts=counts, reasons=why
+    )
 
 
-def _layers(f: Findings) -> tuple[parts.Layer, ...]:
+def _layers(f: Findings) -> tuple[parts.LayerResult, ...]:
     pruned = f.pruned.most_nonzeros.nonzeros
     baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
     blocks = block_axes(f.network.kernels, f.settings.method.block)
     return tuple(
-        parts.Layer(
+        parts.LayerResult(
             name=k.name,
             op=k.op,
             shape=k.shape,
@@ -296,17 +305,17 @@ def _layers(f: Findings) -> tuple[parts.Layer, ...]:
     )
 
 
-def _entry(entry: TrailEntry, chosen: bool) -> parts.Entry:
+def _entry(entry: TrailEntry, chosen: bool) -> parts.TrailEntryResult:
     row = asdict(entry)
     del row["thresholds"], row["temperatures"]  # those of the chosen entry stand with the layers
-    return parts.Entry(**row, chosen=chosen)
+    return parts.TrailEntryResult(**row, selected=chosen)
 
 
-def _sizes(f: Findings, pruned: schema.Pruned) -> dict[str, int | None]:
+def _sizes(f: Findings, pruned: schema.NetworkResult) -> dict[str, int | None]:
     counted, original = f.pruned.most_nonzeros.counted, f.network.file.bytes
     files = {file.label: file.bytes for file in pruned.files}
     return {
         "original": original,
         **files,
-        "bound": schema.size_bound(original, counted.elements, counted.nonzeros),
+        "entropy_bound": schema.size_bound(original, counted.elements, counted.nonzeros),
     }

@@ -1,7 +1,7 @@
 """LTP beside the baseline, in sentences: at the same compression, at the same accuracy, and who is ahead."""
 
 from ltp_pipeline.gates.advice import OF_BASELINE
-from ltp_pipeline.results.schema import Baseline, Report
+from ltp_pipeline.results.schema import BaselineResult, Report
 from ltp_pipeline.stages.report import filters
 from ltp_pipeline.system.text import pluralize
 
@@ -45,13 +45,13 @@ def _is_more_accurate(report: Report) -> bool:
     return difference is not None and difference.value is not None and difference.value < 0
 
 
-def _is_sparser(baseline: Baseline) -> bool:
+def _is_sparser(baseline: BaselineResult) -> bool:
     return (
         baseline.gain is not None and baseline.gain_bound != "at least" and baseline.gain < 1 - SAME
     )
 
 
-def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
+def _ahead(report: Report, baseline: BaselineResult, for_handoff: bool) -> str:
     if not wins(report):
         return ""
     words = filters.metric_words(report.metric)
@@ -68,7 +68,7 @@ def _ahead(report: Report, baseline: Baseline, for_handoff: bool) -> str:
     return told + handed + (f" And {sparser}" if _is_sparser(baseline) else "")
 
 
-def _at_equal_compression(report: Report, baseline: Baseline) -> str:
+def _at_equal_compression(report: Report, baseline: BaselineResult) -> str:
     metric = report.metric
     has = f"At LTP's compression {filters.network_words(baseline)} has {filters.value(metric, baseline.exact_value)}"
     if report.difference is None or report.difference.value is None:
@@ -82,15 +82,15 @@ def _at_equal_compression(report: Report, baseline: Baseline) -> str:
     return f"{has}: LTP is {metric.shown_drop(abs(value))} {place}{spread}."
 
 
-def _of_single_weights(report: Report, baseline: Baseline) -> str:
+def _of_single_weights(report: Report, baseline: BaselineResult) -> str:
     """What blocks cost the baseline."""
-    single = baseline.single_weights
+    single = baseline.unstructured
     if single is None or single.accuracy is None:
         return ""
     return f"Global magnitude of as many single weights has {filters.value(report.metric, single.accuracy)}."
 
 
-def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
+def _at_equal_accuracy(report: Report, baseline: BaselineResult) -> str:
     value, equal = baseline.gain, baseline.compression_at_equal_accuracy
     points = report.points
     if value is None or not points:
@@ -139,7 +139,7 @@ def _at_equal_accuracy(report: Report, baseline: Baseline) -> str:
     return f"{said}: LTP has {_fewer(value)} weights.{_search(report, baseline)}"
 
 
-def _within_budget(report: Report, baseline: Baseline) -> bool:
+def _within_budget(report: Report, baseline: BaselineResult) -> bool:
     """Whether the two are compared within an accuracy budget, which LTP's network keeps."""
     drop = report.pruned.drop
     return baseline.budget is not None and (drop is None or drop <= baseline.budget)
@@ -151,13 +151,17 @@ def _fewer(gain: float) -> str:
     return f"{_number(gain)} times fewer" if gain > 1 else f"{_number(1 / gain)} times as many"
 
 
-def _search(report: Report, baseline: Baseline) -> str:
+def _search(report: Report, baseline: BaselineResult) -> str:
     """How much was tried for each of the two, where one of them was searched for."""
-    if baseline.budget is None or report.pruned.trainings is None or baseline.trainings is None:
+    if (
+        baseline.budget is None
+        or report.pruned.num_trainings is None
+        or baseline.num_trainings is None
+    ):
         return ""
     ltp, other = (
-        pluralize(report.pruned.trainings, "network"),
-        pluralize(baseline.trainings, "training"),
+        pluralize(report.pruned.num_trainings, "network"),
+        pluralize(baseline.num_trainings, "training"),
     )
     return f" LTP's network was found by fine-tuning {ltp} of its trail, the baseline's by {other}."
 

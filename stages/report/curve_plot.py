@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.results.gain import compared_at
-from ltp_pipeline.results.schema import Baseline, Report
+from ltp_pipeline.results.schema import BaselineResult, Report
 from ltp_pipeline.stages.report import filters
 from ltp_pipeline.stages.report.svg import BASELINE, INK, LEARNED, ORIGINAL, legend, log_axis, svg
 
@@ -92,7 +92,7 @@ def curve(report: Report) -> str | None:
     return svg("curve", f"{judged} against compression, LTP and global magnitude", 3.9, draw)
 
 
-def _gap(ax: "Axes", report: Report, baseline: Baseline, level: float) -> None:
+def _gap(ax: "Axes", report: Report, baseline: BaselineResult, level: float) -> None:
     """The gain as a line at that level, from the baseline's compression there, or the nearest known, to LTP's."""
     ltp, gain = report.pruned.compression, baseline.gain
     if ltp is None or gain is None or math.isclose(gain, 1, rel_tol=0.02):

@@ -4,17 +4,17 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from ltp_pipeline.results.schema_parts import Environment
+from ltp_pipeline.results.schema_parts import EnvironmentInfo
 
 LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
 CPUS = Path("/proc/cpuinfo")
 
 
-def describe(device: str, seed: int) -> Environment:
+def describe(device: str, seed: int) -> EnvironmentInfo:
     """This machine and what is installed on it."""
     import torch
 
-    return Environment(
+    return EnvironmentInfo(
         versions={
             "python": platform.python_version(),
             **{name: _version(name) for name in LIBRARIES},

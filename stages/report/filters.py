@@ -6,7 +6,15 @@ from typing import Any
 from ltp_pipeline.graph.layer_weights import MOST_WEIGHTS
 from ltp_pipeline.results.intervals import Interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import IN_BLOCKS, LEARNED, SPARED, File, Measured, Pruned, Report
+from ltp_pipeline.results.schema import (
+    CLASSIFIER_EXCLUDED,
+    IN_BLOCKS,
+    LTP_METHOD,
+    EvaluatedResult,
+    FileResult,
+    NetworkResult,
+    Report,
+)
 from ltp_pipeline.system import text
 
 NOTHING = "–"
@@ -15,7 +23,7 @@ EQUAL_ARGMAX = "equal arg-max"
 METRICS = {
     "top-1": "top-1 accuracy",
     "agreement": "agreement with the original",
-    "explained": "share of the original's variance explained",
+    "r2_vs_original": "share of the original's variance explained",
 }
 
 
@@ -106,7 +114,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-def speed(report: Report, file: File, named: Callable[[str], str] = str) -> str:
+def speed(report: Report, file: FileResult, named: Callable[[str], str] = str) -> str:
     """Bytes, accuracy and latency of a file that was written to be faster, beside the original's."""
     metric, original = report.metric, report.original
     share = (
@@ -116,14 +124,14 @@ def speed(report: Report, file: File, named: Callable[[str], str] = str) -> str:
     )
     told = [f"{count(file.bytes)} bytes{share}", f"{metric.label} {value(metric, file.value)}"]
     told[1] += f" (original {value(metric, original.value)})"
-    if file.judged_ratio is not None:
+    if file.gated_latency_ratio is not None:
         told.append(
-            f"latency {file.judged_ratio:.2f} × the original's for one sample on one thread"
+            f"latency {file.gated_latency_ratio:.2f} × the original's for one sample on one thread"
         )
     if file.quantization is not None and file.quantization.trained_epochs:
         told.append("trained in 8 bits")
     if file.sparse_kernels is not None:
-        told.append(f"on sparse kernels ({file.sparse_kernels.path})")
+        told.append(f"on sparse kernels ({file.sparse_kernels.instruction_set})")
     return f"{named(file.label)}: {', '.join(told)}."
 
 
@@ -132,23 +140,29 @@ def speed_sentences(report: Report, named: Callable[[str], str] = str) -> list[s
     return [speed(report, file, named) for file in report.pruned.files if file.is_for_speed]
 
 
-def beside(part: Measured) -> dict[str, str]:
+def beside(part: EvaluatedResult) -> dict[str, str]:
     """What is told beside the metric, by its name."""
     accuracy = part.accuracy
     if accuracy is None:
         return {}
-    equal = {} if accuracy.equal_argmax is None else {EQUAL_ARGMAX: percent(accuracy.equal_argmax)}
-    return equal | {text.printable(figure.metric.label): figure.shown for figure in accuracy.beside}
+    equal = (
+        {}
+        if accuracy.argmax_agreement is None
+        else {EQUAL_ARGMAX: percent(accuracy.argmax_agreement)}
+    )
+    return equal | {
+        text.printable(figure.metric.label): figure.shown for figure in accuracy.extra_metrics
+    }
 
 
-def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
+def beside_rows(*parts: EvaluatedResult) -> list[tuple[str, ...]]:
     """The same of several networks, as rows of a table."""
     told = [beside(part) for part in parts]
     names = dict.fromkeys(name for one in told for name in one)
     return [(name, *(one.get(name, NOTHING) for one in told)) for name in names]
 
 
-def whole(network: Pruned) -> str:
+def whole(network: NetworkResult) -> str:
     """What belongs beside every compression: `, 1.01× in the whole model`; nothing where it is not known."""
     found = network.model_compression
     return "" if found is None else f", {times(found)} in the whole model"
@@ -156,7 +170,7 @@ def whole(network: Pruned) -> str:
 
 def few_kernels(report: Report) -> str | None:
     """The warning that kernels are only a part of the model, so that their compression says little."""
-    kernels, floats = report.model.kernel_elements, report.model.float_elements
+    kernels, floats = report.model.layer_elements, report.model.float_elements
     if kernels is None or not floats or kernels >= MOST_WEIGHTS * floats:
         return None
     said = (
@@ -165,14 +179,14 @@ def few_kernels(report: Report) -> str | None:
     return f"{said}: the whole model has {times(report.pruned.model_compression)} fewer"
 
 
-def short_name(network: Pruned) -> str:
+def short_name(network: NetworkResult) -> str:
     """How a column of a table is headed."""
-    return "LTP" if network.method == LEARNED else "global magnitude"
+    return "LTP" if network.method == LTP_METHOD else "global magnitude"
 
 
-def network_words(network: Pruned) -> str:
+def network_words(network: NetworkResult) -> str:
     """What a network is called."""
-    added = {" in blocks": IN_BLOCKS, " with its classifier spared": SPARED}
+    added = {" in blocks": IN_BLOCKS, " with its classifier excluded": CLASSIFIER_EXCLUDED}
     return short_name(network) + "".join(
         text for text, name in added.items() if name in network.method
     )
@@ -188,7 +202,7 @@ def result(report: Report) -> str:
     )
     change = worse if lost > 0 else better if lost < 0 else "changes by"
     budget = "accuracy budget" if metric.counts_right_answers else "budget"
-    sentence = f"Outside the {budget}: " if report.budget_missed else ""
+    sentence = f"Outside the {budget}: " if report.budget_not_met else ""
     sentence += f"{times(pruned.compression)} fewer weights in kernels{whole(pruned)}; "
     sentence += f"{metric_words(metric)} {change} {metric.shown_drop(abs(lost))}"
     if spread := interval(metric, pruned.drop_interval):

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.results.schema import LEARNED, File, Latency, Original, Pruned, Report
-from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.results.schema import (
+    LTP_METHOD,
+    FileResult,
+    LatencyResult,
+    NetworkResult,
+    OriginalResult,
+    Report,
+)
+from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.stages.report import comparison_facts, curve_plot, filters, inputs, plots
 from ltp_pipeline.system.text import pluralize
 
-VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "not-gated": ("○", "Not gated")}
-DROPS = {"top-1": "Accuracy drop", "explained": "Drop in variance explained"}
+VERDICTS = {"passed": ("✓", "Passed"), "failed": ("✗", "Failed"), "no-gates": ("○", "Not gated")}
+DROPS = {"top-1": "Accuracy drop", "r2_vs_original": "Drop in variance explained"}
 COLUMNS = [
     ("#", "number"),
     ("Layer", "text"),
@@ -49,10 +56,10 @@ def render(report: Report, log: plots.Log) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     source = resources.files(__package__).joinpath("report.html.j2").read_text(encoding="utf-8")
-    mark, verdict = VERDICTS[report.verdict]
+    mark, verdict = VERDICTS[report.status]
     view = {
         "name": report.model.title,
-        "verdict": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
+        "status": {"mark": mark, "word": verdict, "class": verdict.lower().replace(" ", "-")},
         "headline": comparison_facts.headline(report),
         "warning": filters.few_kernels(report),
         "failed": [gate for gate in report.gates if not gate.passed],
@@ -80,7 +87,7 @@ def render(report: Report, log: plots.Log) -> str:
         "script_hash": base64.b64encode(hashlib.sha256(SORT.encode()).digest()).decode(),
         "schema": report.schema_,
         "metric": filters.metric_words(report.metric),
-        "other": "" if report.pruned.method != LEARNED else "global magnitude",
+        "other": "" if report.pruned.method != LTP_METHOD else "global magnitude",
     }
     return environment.from_string(source).render(view)
 
@@ -90,7 +97,7 @@ def _cards(report: Report) -> list[dict[str, str]]:
     original, pruned, baseline, metric = (
         report.original,
         report.pruned,
-        report.baseline or Pruned(),
+        report.baseline or NetworkResult(),
         report.metric,
     )
     spread, smallest = filters.interval(metric, pruned.drop_interval), _smallest(pruned)
@@ -124,15 +131,15 @@ def _cards(report: Report) -> list[dict[str, str]]:
     ]
 
 
-def _compressions(network: Pruned) -> str:
+def _compressions(network: NetworkResult) -> str:
     return f"{filters.times(network.compression)} / {filters.times(network.model_compression)}"
 
 
-def _beside(network: Pruned) -> str:
+def _beside(network: NetworkResult) -> str:
     return "".join(f"; {name} {shown}" for name, shown in filters.beside(network).items())
 
 
-def _smallest(network: Pruned) -> int | None:
+def _smallest(network: NetworkResult) -> int | None:
     return min((file.bytes for file in network.files if file.bytes), default=None)
 
 
@@ -150,8 +157,8 @@ def _facts(report: Report) -> list[str]:
         facts.append(
             f"{filters.count(accuracy.samples)} samples of the {accuracy.split} split, onnxruntime"
         )
-    if model.kernels is not None:
-        kernels, weights = filters.count(model.kernels), filters.count(model.kernel_elements)
+    if model.num_layers is not None:
+        kernels, weights = filters.count(model.num_layers), filters.count(model.layer_elements)
         floats = (
             f" of the model's {filters.count(model.float_elements)}" if model.float_elements else ""
         )
@@ -202,14 +209,14 @@ def _quantised(report: Report) -> list[tuple[str, str]]:
         told = {
             "ranges of activations": ranges,
             "weights": f"{filters.plain(how.weight_bits)} bits: {safe}",
-            "kernels in 8 bits": filters.count(how.kernels),
+            "kernels in 8 bits": filters.count(how.num_layers),
             "drop against the float file, validation split": filters.drop(
                 report.metric, how.validation_drop
             ),
             "trained in 8 bits": pluralize(how.trained_epochs, "epoch")
             if how.trained_epochs
             else "no",
-            **{f"still float: {name}": reason for name, reason in how.left_float.items()},
+            **{f"still float: {name}": reason for name, reason in how.float_layers.items()},
         }
         rows += [(f"{filters.short_name(network)}: {key}", value) for key, value in told.items()]
     return (
@@ -276,7 +283,7 @@ def _no_curve(report: Report) -> str:
     return report.baseline.reasons.get("curve", "no curve of the baseline was measured")
 
 
-def _layer(place: int, layer: Layer) -> dict[str, Any]:
+def _layer(place: int, layer: LayerResult) -> dict[str, Any]:
     """One row: of every cell what sorting compares and what is shown."""
     cells = [
         (place, str(place)),
@@ -285,8 +292,8 @@ def _layer(place: int, layer: Layer) -> dict[str, Any]:
         (layer.elements, "×".join(str(n) for n in layer.shape)),
         (layer.elements, filters.count(layer.elements)),
         (layer.nonzeros, filters.count(layer.nonzeros)),
-        (layer.kept, filters.percent(layer.kept, 1)),
-        (layer.baseline_kept, filters.percent(layer.baseline_kept, 1)),
+        (layer.density, filters.percent(layer.density, 1)),
+        (layer.baseline_density, filters.percent(layer.baseline_density, 1)),
         (layer.threshold, filters.NOTHING if layer.threshold is None else f"{layer.threshold:.2e}"),
     ]
     remark = f"pruned in {layer.block} blocks" if layer.block else ""
@@ -302,7 +309,7 @@ def _files(report: Report) -> list[tuple[str, ...]]:
         rows += [
             _row(f"{name}, {file.label}", file, file.latency, file.sha256) for file in network.files
         ]
-    single = report.baseline.single_weights if report.baseline else None
+    single = report.baseline.unstructured if report.baseline else None
     points = [
         (f"global magnitude, {filters.times(point.compression)}", point)
         for point in report.curve[1:]
@@ -324,10 +331,13 @@ def _files(report: Report) -> list[tuple[str, ...]]:
 
 
 def _row(
-    what: str, file: Original | File, latency: Sequence[Latency], digest: str | None
+    what: str,
+    file: OriginalResult | FileResult,
+    latency: Sequence[LatencyResult],
+    digest: str | None,
 ) -> tuple[str, ...]:
     ms = latency[0].ms if latency else None
     speed = filters.NOTHING if ms is None else f"{ms:.2f} ms"
-    if isinstance(file, File) and file.judged_ratio is not None:
-        speed += f" ({file.judged_ratio:.2f} × the original's)"
+    if isinstance(file, FileResult) and file.gated_latency_ratio is not None:
+        speed += f" ({file.gated_latency_ratio:.2f} × the original's)"
     return what, filters.plain(file.path), filters.count(file.bytes), speed, filters.plain(digest)

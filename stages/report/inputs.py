@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from ltp_pipeline.results.schema_parts import InputData, Recipe, StoredSamples
+from ltp_pipeline.results.schema_parts import InputInfo, PreprocessingInfo, StoredSamplesInfo
 from ltp_pipeline.stages.report.filters import plain
 
 Mark = Callable[[str], str]  # how names, types and shapes are set off
 
 
-def stored(part: InputData, mark: Mark = str) -> str | None:
+def stored(part: InputInfo, mark: Mark = str) -> str | None:
     """What samples of an input are before they are prepared; None where the report does not say."""
-    recipe = part.recipe
+    recipe = part.preprocessing
     if recipe is None or recipe.stored is None:
         return None
     if recipe.mask_of is not None:
@@ -25,11 +25,11 @@ def stored(part: InputData, mark: Mark = str) -> str | None:
     return f"{'image files; decoded, a sample is ' if recipe.image else ''}{_array(kept, mark)}{values}"
 
 
-def _array(kept: StoredSamples, mark: Mark) -> str:
+def _array(kept: StoredSamplesInfo, mark: Mark) -> str:
     return f"{mark(kept.type or '?')} of shape {mark(shape(kept.shape))}"
 
 
-def _sequences(kept: StoredSamples, mark: Mark) -> str:
+def _sequences(kept: StoredSamplesInfo, mark: Mark) -> str:
     shortest, longest = kept.lengths or (0, 0)
     each = (kept.shape or ())[1:]
     inner = f", each of shape {mark(shape(each))}" if each else ""
@@ -44,7 +44,7 @@ def span(kind: str, low: float, high: float) -> str:
     return f"from {first} to {last}"
 
 
-def summary(part: InputData) -> str:
+def summary(part: InputInfo) -> str:
     """All that is known of an input in one line."""
     told = [words for words in (stored(part), *(steps(part) or ())) if words]
     return "; ".join([*told, f"taken as {shape(part.sample_shape)}"])
@@ -59,14 +59,14 @@ def shape(dims: Sequence[int | str | None] | None) -> str:
     )
 
 
-def steps(part: InputData) -> list[str] | None:
+def steps(part: InputInfo) -> list[str] | None:
     """Every step from a stored sample to the input; None where the report does not say."""
-    if part.preparation is None:
+    if part.preprocessing_steps is None:
         return None
-    return [*part.preparation, *(step for step, _ in _arithmetic(part.recipe))]
+    return [*part.preprocessing_steps, *(step for step, _ in _arithmetic(part.preprocessing))]
 
 
-def formula(recipe: Recipe | None) -> str:
+def formula(recipe: PreprocessingInfo | None) -> str:
     """What is done to each value; x where nothing is."""
     made = "x"
     for _, form in _arithmetic(recipe):
@@ -74,7 +74,7 @@ def formula(recipe: Recipe | None) -> str:
     return made
 
 
-def _arithmetic(recipe: Recipe | None) -> list[tuple[str, str]]:
+def _arithmetic(recipe: PreprocessingInfo | None) -> list[tuple[str, str]]:
     """Scale, mean and std, in words and as what is made of {}."""
     if recipe is None:
         return []

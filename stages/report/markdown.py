@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import Measured, Pruned, Report
-from ltp_pipeline.results.schema_parts import Layer
+from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult, Report
+from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.stages.report import comparison_facts, filters, inputs
 
-MARKS = {"passed": "✅ passed", "failed": "❌ failed", "not-gated": "➖ not gated"}
+MARKS = {"passed": "✅ passed", "failed": "❌ failed", "no-gates": "➖ not gated"}
 EXTREMES = 3
 
 
@@ -19,7 +19,7 @@ def render(report: Report) -> str:
     report = with_escaped_metric(report)
     parts = [
         f"## Pruning report: {escape(report.model.title)}",
-        f"**{MARKS[report.verdict]}**: {comparison_facts.headline(report)}",
+        f"**{MARKS[report.status]}**: {comparison_facts.headline(report)}",
         _warning(report),
         _gates(report),
         _comparison(report),
@@ -70,7 +70,7 @@ def _gates(report: Report) -> str:
 
 def _comparison(report: Report) -> str:
     original, pruned, baseline = report.original, report.pruned, report.baseline
-    both, metric = (pruned, baseline or Pruned()), report.metric
+    both, metric = (pruned, baseline or NetworkResult()), report.metric
     rows = [
         (metric.label, *(filters.value(metric, x.value) for x in (original, *both))),
         *beside_rows(original, *both),
@@ -97,7 +97,7 @@ def _comparison(report: Report) -> str:
     return table
 
 
-def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
+def beside_rows(*parts: EvaluatedResult) -> list[tuple[str, ...]]:
     """What is told beside the metric, as Markdown."""
     return [
         row if row[0] == filters.EQUAL_ARGMAX else tuple(map(escape, row))
@@ -105,23 +105,23 @@ def beside_rows(*parts: Measured) -> list[tuple[str, ...]]:
     ]
 
 
-def _drop(metric: Metric, network: Pruned) -> str:
+def _drop(metric: Metric, network: NetworkResult) -> str:
     spread = filters.interval(metric, network.drop_interval)
     return filters.drop(metric, network.drop) + (f" ({spread})" if spread else "")
 
 
-def _bytes(network: Pruned, label: str) -> str:
+def _bytes(network: NetworkResult, label: str) -> str:
     return next((filters.size(f.bytes) for f in network.files if f.label == label), filters.NOTHING)
 
 
-def _epochs(network: Pruned) -> str:
+def _epochs(network: NetworkResult) -> str:
     epochs = network.epochs
     return filters.NOTHING if epochs is None else f"{epochs.prune} + {epochs.finetune}"
 
 
 def _extremes(report: Report) -> str:
-    layers = [layer for layer in report.layers if layer.prunable and layer.kept is not None]
-    layers.sort(key=lambda layer: layer.kept or 0.0)
+    layers = [layer for layer in report.layers if layer.prunable and layer.density is not None]
+    layers.sort(key=lambda layer: layer.density or 0.0)
     if not layers:
         return ""
     most = layers[:EXTREMES]
@@ -132,9 +132,9 @@ def _extremes(report: Report) -> str:
     return "  \n".join(lines)
 
 
-def _named(layers: Sequence[Layer]) -> str:
+def _named(layers: Sequence[LayerResult]) -> str:
     return ", ".join(
-        f"{code(layer.name)} ({filters.percent(layer.kept, 1)} kept)" for layer in layers
+        f"{code(layer.name)} ({filters.percent(layer.density, 1)} kept)" for layer in layers
     )
 
 

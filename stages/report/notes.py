@@ -10,10 +10,10 @@ from ltp_pipeline.settings.file_names import find_format
 if TYPE_CHECKING:
     from ltp_pipeline.results import schema
     from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.records import Measured
+    from ltp_pipeline.results.records import MeasuredNetwork
 
 
-def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
+def unlikely_gain(pruned: schema.NetworkResult, metric: Metric) -> str | None:
     """A warning where pruning seems to have made the network better, and not by chance."""
     if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
         return None
@@ -26,12 +26,12 @@ def unlikely_gain(pruned: schema.Pruned, metric: Metric) -> str | None:
     )
 
 
-def file_notes(m: Measured, pruned: schema.Pruned, original: int) -> list[str]:
+def file_notes(m: MeasuredNetwork, pruned: schema.NetworkResult, original: int) -> list[str]:
     """What is told of the files of a network, beside an original of so many bytes."""
     large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
     said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
     notes = dict.fromkeys(note for v in m.validations for note in v.file.notes)
-    return [*notes, *left_out_notes(m.left_out), *([said] if large else [])]
+    return [*notes, *left_out_notes(m.skipped), *([said] if large else [])]
 
 
 def left_out_notes(left_out: Mapping[str, str]) -> list[str]:

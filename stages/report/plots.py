@@ -41,7 +41,7 @@ POINTS = 300  # per curve; more cannot be told apart
 
 def trail(report: Report) -> str | None:
     """Accuracy against compression along the trail, with the original and both results."""
-    metric, known = report.metric, [(e.compression, e.accuracy, e.chosen) for e in report.trail]
+    metric, known = report.metric, [(e.compression, e.accuracy, e.selected) for e in report.trail]
     entries = sorted(
         (x, metric.at_axis(y), chosen) for x, y, chosen in known if x is not None and y is not None
     )
@@ -96,7 +96,7 @@ def trail(report: Report) -> str | None:
 
 def layers(report: Report) -> str | None:
     """Kept share per layer in graph order, learned beside global magnitude."""
-    rows = [layer for layer in report.layers if layer.kept is not None]
+    rows = [layer for layer in report.layers if layer.density is not None]
     if not rows:
         return None
     named = len(rows) <= 60
@@ -104,8 +104,8 @@ def layers(report: Report) -> str | None:
     def draw(figure: "Figure") -> None:
         ax = figure.add_subplot()
         at = range(len(rows))
-        learned = [layer.kept or 0.0 for layer in rows]
-        other = [layer.baseline_kept for layer in rows]
+        learned = [layer.density or 0.0 for layer in rows]
+        other = [layer.baseline_density for layer in rows]
         for y, a, b in zip(at, learned, other, strict=True):
             if b is not None:
                 ax.plot([a, b], [y, y], color=FAINT, lw=2, zorder=1)
@@ -303,8 +303,8 @@ def scatter(report: Report) -> str | None:
 
 def sizes(report: Report) -> str | None:
     """Bytes per format against the bound."""
-    known = {name: size for name, size in report.sizes.items() if size and name != "bound"}
-    bound = report.sizes.get("bound")
+    known = {name: size for name, size in report.sizes.items() if size and name != "entropy_bound"}
+    bound = report.sizes.get("entropy_bound")
     if not known:
         return None
 

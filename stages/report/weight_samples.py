@@ -23,8 +23,8 @@ SCATTER_POINTS = 3000
 class WeightPictures:
     """What the pictures of single layers need."""
 
-    histograms: tuple[parts.Histogram, ...]
-    scatter: parts.Scatter | None
+    histograms: tuple[parts.WeightHistogram, ...]
+    scatter: parts.WeightScatter | None
 
 
 def picture_weights(
@@ -38,7 +38,7 @@ def picture_weights(
         old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))
         edges = np.linspace(0, max(old.max(), new.max(), 1e-12), BINS + 1)
         histograms.append(
-            parts.Histogram(
+            parts.WeightHistogram(
                 name=kernel.name,
                 threshold=thresholds.get(kernel.name),
                 edges=tuple(edges.tolist()),
@@ -56,7 +56,7 @@ def picture_weights(
         tuple((np.asarray(x[name], np.float64).ravel()[rows] ** 2).tolist())
         for x in (before, after)
     ]
-    scatter = parts.Scatter(
+    scatter = parts.WeightScatter(
         name=name, threshold=thresholds.get(name), before=squares[0], after=squares[1]
     )
     return WeightPictures(tuple(histograms), scatter)

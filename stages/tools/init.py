@@ -98,12 +98,12 @@ def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> T
 def _describe_model(inspection: InspectionResult) -> dict[str, Any]:
     """Return what both templates say about the model."""
     name = _one_line(Path(inspection.path).name)
-    layers = pluralize(len(inspection.kernels), "layer weight")
-    unpruned = [layer for layer in inspection.kernels if not layer.prunable]
+    layers = pluralize(len(inspection.layers), "layer weight")
+    unpruned = [layer for layer in inspection.layers if not layer.prunable]
     names = [_one_line(tensor.name) for tensor in inspection.inputs]
     arrays = [*names, "y"] if len(names) > 1 else ["x", "y"]
     return {
-        "summary": f"{name}: opset {inspection.opset}, {layers} with {inspection.kernel_elements:,} elements",
+        "summary": f"{name}: opset {inspection.opset}, {layers} with {inspection.layer_elements:,} elements",
         "tensors": [
             *(f"input {_format_tensor(tensor)}" for tensor in inspection.inputs),
             *(f"output {_format_tensor(tensor)}" for tensor in inspection.outputs),

@@ -16,7 +16,7 @@ from ltp_pipeline.graph.nodes import is_standard, iter_nodes, standard_domain
 from ltp_pipeline.graph.readers import readers
 from ltp_pipeline.graph.schemas import opsets
 from ltp_pipeline.graph.view import View
-from ltp_pipeline.results.tool_results import InspectedKernel, InspectedOperator, InspectionResult
+from ltp_pipeline.results.tool_results import InspectedLayer, InspectedOperator, InspectionResult
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.node_problems import operator_problem
@@ -64,9 +64,9 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         unsupported=tuple(reasons),
         batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
         folded_batch_norms=_folded(walked.graph),
-        kernels=listed,
+        layers=listed,
         others=tuple(rest),
-        kernel_elements=elements,
+        layer_elements=elements,
         float_elements=elements + sum(group.elements for group in rest),
         prunable_elements=prunable,
         sparsity=zeros / elements if elements else None,
@@ -76,15 +76,15 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
     return replace(described, plan=tuple(_plan(described)))
 
 
-def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedKernel, ...]:
+def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedLayer, ...]:
     total = sum(k.elements for k in found)
     return tuple(
-        InspectedKernel(
+        InspectedLayer(
             name=k.name,
             op=k.op,
             shape=k.shape,
             elements=k.elements,
-            share=k.elements / total,
+            fraction=k.elements / total,
             nonzeros=int(np.count_nonzero(model.array(k.name))),
             prunable=k.prunable,
             reason=k.reason,
@@ -130,12 +130,12 @@ def _plan(found: InspectionResult) -> list[str]:
         return [
             f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."
         ]
-    if not found.kernels:
+    if not found.layers:
         return ["`run` would stop with exit 4: the model has no kernels to prune."]
     if not found.prunable_elements:
         return ["`run` would stop with exit 3: no kernel is left to prune."]
-    prunable = [k for k in found.kernels if k.prunable]
-    share = found.prunable_elements / found.kernel_elements
+    prunable = [k for k in found.layers if k.prunable]
+    share = found.prunable_elements / found.layer_elements
     plan = [
         f"`run` would prune {pluralize(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."
     ]
@@ -145,7 +145,7 @@ def _plan(found: InspectionResult) -> list[str]:
     )
     if found.unpruned:
         plan.append(f"{found.unpruned[0].upper()}{found.unpruned[1:]}.")
-    left = len(found.kernels) - len(prunable)
+    left = len(found.layers) - len(prunable)
     if left:
         stay = "stays" if left == 1 else "stay"
         plan.append(

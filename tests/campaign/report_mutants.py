@@ -190,7 +190,7 @@ def more_accurate(folder: Path, rng: random.Random) -> Case:
         ]
     if rng.random() < 0.3:
         for file in report["pruned"]["files"]:
-            del file["outcomes"]
+            del file["paired_counts"]
         del report["pruned"]["drop_interval"]
         write(folder, report)
         return Case(
@@ -204,10 +204,10 @@ def more_accurate(folder: Path, rng: random.Random) -> Case:
 
 def _drop_what_follows(report: dict[str, Any]) -> None:
     """Leave out what would have to be made anew from other counts."""
-    report["sizes"].pop("bound")
+    report["sizes"].pop("entropy_bound")
     for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
         report["baseline"].pop(key)
-    report["gates"], report["verdict"] = [], "not-gated"
+    report["gates"], report["status"] = [], "no-gates"
     report["settings"].pop("gates")
 
 
@@ -220,8 +220,8 @@ def sparser(folder: Path, rng: random.Random) -> Case:
     pruned, model = report["pruned"], report["model"]
     pruned["nonzeros"] -= less
     pruned["model_nonzeros"] -= less
-    pruned["compression"] = model["kernel_elements"] / pruned["nonzeros"]
-    pruned["sparsity"] = 1 - pruned["nonzeros"] / model["kernel_elements"]
+    pruned["compression"] = model["layer_elements"] / pruned["nonzeros"]
+    pruned["sparsity"] = 1 - pruned["nonzeros"] / model["layer_elements"]
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
     for file in pruned["files"]:
         file["nonzeros"] = pruned["nonzeros"]
@@ -235,13 +235,13 @@ def one_kernel_less(folder: Path, rng: random.Random) -> Case:
     report = read(folder)
     gone = report["layers"].pop(rng.randrange(len(report["layers"])))
     model = report["model"]
-    model["kernels"] -= 1
-    model["kernel_elements"] -= gone["elements"]
+    model["num_layers"] -= 1
+    model["layer_elements"] -= gone["elements"]
     for name, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
         part = report[name]
         part["nonzeros"] -= gone[key]
-        part["compression"] = model["kernel_elements"] / part["nonzeros"]
-        part["sparsity"] = 1 - part["nonzeros"] / model["kernel_elements"]
+        part["compression"] = model["layer_elements"] / part["nonzeros"]
+        part["sparsity"] = 1 - part["nonzeros"] / model["layer_elements"]
         for file in part["files"]:
             file["nonzeros"] = part["nonzeros"]
     _drop_what_follows(report)
@@ -289,8 +289,8 @@ def verdicts(folder: Path, rng: random.Random) -> Case:
         ),
         "another value": lambda: report["gates"][0].update(value=0.0),
         "another limit": lambda: report["gates"][0].update(limit=1.0),
-        "failed": lambda: report.update(verdict="failed"),
-        "not judged": lambda: report.update(verdict="not-gated"),
+        "failed": lambda: report.update(status="failed"),
+        "not judged": lambda: report.update(status="no-gates"),
         "one failed": lambda: report["gates"][0].update(passed=False),
         "stricter limits": lambda: report["settings"]["gates"].update(min_compression=1000.0),
     }

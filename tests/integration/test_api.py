@@ -46,8 +46,8 @@ def test_run_returns_an_outcome_with_verdicts(finished: tuple[str, ltp.RunResult
     model, outcome = finished
     assert isinstance(outcome, ltp.RunResult)
     assert outcome.folder == Path(model).parent / "run"
-    (verdict,) = outcome.verdicts
-    assert isinstance(verdict, ltp.Verdict)
+    (verdict,) = outcome.gate_results
+    assert isinstance(verdict, ltp.GateResult)
     assert (verdict.name, verdict.passed) == ("max_drop", True)
 
 
@@ -59,10 +59,10 @@ def test_every_path_may_be_text_or_anything_like_a_path(
     packed, data = str(outcome.folder / "model.packed.onnx"), str(Path(model).parent / "digits.npz")
     inspection = ltp.inspect(kind(packed))
     assert (inspection.path, inspection.format) == (packed, "packed")
-    assert sum(k.nonzeros for k in inspection.kernels) == outcome.report.pruned.nonzeros
+    assert sum(k.nonzeros for k in inspection.layers) == outcome.report.pruned.nonzeros
     assert isinstance(ltp.import_model(kind(model))[0], ltp.Network)
     verdicts = ltp.gate(kind(str(outcome.folder / "report.json")), max_drop=0.9)
-    assert all(isinstance(v, ltp.Verdict) and v.passed for v in verdicts)
+    assert all(isinstance(v, ltp.GateResult) and v.passed for v in verdicts)
     found = ltp.validate(kind(packed), kind(data), against=kind(model))
     assert outcome.report.pruned.accuracy is not None
     assert dataclasses.asdict(found.accuracy) == outcome.report.pruned.accuracy.model_dump()
@@ -86,11 +86,11 @@ def test_validate_takes_settings_of_the_data_as_they_are(finished: tuple[str, lt
 
 def test_results_cannot_be_changed(finished: tuple[str, ltp.RunResult]):
     model, outcome = finished
-    for result in (outcome, outcome.verdicts[0], ltp.inspect(model), ltp.validate(model)):
+    for result in (outcome, outcome.gate_results[0], ltp.inspect(model), ltp.validate(model)):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(result, dataclasses.fields(result)[0].name, None)
     with pytest.raises(ValidationError, match="frozen"):
-        outcome.report.verdict = "failed"  # type: ignore[misc]
+        outcome.report.status = "failed"  # type: ignore[misc]
 
 
 def test_every_verb_on_files_returns_what_the_command_prints(
@@ -107,7 +107,7 @@ def test_every_verb_on_files_returns_what_the_command_prints(
         dataclasses.asdict(row) for row in rows
     ]
     assert any(row.pareto for row in rows)
-    assert not any(row.picked for row in rows)
+    assert not any(row.selected for row in rows)
     dense = ltp.unpack(outcome.folder / "model.packed.onnx", str(tmp_path / "dense.onnx"))
     assert ltp.inspect(dense).format == "dense"
     with pytest.raises(InputError, match=r"would replace .*dense.onnx, which is read"):

@@ -324,7 +324,7 @@ def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoc
     )  # fmt: skip
     assert "Note: the budget may be out of reach" in result.err
     assert result.err.index("out of reach") < result.err.index("fine-tuned:")
-    missed = json.loads((example / "run" / "report.json").read_text())["budget_missed"]
+    missed = json.loads((example / "run" / "report.json").read_text())["budget_not_met"]
     assert "no network of the trail reached" in missed
     assert f"warning: {missed}" in result.err
 

@@ -73,13 +73,13 @@ def test_every_point_has_its_file_and_what_the_file_does(run: Path):
     report = report_of(run)
     points = report["baseline"]["curve"]
     assert 1 < len(points) <= 4
-    assert report["baseline"]["trainings"] == len(points)
+    assert report["baseline"]["num_trainings"] == len(points)
     assert points[0]["path"] == "baseline/model.sparse.onnx"
     assert points[0]["nonzeros"] == report["pruned"]["nonzeros"]
     sums = (run / "SHA256SUMS").read_text()
     for point in points:
         assert f"{point['sha256']}  {point['path']}\n" in sums
-        assert point["compression"] == report["model"]["kernel_elements"] / point["nonzeros"]
+        assert point["compression"] == report["model"]["layer_elements"] / point["nonzeros"]
         assert accuracy_of(run / point["path"], run.parent / "digits.npz") == pytest.approx(
             point["accuracy"]
         )
@@ -350,8 +350,8 @@ def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the
         content["settings"]["budget"]["accuracy_budget"] = -1.0  # which nothing is within
         (folder / "report.json").write_text(json.dumps(content))
         assert invoke(capsys, "handoff", folder, "--network", "baseline").code == 0
-    assert report_of(run / "handoff-baseline")["budget_missed"]
-    assert report_of(run / "pick-002" / "handoff-baseline")["budget_missed"] is None
+    assert report_of(run / "handoff-baseline")["budget_not_met"]
+    assert report_of(run / "pick-002" / "handoff-baseline")["budget_not_met"] is None
 
 
 def test_a_baseline_that_is_not_there_is_not_handed_over(
@@ -379,7 +379,7 @@ def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
     (classifier,) = [layer for layer in report["layers"] if layer["name"] == "classifier.weight"]
     assert classifier["baseline_nonzeros"] == classifier["elements"]
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
-    assert report["baseline"]["method"] == "global-magnitude, classifier spared"
+    assert report["baseline"]["method"] == "global-magnitude, classifier excluded"
     steps.clear()
     other = invoke(capsys, *again(run, "--baseline", "quick"))
     assert (other.code, "is finished already" in other.err, steps) == (0, False, [])

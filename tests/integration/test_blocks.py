@@ -64,14 +64,14 @@ def test_files_hold_whole_blocks_where_channels_are_a_multiple_of_four(run: Path
 
 def test_the_target_is_met_to_a_block_and_as_many_single_weights_are_measured(run: Path):
     report = report_of(run)
-    most = report["model"]["kernel_elements"] // TARGET
+    most = report["model"]["layer_elements"] // TARGET
     assert most - 4 < report["pruned"]["nonzeros"] <= most
     assert (
         report["pruned"]["nonzeros"] - 4
         < report["baseline"]["nonzeros"]
         <= report["pruned"]["nonzeros"]
     )
-    single = report["baseline"]["single_weights"]
+    single = report["baseline"]["unstructured"]
     found = kept(run, single["path"])
     assert (
         sum(int(mask.sum()) for mask in found.values())
@@ -98,9 +98,9 @@ def test_both_baselines_are_told_and_gates_compare_with_the_one_in_blocks(run: P
 def test_further_files_leave_the_baseline_of_single_weights_where_it_is(
     run: Path, capsys, steps: list[str]
 ):
-    before = report_of(run)["baseline"]["single_weights"]
+    before = report_of(run)["baseline"]["unstructured"]
     assert invoke(capsys, "export", run, "--format", "dense", "--quiet").code == 0
-    assert report_of(run)["baseline"]["single_weights"] == before
+    assert report_of(run)["baseline"]["unstructured"] == before
     assert (run / before["path"]).is_file()
     assert steps == []
 
@@ -113,7 +113,7 @@ def test_a_picked_entry_takes_both_baselines_of_the_run(run: Path, capsys, steps
         report_of(run)["baseline"],
         report_of(run / f"pick-00{TRAIN['epochs']}")["baseline"],
     )
-    assert ours["single_weights"] == theirs["single_weights"]
+    assert ours["unstructured"] == theirs["unstructured"]
 
 
 def test_blocks_and_the_papers_lambda_are_refused_together(example: Path, capsys):
@@ -129,9 +129,9 @@ def test_a_gate_checks_the_file_of_single_weights_like_those_of_the_curve(run: P
     asked = ("gate", path, "--max-drop", 0.9, "--quiet")
     data = run.parent / "digits.npz"
     assert invoke(capsys, *asked, "--data", data).code == 0
-    single = report["baseline"]["single_weights"]
+    single = report["baseline"]["unstructured"]
     single["nonzeros"] -= 1
-    single["compression"] = report["model"]["kernel_elements"] / single["nonzeros"]
+    single["compression"] = report["model"]["layer_elements"] / single["nonzeros"]
     path.write_text(json.dumps(report))
     (run / "SHA256SUMS").unlink()
     result = invoke(capsys, *asked)
@@ -142,7 +142,7 @@ def test_a_gate_checks_the_file_of_single_weights_like_those_of_the_curve(run: P
 
 def test_compression_of_single_weights_follows_from_their_number(run: Path, capsys):
     report = report_of(run)
-    report["baseline"]["single_weights"]["compression"] += 1
+    report["baseline"]["unstructured"]["compression"] += 1
     (run / "report.json").write_text(json.dumps(report))
     result = invoke(capsys, "gate", run / "report.json", "--max-drop", 0.9)
-    assert (result.code, "baseline.single_weights.compression is" in result.err) == (3, True)
+    assert (result.code, "baseline.unstructured.compression is" in result.err) == (3, True)

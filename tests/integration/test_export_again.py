@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.results.schema import File
+from ltp_pipeline.results.schema import FileResult
 from ltp_pipeline.run_directory.names import MANIFEST
 from tests.support.cli import invoke
 from tests.support.runs import changed_manifest, told_anew
@@ -42,7 +42,7 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
     result = invoke(capsys, "export", *arguments, "--json", "--quiet")
     assert result.code == 0, result.err
     return {
-        File.model_validate_json(json.dumps(f)).label
+        FileResult.model_validate_json(json.dumps(f)).label
         for f in json.loads(result.out)["pruned"]["files"]
     }
 
@@ -99,7 +99,7 @@ def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys)
     assert "note: the run's gates fail with these files: max_drop" in result.err
     assert "FAILED" not in result.out
     report = finished / "report.json"
-    assert json.loads(report.read_text())["verdict"] == "failed"
+    assert json.loads(report.read_text())["status"] == "failed"
     assert invoke(capsys, "gate", report).code == 7
 
 

@@ -52,10 +52,14 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
     made = file_of(report["pruned"])
     assert made["path"] == PACKED
     kernels = made["sparse_kernels"]
-    assert len(kernels["turned_over"]) + len(kernels["left_dense"]) == report["model"]["kernels"]
+    assert (
+        len(kernels["converted_layers"]) + len(kernels["dense_layers"])
+        == report["model"]["num_layers"]
+    )
     assert kernels["library_sha256"] == sha256_of(ltp_pipeline.sparse_ops_library())
     assert (
-        kernels["path"] == library.query_instruction_sets(ltp_pipeline.sparse_ops_library()).chosen
+        kernels["instruction_set"]
+        == library.query_instruction_sets(ltp_pipeline.sparse_ops_library()).chosen
     )
     assert 0 <= kernels["largest_difference"] <= 1e-5
     assert made["accuracy"]["value"] == pytest.approx(
@@ -63,7 +67,7 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
     )
     assert [entry["batch"] for entry in made["latency"][:2]] == [1, 16]
     assert report["pruned"]["files"][0]["sparse_kernels"] is None
-    assert file_of(report["baseline"])["sparse_kernels"]["turned_over"]
+    assert file_of(report["baseline"])["sparse_kernels"]["converted_layers"]
 
 
 @needs_kernels
@@ -82,7 +86,7 @@ def test_validate_and_inspect_know_its_kernels(
     assert any("measured with the sparse kernels" in note for note in measured["notes"])
     found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
     assert found["format"] == "fast-packed"
-    assert len(found["kernels"]) == report_of(example)["model"]["kernels"]
+    assert len(found["layers"]) == report_of(example)["model"]["num_layers"]
 
 
 @needs_kernels
@@ -187,7 +191,7 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
     done = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", out, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["sparse_kernels"]["ratio"] < 0.95
+    assert found["sparse_kernels"]["latency_ratio"] < 0.95
     assert found["proven_on"].startswith("random input")
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(ltp_pipeline.sparse_ops_library()))

@@ -33,9 +33,9 @@ def forged(run: Path) -> None:
     for part in (pruned, *pruned["files"]):
         part["accuracy"] = dict(original)
     for file in pruned["files"]:
-        file["outcomes"] = vars(counts)
+        file["paired_counts"] = vars(counts)
     pruned |= {"drop": 0.0, "drop_interval": counts.interval()}
-    report |= {"baseline": None, "difference": None, "gates": [], "verdict": "not-gated"}
+    report |= {"baseline": None, "difference": None, "gates": [], "status": "no-gates"}
     for layer in report["layers"]:
         layer["baseline_nonzeros"] = None
     del report["settings"]["gates"]
@@ -55,12 +55,15 @@ def test_a_run_passes_with_and_without_data(run: Path, capsys: Any) -> None:
 def test_the_counts_of_outcomes_are_those_of_the_test_split(run: Path) -> None:
     report = read(run / REPORT_JSON)
     for file in report.files:
-        assert file.outcomes is not None
-        assert file.outcomes.samples == 400
-        assert (file.outcomes.before, file.outcomes.after) == (report.original.value, file.value)
+        assert file.paired_counts is not None
+        assert file.paired_counts.samples == 400
+        assert (file.paired_counts.first_fraction, file.paired_counts.second_fraction) == (
+            report.original.value,
+            file.value,
+        )
     assert report.difference is not None
-    assert report.difference.outcomes is not None
-    assert report.difference.outcomes.interval() == report.difference.interval
+    assert report.difference.paired_counts is not None
+    assert report.difference.paired_counts.interval() == report.difference.interval
 
 
 def test_what_is_measured_is_judged(run: Path, capsys: Any) -> None:
@@ -111,17 +114,17 @@ def sparser(report: dict[str, Any]) -> None:
         pruned[key] -= 1
     for file in pruned["files"]:
         file["nonzeros"] -= 1
-    pruned["compression"] = model["kernel_elements"] / pruned["nonzeros"]
-    pruned["sparsity"] = 1 - pruned["nonzeros"] / model["kernel_elements"]
+    pruned["compression"] = model["layer_elements"] / pruned["nonzeros"]
+    pruned["sparsity"] = 1 - pruned["nonzeros"] / model["layer_elements"]
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
-    report["sizes"].pop("bound")
+    report["sizes"].pop("entropy_bound")
 
 
 def without_a_kernel(report: dict[str, Any]) -> None:
     """A kernel that is not listed, and sums without it."""
     model, gone = report["model"], report["layers"].pop(0)
-    model["kernels"] -= 1
-    model["kernel_elements"] -= gone["elements"]
+    model["num_layers"] -= 1
+    model["layer_elements"] -= gone["elements"]
     for network, nonzeros in (
         ("pruned", gone["nonzeros"]),
         ("baseline", gone["baseline_nonzeros"]),
@@ -130,9 +133,9 @@ def without_a_kernel(report: dict[str, Any]) -> None:
         part["nonzeros"] -= nonzeros
         for file in part["files"]:
             file["nonzeros"] -= nonzeros
-        part["compression"] = model["kernel_elements"] / part["nonzeros"]
-        part["sparsity"] = 1 - part["nonzeros"] / model["kernel_elements"]
-    report["sizes"].pop("bound")
+        part["compression"] = model["layer_elements"] / part["nonzeros"]
+        part["sparsity"] = 1 - part["nonzeros"] / model["layer_elements"]
+    report["sizes"].pop("entropy_bound")
 
 
 def lighter(report: dict[str, Any]) -> None:
@@ -167,7 +170,7 @@ def test_what_the_files_say_otherwise_is_refused(
     run: Path, capsys: Any, change: Any, key: str
 ) -> None:
     report = json.loads((run / REPORT_JSON).read_text())
-    report |= {"gates": [], "verdict": "not-gated"}
+    report |= {"gates": [], "status": "no-gates"}
     del report["settings"]["gates"]
     change(report)
     edited(run, report)

@@ -148,7 +148,7 @@ def test_the_report_of_the_handoff_is_judged_with_its_files(
 def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     report = report_of(finished)
     files = {
-        ("deploy-" * (f["graph"] == "deploy") + f["encoding"], f["values"]): f
+        ("deploy-" * (f["graph"] == "deploy") + f["encoding"], f["weight_storage"]): f
         for f in report["pruned"]["files"]
     }
     assert tuple(files) == FILES

@@ -50,7 +50,7 @@ def test_a_run_writes_it_smaller_than_the_float_file_and_tells_how(example: Path
     assert made["nonzeros"] <= float_["nonzeros"]
     how = made["quantization"]
     assert how["weight_bits"] == 7
-    assert how["kernels"] + len(how["left_float"]) == report["model"]["kernels"]
+    assert how["num_layers"] + len(how["float_layers"]) == report["model"]["num_layers"]
     assert float_["quantization"] is None
     page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
     assert "## 8 bits" in page
@@ -66,7 +66,7 @@ def test_latency_is_measured_on_one_thread_first_for_both_batches(example: Path)
 
 def test_the_baseline_has_one_too_and_exact_files_are_compared(example: Path) -> None:
     report = report_of(example)
-    assert file_of(report["baseline"])["quantization"]["kernels"] > 0
+    assert file_of(report["baseline"])["quantization"]["num_layers"] > 0
     exact = [
         file_of(report[key], "original")["accuracy"]["value"] for key in ("pruned", "baseline")
     ]
@@ -121,7 +121,7 @@ def test_inspect_and_validate_know_its_kernels(
 ) -> None:
     found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
     assert found["format"] == "int8-packed"
-    assert len(found["kernels"]) == report_of(example)["model"]["kernels"]
+    assert len(found["layers"]) == report_of(example)["model"]["num_layers"]
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
 
@@ -178,7 +178,7 @@ def test_a_file_of_any_origin(
     )
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found["quantization"]["kernels"] > 0
+    assert found["quantization"]["num_layers"] > 0
     assert found["measurement"]["against"]["drop"] < 0.05
     again = invoke(
         capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml"

@@ -190,7 +190,7 @@ def test_labels_are_trusted_when_that_is_asked_for_and_the_gain_is_a_warning(
     assert "warning: the pruned network is better than the original" in result.err
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["pruned"]["drop_interval"][1] < 0
-    assert report["unlikely_gain"] in report["notes"]
+    assert report["suspicious_improvement"] in report["notes"]
     assert "is better than the original" in (tmp_path / "run" / "report.md").read_text()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema_parts import UserTask
+from ltp_pipeline.results.schema_parts import CustomTaskInfo
 from ltp_pipeline.stages.report import assemble
 from ltp_pipeline.tasks.classification import ClassificationTask
 from tests.support.cli import Result, invoke
@@ -18,7 +18,7 @@ SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--skip-la
 def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:
     """Call the share of right answers something else, as a task of the user's may."""
     monkeypatch.setattr(ClassificationTask, "metric", metric)
-    monkeypatch.setattr(assemble, "_user_task", lambda _: UserTask(name="task"))
+    monkeypatch.setattr(assemble, "_user_task", lambda _: CustomTaskInfo(name="task"))
 
 
 def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> Result:
@@ -80,8 +80,8 @@ def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
     report = json.loads(result.out)
     assert report["pruned"]["accuracy"]["value"] < report["original"]["accuracy"]["value"]
     assert report["pruned"]["drop"] < 0
-    assert report["budget_missed"] is None
-    (chosen,) = [entry["compression"] for entry in report["trail"] if entry["chosen"]]
+    assert report["budget_not_met"] is None
+    (chosen,) = [entry["compression"] for entry in report["trail"] if entry["selected"]]
     assert chosen == max(entry["compression"] for entry in report["trail"])
     assert "within the budget (at most " in result.err
 

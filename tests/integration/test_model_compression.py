@@ -74,7 +74,7 @@ def test_model_compression_is_counted_over_all_float_weights_of_the_file(finishe
     assert report["pruned"]["model_compression"] == pytest.approx(elements / nonzeros)
     assert report["pruned"]["compression"] == pytest.approx(5, rel=0.01)
     assert report["pruned"]["model_compression"] < 1.5
-    assert report["model"]["other_weights"][0] == {"name": "table", "elements": TABLE}
+    assert report["model"]["largest_other_weights"][0] == {"name": "table", "elements": TABLE}
 
 
 def test_entries_of_the_trail_know_both_and_their_hash(

@@ -157,7 +157,7 @@ def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(
     for line in invoke(capsys, "trail", ".").out.splitlines()[1:]:
         assert Path(line.split()[-1]).is_file()
     rows = json.loads(invoke(capsys, "trail", ".", "--json").out)
-    assert [(r["entry"], r["picked"]) for r in rows] == [(1, True), (2, False)]
+    assert [(r["entry"], r["selected"]) for r in rows] == [(1, True), (2, False)]
     assert all(Path(r["file"]).is_file() for r in rows)
 
 

@@ -58,7 +58,7 @@ def test_sparsity_and_nonzeros_of_the_report_are_those_of_the_file(finished: Pat
 
 def test_the_target_compression_is_met_exactly(finished: Path):
     report = report_of(finished)
-    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 30
+    assert report["pruned"]["nonzeros"] == report["model"]["layer_elements"] // 30
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
 
 
@@ -348,7 +348,7 @@ def test_excluded_kernels_stay_dense_and_the_target_still_holds(
         "excluded by 'stem*'",
         stem["elements"],
     )
-    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 30
+    assert report["pruned"]["nonzeros"] == report["model"]["layer_elements"] // 30
 
 
 @pytest.mark.parametrize("budget", [("--target-compression", 60), ("--set", "method.lambda=1e-4")])
@@ -393,7 +393,7 @@ def test_pick_finishes_another_entry_in_a_folder_of_its_own(finished: Path, caps
     assert result.code == 0, result.err
     report = json.loads(result.out)
     assert report["run"].endswith("pick-001")
-    assert [e["entry"] for e in report["trail"] if e["chosen"]] == [1]
+    assert [e["entry"] for e in report["trail"] if e["selected"]] == [1]
     kernels = kernels_of(finished / "run" / "pick-001" / "model.dense.onnx")
     assert report["pruned"]["nonzeros"] == sum(np.count_nonzero(w) for w in kernels.values())
     assert report["pruned"]["compression"] == pytest.approx(report["trail"][0]["compression"])
@@ -541,4 +541,4 @@ def test_zeros_that_were_there_before_stay_wherever_they_are(example: Path, caps
     layers = {layer["name"]: layer["nonzeros"] for layer in report["layers"]}
     assert layers["stem.weight"] == np.count_nonzero(half)
     assert layers["block1.conv2.weight"] == 0
-    assert report["pruned"]["nonzeros"] == report["model"]["kernel_elements"] // 8
+    assert report["pruned"]["nonzeros"] == report["model"]["layer_elements"] // 8

@@ -91,7 +91,7 @@ def test_inspect_shows_what_is_a_kernel_and_what_not(
     assert "rnn.R" in shown.out
     assert "biases" in shown.out
     found = json.loads(invoke(capsys, "inspect", tmp_path / "model.onnx", "--json").out)
-    assert [k["op"] for k in found["kernels"]] == ["LSTM", "LSTM", "Gemm"]
+    assert [k["op"] for k in found["layers"]] == ["LSTM", "LSTM", "Gemm"]
     assert found["others"][0] == {
         "operator": "LSTM",
         "what": "biases",
@@ -99,7 +99,7 @@ def test_inspect_shows_what_is_a_kernel_and_what_not(
         "elements": 384,
         "largest": "rnn.B",
     }
-    assert found["float_elements"] == found["kernel_elements"] + sum(
+    assert found["float_elements"] == found["layer_elements"] + sum(
         o["elements"] for o in found["others"]
     )
 

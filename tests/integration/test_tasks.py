@@ -84,7 +84,7 @@ def test_a_kind_of_task_from_init_to_gate(
     report = json.loads((tmp_path / "model-ltp" / "report.json").read_text())
     assert report["metric"]["name"] == metric
     assert report["original"]["accuracy"]["value"] > 0.8
-    assert [figure["name"] for figure in report["pruned"]["accuracy"]["beside"]] == (
+    assert [figure["name"] for figure in report["pruned"]["accuracy"]["extra_metrics"]] == (
         [beside] if beside else []
     )
     low, high = report["pruned"]["drop_interval"]
@@ -192,7 +192,7 @@ def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys)
     assert "--data" not in page
     example = np.load("model-ltp/handoff/example.npz")
     np.testing.assert_array_equal(example["samples/x"], np.load("data.npz")["x"][250:253])
-    assert json.loads(Path("model-ltp/report.json").read_text())["own_task"]["sha256"] == digest
+    assert json.loads(Path("model-ltp/report.json").read_text())["custom_task"]["sha256"] == digest
     assert (
         f"samples and metric are those of my_task.py (SHA-256 {digest})"
         in Path("model-ltp/report.html").read_text()

@@ -39,7 +39,7 @@ def test_a_classifier_learns_to_agree_with_the_original(example: Path, capsys):
         capsys, example, "--baseline", "quick", "--set", "train.distill_outputs_as=logits"
     )
     assert report["metric"]["name"] == "agreement"
-    assert report["pruned"]["accuracy"]["equal_argmax"] is None
+    assert report["pruned"]["accuracy"]["argmax_agreement"] is None
     assert report["original"]["accuracy"]["value"] == 1.0
     assert report["original"]["accuracy"]["top1"] is None
     assert "no labels" in report["original"]["reasons"]["accuracy.top1"]
@@ -61,17 +61,17 @@ def test_logits_are_imitated_as_values_and_the_way_to_scores_is_told(example: Pa
     assert result.code == 0, result.err
     assert 'train.distill_outputs_as = "logits"' in result.err
     assert "1 % of that variance, not a point of accuracy" in result.err
-    assert "explained (val)" in result.err
+    assert "r2_vs_original (val)" in result.err
     assert "accuracy (val)" not in result.err + invoke(capsys, "trail", example / "run").out
     report = json.loads((example / "run" / "report.json").read_text())
-    assert report["metric"]["name"] == "explained"
+    assert report["metric"]["name"] == "r2_vs_original"
     found = report["pruned"]["accuracy"]
     assert 0.7 < found["value"] < 1.0
-    assert 0.9 < found["equal_argmax"] <= 1.0
+    assert 0.9 < found["argmax_agreement"] <= 1.0
     shown = (example / "run" / "report.md").read_text()
     for text in (result.out, shown, (example / "run" / "handoff" / "HANDOFF.md").read_text()):
-        assert "explained" in text
-        assert f"{100 * found['equal_argmax']:.2f}" in text
+        assert "r2_vs_original" in text
+        assert f"{100 * found['argmax_agreement']:.2f}" in text
         assert "top-1" not in text
         assert "agreement" not in text
     assert "equal arg-max" in (example / "run" / "report.html").read_text()
@@ -90,7 +90,7 @@ def test_a_regressor_of_several_numbers_keeps_its_values(tmp_path: Path, capsys)
     fresh, wanted = regression(seed=1)
     before, after = (squared_error(path, fresh, wanted) for path in (model, pruned))
     assert after < before + 0.05 * wanted.var(0).mean()
-    assert report["metric"]["name"] == "explained"
+    assert report["metric"]["name"] == "r2_vs_original"
     taught = run_onnxruntime(str(model), {"x": fresh})[0]
     explained = 1 - squared_error(pruned, fresh, taught) / taught.var(0).mean()
     assert report["pruned"]["accuracy"]["value"] == pytest.approx(explained, abs=0.03)
@@ -105,7 +105,7 @@ def test_multi_label_logits_keep_the_side_of_zero_they_are_on(tmp_path: Path, ca
     )  # they rise and fall together
     model = save_unlabelled(tmp_path / "example", trained_mlp(x, logits.astype(np.float32)), x)
     report = prune(capsys, model.parent, "--no-baseline", *LONGER, "--target-compression", 2)
-    assert report["metric"]["name"] == "explained"
+    assert report["metric"]["name"] == "r2_vs_original"
     files = (model, tmp_path / "example" / "run" / "model.packed.onnx")
     before, after = (run_onnxruntime(str(path), {"x": x})[0] > 0 for path in files)
     assert (before == after).mean() > 0.93

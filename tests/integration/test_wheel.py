@@ -41,7 +41,7 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert '"kernel_elements": 77072' in result.stdout
+    assert '"layer_elements": 77072' in result.stdout
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.data.recipe import Recipe, of_report
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.schema_parts import Tensor
+from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.stages.handoff.example import ModelInputs
 from ltp_pipeline.system.files import data_beside, write_json
 from ltp_pipeline.system.hashing import sha256_of
@@ -110,17 +110,24 @@ RECIPE = {
 
 IMAGE = {
     "sample_shape": [3, 32, 32],
-    "preparation": ["decode the file to RGB, 0 to 255", "resize to 32 × 32 pixels, bilinear"],
-    "recipe": RECIPE,
+    "preprocessing_steps": [
+        "decode the file to RGB, 0 to 255",
+        "resize to 32 × 32 pixels, bilinear",
+    ],
+    "preprocessing": RECIPE,
 }
 
 
 def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> ModelInputs:
     """What one input called image is made of."""
     if isinstance(recipe, dict):
-        (recipe,) = of_report({"inputs": {"image": {"recipe": recipe}}}, ["image"]).values()
+        (recipe,) = of_report({"inputs": {"image": {"preprocessing": recipe}}}, ["image"]).values()
     return ModelInputs(
-        [Tensor(**{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor})],
+        [
+            ModelTensorInfo(
+                **{"name": "image", "type": "FLOAT", "shape": ("batch", 3, 32, 32), **tensor}
+            )
+        ],
         {"image": recipe},
     )
 
@@ -198,5 +205,5 @@ def _of(folder: Path, model: ModelProto, **recipes: dict[str, Any]) -> Report:
         }
         for i in model.graph.input
     ]
-    report["data"]["inputs"] = {name: {"recipe": told} for name, told in recipes.items()}
+    report["data"]["inputs"] = {name: {"preprocessing": told} for name, told in recipes.items()}
     return report_of(report)

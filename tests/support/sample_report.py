@@ -10,7 +10,7 @@ from ltp_pipeline.gates.verdicts import evaluate_gates
 from ltp_pipeline.results.gain import TradeoffPoint, gain
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Report, size_bound
-from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
 
@@ -57,7 +57,7 @@ def sample(
     baseline_nonzeros = sum(x["baseline_nonzeros"] for x in layers) if baseline else 0
     report = {
         "schema": "ltp-report/1",
-        "verdict": "passed",
+        "status": "passed",
         "gates": [
             {"name": "max_drop", "limit": 0.01, "value": 0.0045, "passed": True, "detail": ""},
             {
@@ -69,15 +69,15 @@ def sample(
             },
         ],
         "metric": {"name": "top-1", "unit": None, "higher_is_better": True, "is_fraction": True},
-        "task": {"kind": "classification", "output": "logits", "axis": 1, "threshold": None},
+        "task": {"kind": "classification", "output": "logits", "class_axis": 1, "threshold": None},
         "model": {
             "path": "model.onnx",
             "sha256": "a" * 64,
             "opset": 17,
-            "kernels": len(layers),
-            "kernel_elements": elements,
+            "num_layers": len(layers),
+            "layer_elements": elements,
             "float_elements": elements + OTHERS,
-            "other_weights": [
+            "largest_other_weights": [
                 {"name": "stage3.bn.weight", "elements": 64},
                 {"name": "head.fc.bias", "elements": 10},
             ],
@@ -151,7 +151,7 @@ def sample(
             "original": 1_102_345,
             "sparse": 318_840,
             "packed": 131_072,
-            "bound": size_bound(1_102_345, elements, nonzeros),
+            "entropy_bound": size_bound(1_102_345, elements, nonzeros),
         },
     }
     return report, _log(layers, baseline)
@@ -161,10 +161,10 @@ def outcomes(right: int, before: int, after: int) -> dict[str, int]:
     """Of 10,000 samples, so many are right before, and so many of these only before; others only after."""
     both = right - before
     return {
-        "both_right": both,
-        "only_before": before,
-        "only_after": after,
-        "both_wrong": 10000 - both - before - after,
+        "both_correct": both,
+        "only_first_correct": before,
+        "only_second_correct": after,
+        "both_incorrect": 10000 - both - before - after,
     }
 
 
@@ -176,7 +176,7 @@ def interval_of(counts: dict[str, int]) -> list[float]:
 
 def _difference() -> dict[str, Any]:
     counts = outcomes(ORIGINAL_RIGHT - PRUNED[0] + PRUNED[1], *OF_DIFFERENCE)
-    return {"value": 0.0091, "interval": interval_of(counts), "outcomes": counts}
+    return {"value": 0.0091, "interval": interval_of(counts), "paired_counts": counts}
 
 
 def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
     ]
     over = gain(Metric(), compression, 0.9132, points, interpolate=True)
     return {
-        "trainings": 3,
+        "num_trainings": 3,
         "curve": [
             {
                 "compression": p.compression,
@@ -220,7 +220,7 @@ def one_point(report: dict[str, Any]) -> dict[str, Any]:
     unknown = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"))
     reasons = dict.fromkeys(unknown, "one point of the baseline was measured")
     return report | {
-        "baseline": report["baseline"] | unknown | {"reasons": reasons, "trainings": 1}
+        "baseline": report["baseline"] | unknown | {"reasons": reasons, "num_trainings": 1}
     }
 
 
@@ -266,18 +266,18 @@ def _pruned(
         "nonzeros": nonzeros,
         "model_nonzeros": nonzeros + OTHERS,
         "epochs": {"prune": 0 if prefix else 12, "finetune": 18 if prefix else 6},
-        "trainings": 1,
+        "num_trainings": 1,
         "files": [
             {
                 "graph": "original",
                 "encoding": name,
-                "values": "exact",
+                "weight_storage": "exact",
                 "path": f"model.{prefix}{name}.onnx",
                 "sha256": hex(hash_like(prefix + name))[2:].zfill(64),
                 "bytes": sizes[name],
                 "nonzeros": nonzeros,
                 "accuracy": _accuracy(top1),
-                "outcomes": outcomes(ORIGINAL_RIGHT, *apart),
+                "paired_counts": outcomes(ORIGINAL_RIGHT, *apart),
                 "parity_max_abs": 3.1e-6,
                 "load_ms": 8.4,
                 "latency": [
@@ -346,7 +346,7 @@ def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
             "model_compression": float(1.3**i),
             "accuracy": float(0.915 - 0.0004 * 1.5**i + rng.normal(0, 0.0012)),
             "file": f"trail/{i:03}.onnx",
-            "chosen": i == 7,
+            "selected": i == 7,
         }
         for i in range(1, 11)
     ]
@@ -417,7 +417,7 @@ def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
     return lines
 
 
-def judge(report: dict[str, Any], gates: GateSettings) -> list[Verdict]:
+def judge(report: dict[str, Any], gates: GateSettings) -> list[GateResult]:
     return evaluate_gates(report_of(report), gates)
 
 
@@ -436,8 +436,8 @@ def in_celsius() -> dict[str, Any]:
         "higher_is_better": False,
         "is_fraction": False,
     }
-    report["task"] = {"kind": "own", "output": "logits", "axis": None, "threshold": None}
-    report["own_task"] = {"name": "task.py", "sha256": "c" * 64}
+    report["task"] = {"kind": "own", "output": "logits", "class_axis": None, "threshold": None}
+    report["custom_task"] = {"name": "task.py", "sha256": "c" * 64}
     return report
 
 
@@ -461,9 +461,9 @@ def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[s
             "top1": None,
             "top5": None,
         }
-        part |= {"outcomes": None} if "outcomes" in part else {}
+        part |= {"paired_counts": None} if "paired_counts" in part else {}
     if report["difference"]:
-        report["difference"]["outcomes"] = None
+        report["difference"]["paired_counts"] = None
     curve = (report["baseline"] or {}).get("curve") or []
     for point in [*report["trail"], *curve]:
         point["accuracy"] = value(point["accuracy"])

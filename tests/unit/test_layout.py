@@ -144,7 +144,7 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
         "RunResult",
         "Report",
         "TrailEntryInfo",
-        "Verdict",
+        "GateResult",
     }
     returned |= {"AccelerationResult", "QuantizationResult"}
     verbs = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ltp_pipeline.graph.layer_weights import LayerWeight
-from ltp_pipeline.results.records import Pruned
+from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
@@ -97,7 +97,7 @@ def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
 def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(
     monkeypatch,
 ):
-    seen: list[tuple[Pruned, int, str, str]] = []
+    seen: list[tuple[PrunedNetwork, int, str, str]] = []
     monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(
         baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))

@@ -19,7 +19,7 @@ from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read
-from ltp_pipeline.results.records import Exported
+from ltp_pipeline.results.records import ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, import_model
@@ -37,7 +37,7 @@ def exported(tmp_path: Path, settings: ExportSettings, model: ModelProto | None 
 
 def export_of(
     tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None
-) -> Exported:
+) -> ExportResult:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
     kernels = [k.name for k in network.kernels]
     feeds = random_inputs(network.file.model.proto, batch=4)
@@ -233,8 +233,8 @@ def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_wri
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
     assert [f.format for f in found.files] == ["packed"]
-    assert set(found.left_out) == {"fast-packed", "fast-dense"}
-    assert "was not built" in found.left_out["fast-packed"]
+    assert set(found.skipped) == {"fast-packed", "fast-dense"}
+    assert "was not built" in found.skipped["fast-packed"]
     assert sorted(p.name for p in tmp_path.glob("*.onnx")) == ["model.packed.onnx"]
 
 
@@ -244,7 +244,7 @@ def test_the_deploy_graph_takes_the_place_of_fast_files_where_no_other_is_asked_
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("fast",)))
     assert [f.format for f in found.files] == ["deploy-packed"]
-    assert set(found.left_out) == {"fast-packed"}
+    assert set(found.skipped) == {"fast-packed"}
 
 
 @needs_kernels

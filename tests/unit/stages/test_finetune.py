@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ltp_pipeline.results.records import Pruned
+from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages import baseline, finetune
 from ltp_pipeline.stages.prune import apply_masks, nonzero_masks
 from ltp_pipeline.stages.train.job import RunContext
@@ -21,7 +21,7 @@ def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict
     }
     before = apply_masks(state, masks)
     after = finetune.run(
-        job, Pruned(dict(before), nonzero_masks(job.network, before), 0, {}), 1
+        job, PrunedNetwork(dict(before), nonzero_masks(job.network, before), 0, {}), 1
     ).state
     for name, mask in masks.items():
         assert torch.equal(after[name] != 0, mask), name

@@ -58,8 +58,8 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
         n.op_type for n in found.model.graph.node
     }
     assert found.sparse_kernels is not None
-    assert found.sparse_kernels.turned_over == ("conv1.weight", "conv2.weight", "fc.weight")
-    assert found.sparse_kernels.ratio is None
+    assert found.sparse_kernels.converted_layers == ("conv1.weight", "conv2.weight", "fc.weight")
+    assert found.sparse_kernels.latency_ratio is None
     assert found.sparse_kernels.library_sha256
     assert found.dense_model is not None
     for name in found.weights:
@@ -90,7 +90,7 @@ def test_it_must_be_faster_than_the_faster_of_the_deploy_graph_and_the_given_one
     timed(monkeypatch, 0.5, *others)
     found = made(model, None).sparse_kernels
     assert found is not None
-    assert found.ratio == 0.5
+    assert found.latency_ratio == 0.5
     timed(monkeypatch, 0.96, *others)
     with pytest.raises(NotFaster, match=r"0\.96 of the dense file's time"):
         made(model, None)
@@ -181,7 +181,7 @@ def test_layers_in_functions_are_turned_over_too() -> None:
     model.graph.node.append(helper.make_node("Layer", ["before", "w"], ["logits"], domain="local"))
     found = made(model, names=["fc1.weight", "fc2.weight", "w"]).sparse_kernels
     assert found is not None
-    assert "w" in found.turned_over
+    assert "w" in found.converted_layers
 
 
 def test_one_sample_is_taken_where_the_batch_is_open() -> None:

@@ -133,7 +133,8 @@ def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Pat
     assert made.quantization.samples is None
     found = optimised(made.model, tmp_path)
     assert (
-        found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"] == made.quantization.kernels
+        found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"]
+        == made.quantization.num_layers
     )
 
 
@@ -142,7 +143,7 @@ def test_recurrent_layers_stay_float_and_are_named(op: str) -> None:
     model = recurrent(op)
     made = quantised(model)
     assert made.quantization is not None
-    left = made.quantization.left_float
+    left = made.quantization.float_layers
     assert len(left) == 2
     assert all("recurrent layers stay float" in reason for reason in left.values())
     assert all(name in made.notes[-1] for name in left)
@@ -162,7 +163,7 @@ def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
     assert without is not None
     assert found is not None
     assert without.validation_drop > 0.003 >= found.validation_drop
-    assert found.left_float == {"scores": search.SENSITIVE}
+    assert found.float_layers == {"scores": search.SENSITIVE}
 
 
 def test_a_model_without_a_layer_to_quantise_is_refused() -> None:
@@ -267,7 +268,7 @@ def test_layers_with_infinite_activations_stay_float() -> None:
     model = g.model({"x": ("N", 6)}, ["y"])
     found = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
     assert found is not None
-    assert found.left_float["fc3.weight"] == search.NOT_FINITE
+    assert found.float_layers["fc3.weight"] == search.NOT_FINITE
 
 
 def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:

@@ -36,7 +36,7 @@ def test_names_that_the_tool_gives_are_free(end: str) -> None:
     model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
     made = quantised(model)
     assert made.quantization is not None
-    assert made.quantization.kernels == 2
+    assert made.quantization.num_layers == 2
     assert nearly(model, made.model.filled())
 
 
@@ -56,7 +56,7 @@ def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_sta
     model = g.model({"x": ("N", 6)}, ["y"])
     made = quantised(model)
     assert made.quantization is not None
-    assert made.quantization.left_float == {"w": "would need the name of 'w_quantized'"}
+    assert made.quantization.float_layers == {"w": "would need the name of 'w_quantized'"}
     assert nearly(model, made.model.filled())
 
 
@@ -80,7 +80,7 @@ def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(
         if is_row
         else {"w": "has a bias that is computed, or no row of numbers, at Gemm 'first'"}
     )
-    assert made.quantization.left_float == told
+    assert made.quantization.float_layers == told
     assert nearly(model, made.model.filled())
 
 

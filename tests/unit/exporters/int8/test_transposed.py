@@ -49,7 +49,7 @@ def test_one_that_stays_float_is_as_it_was() -> None:
     model = network()
     made = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
     assert made.quantization is not None
-    for name in made.quantization.left_float:
+    for name in made.quantization.float_layers:
         assert np.array_equal(made.weights[name], OnnxModel.of(model).array(name))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.cli.tables import show_outcome, show_trail, show_validation
-from ltp_pipeline.results.metric import Figure, Metric
-from ltp_pipeline.results.records import Accuracy
-from ltp_pipeline.results.tool_results import Against, TrailEntryInfo, ValidationResult
+from ltp_pipeline.results.metric import ExtraMetric, Metric
+from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.tool_results import ReferenceResult, TrailEntryInfo, ValidationResult
 from ltp_pipeline.runner.finish import RunResult
 from tests.support.sample_report import in_celsius, report_of
 
@@ -18,7 +18,7 @@ def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
         ValidationResult(
             path="m",
             metric=Metric(),
-            accuracy=Accuracy(0.9, 0.9, None, 10, "test"),
+            accuracy=AccuracyResult(0.9, 0.9, None, 10, "test"),
             sparsity=0.8,
             compression=5.0,
             model_compression=1.01,
@@ -43,12 +43,14 @@ def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
     capsys: pytest.CaptureFixture[str], interval: tuple[float, float] | None, shown_interval: str
 ) -> None:
     metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
-    other = Accuracy(2.1, None, None, 10, "test")
+    other = AccuracyResult(2.1, None, None, 10, "test")
     show_validation(
         ValidationResult(
             path="m",
             metric=metric,
-            accuracy=Accuracy(2.3104, None, None, 10, "test", beside=(Figure("R²", 0.95),)),
+            accuracy=AccuracyResult(
+                2.3104, None, None, 10, "test", extra_metrics=(ExtraMetric("R²", 0.95),)
+            ),
             sparsity=None,
             compression=None,
             model_compression=None,
@@ -61,7 +63,7 @@ def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
             notes=(),
             latency_ms=1.5,
             latency_quartiles_ms=(1.0, 2.0),
-            against=Against("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2),
+            against=ReferenceResult("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2),
         )
     )
     shown = capsys.readouterr().out
@@ -75,7 +77,7 @@ def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     content = in_celsius()
-    content["pruned"]["accuracy"]["beside"] = [{"name": "[bold]R²", "value": 0.95}]
+    content["pruned"]["accuracy"]["extra_metrics"] = [{"name": "[bold]R²", "value": 0.95}]
     show_outcome(RunResult(Path("run"), report_of(content), []), Path())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "MAE, lower is better 2.582 °C 2.587 °C 2.596 °C" in lines

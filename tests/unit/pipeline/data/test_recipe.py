@@ -33,7 +33,9 @@ def data(tmp_path: Path) -> DatasetSplits:
 def kept(recipes: dict[str, Recipe]) -> dict[str, Any]:
     """As a report has them."""
     return json.loads(
-        json.dumps({"inputs": {name: {"recipe": found.plain()} for name, found in recipes.items()}})
+        json.dumps(
+            {"inputs": {name: {"preprocessing": found.plain()} for name, found in recipes.items()}}
+        )
     )
 
 
@@ -149,7 +151,7 @@ def test_sequences_that_cannot_be_are_refused(
     data: DatasetSplits, name: str, change: dict[str, Any]
 ):
     report = kept(recipe.of_data(data))
-    report["inputs"][name]["recipe"] |= change
+    report["inputs"][name]["preprocessing"] |= change
     with pytest.raises(InputError, match="how samples are stored"):
         recipe.of_report(report, ["ids", "ids_mask"])
 

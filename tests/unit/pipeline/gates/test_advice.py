@@ -62,7 +62,7 @@ def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(
 
 def test_a_drop_by_rounding_names_the_values(report: dict[str, Any]) -> None:
     packed = report["pruned"]["files"][1]
-    packed |= {"values": "int8", "accuracy": {**packed["accuracy"], "value": 0.90}}
+    packed |= {"weight_storage": "int8", "accuracy": {**packed["accuracy"], "value": 0.90}}
     report["pruned"] |= {"drop": 0.0177}
     assert advice(report, max_drop=0.005) == (
         "model.packed.onnx is below the bar because its values are rounded: set export.weight_storage = 'exact'"
@@ -117,7 +117,7 @@ def test_an_excluded_layer_that_is_too_large_is_named(report: dict[str, Any]) ->
 def test_a_whole_model_names_the_tensor_that_is_not_pruned(report: dict[str, Any]) -> None:
     report["model"] |= {
         "float_elements": 1_234_032,
-        "other_weights": [{"name": "table", "elements": 1_000_000}],
+        "largest_other_weights": [{"name": "table", "elements": 1_000_000}],
     }
     report["pruned"]["model_compression"] = 1_234_032 / (1_000_000 + report["pruned"]["nonzeros"])
     told = advice(report, min_model_compression=5)
@@ -143,7 +143,7 @@ def test_too_large_a_file_is_packed_then_rounded_then_pruned_further(
     assert "--weight-storage fp16" in advice(report, max_bytes=100_000)
     report["pruned"]["files"] = [sparse]
     assert "--format packed" in advice(report, max_bytes=100_000)
-    report["pruned"]["files"] = [sparse, packed | {"values": "int8"}]
+    report["pruned"]["files"] = [sparse, packed | {"weight_storage": "int8"}]
     assert "target_compression = 10.97" in advice(report, max_bytes=100_000)
 
 
@@ -190,7 +190,7 @@ def test_a_baseline_that_was_handed_over_is_not_to_be_run_again_with_its_baselin
 
 def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:
     (verdict,) = judge(report, gate_settings({"min_compression": 50}))
-    failed = report | {"verdict": "failed", "gates": [vars(verdict)]}
+    failed = report | {"status": "failed", "gates": [vars(verdict)]}
     assert "set budget\\.target" not in markdown.render(report_of(failed))
     assert "set budget.target\\_compression = 50" in markdown.render(report_of(failed))
     assert (

@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 
 from ltp_pipeline.gates.ci_output import append_step_summary, github_lines, junit
 from ltp_pipeline.gates.verdicts import gate_settings
-from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.schema_parts import GateResult
 from tests.support.sample_report import in_celsius, judge
 
 
 def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
     verdicts = [
         *judge(report, gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
-        Verdict("a\x00<b", 1, 2, False),
+        GateResult("a\x00<b", 1, 2, False),
     ]
     root = ElementTree.fromstring(junit(verdicts))  # noqa: S314 - our own text
     suite = root.find("testsuite")
@@ -29,7 +29,7 @@ def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
 
 def test_github_annotations_are_escaped() -> None:
     lines = github_lines(
-        [Verdict("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), Verdict("fine", 1.0, 2.0, True)]
+        [GateResult("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), GateResult("fine", 1.0, 2.0, True)]
     )
     assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25, a?line)"]
 

@@ -163,7 +163,7 @@ def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str
     [
         ("format", "dense", "pruned.files.1.encoding"),
         ("graph", "deploy", "pruned.files.1.graph"),
-        ("values", "int8", "pruned.files.1.values"),
+        ("values", "int8", "pruned.files.1.weight_storage"),
         ("source_sha256", "b" * 64, "model.sha256"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import ltp_pipeline
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.verdicts import GATES, effective_limits, gate_settings
-from ltp_pipeline.results.schema_parts import Verdict
+from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
 from tests.support.sample_report import (
@@ -204,14 +204,14 @@ def test_confidence_counts_for_accuracy_and_baseline(report: dict[str, Any]) -> 
     assert not judge(small, gate_settings({"min_accuracy": 0.9, "confidence": 0.95}))[0].passed
     sure = {"beat_baseline": True, "confidence": 0.95}
     assert judge(report, gate_settings(sure))[0].passed
-    report["difference"] |= {"interval": [-0.001, 0.019], "outcomes": None}
+    report["difference"] |= {"interval": [-0.001, 0.019], "paired_counts": None}
     assert not judge(report, gate_settings(sure))[0].passed
 
 
 def test_an_interval_at_another_confidence_is_counted_where_outcomes_are_known(
     report: dict[str, Any],
 ) -> None:
-    counts = PairedCounts(**report["pruned"]["files"][0]["outcomes"])
+    counts = PairedCounts(**report["pruned"]["files"][0]["paired_counts"])
     (verdict,) = judge(report, gate_settings({"max_drop": 0.5, "confidence": 0.8}))
     low, high = counts.interval(0.8) or (0, 0)
     assert f"80 % interval {low:.4g} to {high:.4g}" in verdict.detail
@@ -275,7 +275,7 @@ def test_without_limits_those_of_the_run_hold(report: dict[str, Any]) -> None:
 
 
 def test_a_name_cannot_start_a_line_of_its_own() -> None:
-    assert "\n" not in Verdict("file a\n::stop-commands::x", "00", None, False, "changed").line
+    assert "\n" not in GateResult("file a\n::stop-commands::x", "00", None, False, "changed").line
 
 
 def test_true_is_no_limit() -> None:
@@ -286,12 +286,12 @@ def test_true_is_no_limit() -> None:
 def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_drop() -> None:
     report = sample()[0]
     report |= {
-        "metric": {"name": "explained"},
+        "metric": {"name": "r2_vs_original"},
         "pruned": {**report["pruned"], "drop": 0.02, "drop_interval": [0.01, 0.03]},
     }
     report["pruned"]["accuracy"] = {"value": 0.98, "samples": 10, "split": "test"}
     for file in report["pruned"]["files"]:
-        file["outcomes"] = None
+        file["paired_counts"] = None
     (strict,) = judge(report, GateSettings(min_accuracy=0.975, confidence=0.95))
     assert not strict.passed
     assert "0.97 to 0.99" in strict.detail

@@ -76,7 +76,7 @@ def fewer_floats(report: dict[str, Any]) -> None:
 
 
 def twice_as_many_samples(report: dict[str, Any]) -> None:
-    counts = report["pruned"]["files"][0]["outcomes"]
+    counts = report["pruned"]["files"][0]["paired_counts"]
     counts |= {key: 2 * count for key, count in counts.items()}
 
 
@@ -110,8 +110,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "all nonzeros": (item("pruned", "model_nonzeros", value=5), "pruned.model_"),
     "float elements": (item("model", "float_elements", value=5), "model.float_elements"),
-    "kernel elements": (item("model", "kernel_elements", value=5), "model.kernel_elements"),
-    "kernels": (item("model", "kernels", value=5), "model.kernels"),
+    "kernel elements": (item("model", "layer_elements", value=5), "model.layer_elements"),
+    "layers": (item("model", "num_layers", value=5), "model.num_layers"),
     "elements of a layer": (item("layers", 1, "elements", value=10**6), "layers.1.elements"),
     "more nonzeros than elements": (
         item("layers", 1, "nonzeros", value=10**6),
@@ -143,7 +143,10 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "top5 below top1": (item("original", "accuracy", "top5", value=0.5), "original.accuracy.top5"),
     "samples": (samples_of_all, "original.accuracy.samples"),
     "the test split": (item("data", "splits", "test", value=10**6), "original.accuracy.samples"),
-    "outcomes": (item("pruned", "files", 0, "outcomes", "only_before", value=0), "pruned.files.0"),
+    "paired_counts": (
+        item("pruned", "files", 0, "paired_counts", "only_first_correct", value=0),
+        "pruned.files.0",
+    ),
     "interval": (item("pruned", "drop_interval", value=[0.004, 0.005]), "pruned.drop_interval"),
     "difference": (item("difference", "value", value=0.5), "difference.value"),
     "interval of the difference": (
@@ -151,7 +154,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "difference.interval",
     ),
     "outcomes of the difference": (
-        item("difference", "outcomes", "only_after", value=0),
+        item("difference", "paired_counts", "only_second_correct", value=0),
         "the accuracy of",
     ),
     "ratio": (
@@ -164,7 +167,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "bytes": (item("pruned", "files", 1, "bytes", value=10), "sizes.packed"),
     "bytes of the original": (item("original", "bytes", value=10), "sizes.original"),
-    "bound": (item("sizes", "bound", value=1), "sizes.bound"),
+    "bound": (item("sizes", "entropy_bound", value=1), "sizes.entropy_bound"),
     "quantisation": (
         item("pruned", "files", 0, "quantization", value={}),
         "pruned.files.0.quantization",
@@ -181,9 +184,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
         item("baseline", "curve", 0, "sha256", value="b" * 64),
         "baseline.curve.0.sha256",
     ),
-    "trainings": (item("baseline", "trainings", value=30), "baseline.trainings"),
-    "verdict": (item("verdict", value="failed"), "verdict"),
-    "no gates": (lambda r: r.update(gates=[], verdict="not-gated"), "the number of gates"),
+    "num_trainings": (item("baseline", "num_trainings", value=30), "baseline.num_trainings"),
+    "status": (item("status", value="failed"), "status"),
+    "no gates": (lambda r: r.update(gates=[], status="no-gates"), "the number of gates"),
     "a gate's value": (item("gates", 0, "value", value=0.0), "gates.0"),
     "a gate's limit": (item("gates", 0, "limit", value=0.5), "gates.0"),
     "a limit": (item("settings", "gates", "max_drop", value=0.5), "gates.0"),
@@ -193,7 +196,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "the number of 'model.sparse.onnx' in pruned.files",
     ),
     "two chosen entries": (
-        item("trail", 0, "chosen", value=True),
+        item("trail", 0, "selected", value=True),
         "the number of 'True' in chosen entries",
     ),
     "bins of a histogram": (
@@ -208,7 +211,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "accuracy of the original, top1 too": (accuracy("original"), "original.accuracy.value"),
     "fewer nonzeros than in kernels": (fewer_floats, "pruned.model_nonzeros"),
-    "twice as many samples": (twice_as_many_samples, "pruned.files.0.outcomes"),
+    "twice as many samples": (twice_as_many_samples, "pruned.files.0.paired_counts"),
     "the first point's accuracy": (
         item("baseline", "curve", 0, "accuracy", value=0.9),
         "baseline.curve.0.accuracy",
@@ -333,7 +336,7 @@ def without(*path: Any) -> Edit:
 
 def no_outcomes(report: dict[str, Any]) -> None:
     for file in report["pruned"]["files"]:
-        del file["outcomes"]
+        del file["paired_counts"]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +350,7 @@ def no_outcomes(report: dict[str, Any]) -> None:
         (without("pruned", "files"), {"min_accuracy": 0.5}),
         (without("pruned", "files", 0, "accuracy"), {"min_accuracy": 0.5}),
         (no_outcomes, {"max_drop": 0.05, "confidence": 0.9}),
-        (without("difference", "outcomes"), {"beat_baseline": True, "confidence": 0.9}),
+        (without("difference", "paired_counts"), {"beat_baseline": True, "confidence": 0.9}),
         (without("pruned", "files", 0, "latency", 0, "ms"), {"max_latency_ratio": 5}),
     ],
 )
@@ -374,7 +377,7 @@ def test_an_interval_without_counts_is_taken_where_the_report_says_why_there_are
 ) -> None:
     no_outcomes(report)
     for file in report["pruned"]["files"]:
-        file["reasons"] = {"outcomes": "samples are right in parts"}
+        file["reasons"] = {"paired_counts": "samples are right in parts"}
     require_consistent(report_of(report), "it")
     assert borne_out(report_of(report)).pruned.drop_interval is not None
     report["pruned"]["drop_interval"] = [0.01, 0.02]  # without the drop itself

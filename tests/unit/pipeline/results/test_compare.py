@@ -26,12 +26,12 @@ def worse() -> dict[str, Any]:
 
 def less_accurate() -> dict[str, Any]:
     """A report of a network without baseline that is worse by two points, and agrees with itself."""
-    report = sample(baseline=False)[0] | {"verdict": "not-gated", "gates": []}
+    report = sample(baseline=False)[0] | {"status": "no-gates", "gates": []}
     del report["settings"]["gates"]
     with_value(report["pruned"], 0.8932)
     report["pruned"] |= {"drop": 0.9177 - 0.8932, "drop_interval": None}
     for file in report["pruned"]["files"]:
-        file["outcomes"] = None
+        file["paired_counts"] = None
     return report
 
 
@@ -157,10 +157,14 @@ def test_right_answers_and_agreement_are_not_compared() -> None:
 
 
 def test_the_lines_have_the_name_of_the_metric() -> None:
-    reports = [{**sample()[0], "metric": {"name": "explained"}} for _ in range(2)]
+    reports = [{**sample()[0], "metric": {"name": "r2_vs_original"}} for _ in range(2)]
     result = compare(*reports, max_drop=0.01)
-    assert [c.name for c in result.changes][:3] == ["original explained", "explained", "drop"]
-    assert result.changes[1].line == "explained: 91.32 % → 91.32 %, same"
+    assert [c.name for c in result.changes][:3] == [
+        "original r2_vs_original",
+        "r2_vs_original",
+        "drop",
+    ]
+    assert result.changes[1].line == "r2_vs_original: 91.32 % → 91.32 %, same"
     assert result.verdicts[0].passed
 
 

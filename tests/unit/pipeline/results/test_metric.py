@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ltp_pipeline.gates.verdicts import GATES, evaluate_gates, gate_settings
 from ltp_pipeline.results.gain import TradeoffPoint, compare
-from ltp_pipeline.results.metric import BUILT_IN, Figure, Metric
+from ltp_pipeline.results.metric import BUILT_IN, ExtraMetric, Metric
 from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.curve import next_compression
@@ -114,8 +114,10 @@ def test_name_unit_and_direction_stand_together() -> None:
 
 
 def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
-    assert Figure("pixel accuracy", 0.9132).shown == "91.32 %"
-    assert Figure("error", 1.5, "mm", higher_is_better=False, is_fraction=False).shown == "1.5 mm"
+    assert ExtraMetric("pixel accuracy", 0.9132).shown == "91.32 %"
+    assert (
+        ExtraMetric("error", 1.5, "mm", higher_is_better=False, is_fraction=False).shown == "1.5 mm"
+    )
 
 
 @given(COMPRESSIONS, VALUES, VALUES, BUDGETS, POINTS)

@@ -93,7 +93,7 @@ def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
     content = {
         "schema": "ltp-report/1",
         "metric": {"name": "mse", "is_fraction": False},
-        "own_task": {"name": "task.py"},
+        "custom_task": {"name": "task.py"},
     }
     write_json(
         tmp_path / "report.json", content | {"pruned": {"accuracy": {"value": 88}, "drop": 7.5}}
@@ -127,7 +127,7 @@ def test_a_share_is_at_most_one(tmp_path: Path) -> None:
 def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"baseline\.budget is 5"):
         read(written(tmp_path, baseline={"budget": 5}))
-    own = {"metric": {"name": "error", "is_fraction": False}, "own_task": {"name": "task.py"}}
+    own = {"metric": {"name": "error", "is_fraction": False}, "custom_task": {"name": "task.py"}}
     assert read(written(tmp_path, **own, baseline={"budget": 5})).baseline is not None
 
 
@@ -147,10 +147,10 @@ def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path:
         "higher_is_better": False,
         "is_fraction": False,
     }
-    report = read(written(tmp_path, pruned={"accuracy": {"beside": [figure]}}))
-    assert plain(report)["pruned"]["accuracy"]["beside"] == [figure]
-    with pytest.raises(InputError, match=r"beside\.0\.value"):
-        read(written(tmp_path, pruned={"accuracy": {"beside": [figure | {"value": "1.5"}]}}))
+    report = read(written(tmp_path, pruned={"accuracy": {"extra_metrics": [figure]}}))
+    assert plain(report)["pruned"]["accuracy"]["extra_metrics"] == [figure]
+    with pytest.raises(InputError, match=r"extra_metrics\.0\.value"):
+        read(written(tmp_path, pruned={"accuracy": {"extra_metrics": [figure | {"value": "1.5"}]}}))
 
 
 def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path: Path) -> None:
@@ -161,10 +161,10 @@ def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path
         written(
             tmp_path,
             **content,
-            pruned={"accuracy": {"value": 0.8, "beside": [figure]}, "drop": 0.1},
+            pruned={"accuracy": {"value": 0.8, "extra_metrics": [figure]}, "drop": 0.1},
         )
     )
     assert evaluate_gates(report, gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
     assert report.metric.shown(0.5) == "50.00 %"
     assert report.pruned.accuracy is not None
-    assert report.pruned.accuracy.beside[0].shown == "150.00 %"
+    assert report.pruned.accuracy.extra_metrics[0].shown == "150.00 %"

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from ltp_pipeline.results.read_write import plain
-from ltp_pipeline.results.schema import File, Report, json_schema
+from ltp_pipeline.results.schema import FileResult, Report, json_schema
 from tests.support.sample_report import report_of, sample
 
 
@@ -47,7 +47,7 @@ def test_more_keys_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        ({"verdict": "perhaps"}, "verdict"),
+        ({"status": "perhaps"}, "status"),
         ({"pruned": {"drop": "0.1"}}, "pruned.drop"),
         ({"pruned": {"drop_interval": [0.1]}}, "pruned.drop_interval.1"),
         ({"pruned": {"files": [{"bytes": -1}]}}, "pruned.files.0.bytes"),
@@ -74,8 +74,8 @@ def test_whole_numbers_stay_whole() -> None:
     )
     assert [repr(gate.limit) for gate in report.gates] == ["1310720", "True", "0.5"]
     stored = {"stored": {"range": [0, 2**63 - 1]}}
-    report = report_of({"data": {"inputs": {"x": {"recipe": stored}}}})
-    stored = plain(report)["data"]["inputs"]["x"]["recipe"]["stored"]
+    report = report_of({"data": {"inputs": {"x": {"preprocessing": stored}}}})
+    stored = plain(report)["data"]["inputs"]["x"]["preprocessing"]["stored"]
     assert repr(stored["range"]) == f"[0, {2**63 - 1}]"
 
 
@@ -90,13 +90,13 @@ def test_whole_numbers_stay_whole() -> None:
 def test_a_file_is_called_as_export_calls_it(
     graph: str, encoding: str, values: str, name: str, label: str
 ) -> None:
-    file = File(graph=graph, encoding=encoding, values=values)
+    file = FileResult(graph=graph, encoding=encoding, weight_storage=values)
     assert (file.name, file.label) == (name, label)
 
 
 def test_a_file_with_data_beside_it_has_two_hashes() -> None:
-    assert File(path="m.onnx", sha256="a").hashes == {"m.onnx": "a"}
-    assert File(path="m.onnx", sha256="a", data_sha256="b").hashes == {
+    assert FileResult(path="m.onnx", sha256="a").hashes == {"m.onnx": "a"}
+    assert FileResult(path="m.onnx", sha256="a", data_sha256="b").hashes == {
         "m.onnx": "a",
         "m.onnx.data": "b",
     }

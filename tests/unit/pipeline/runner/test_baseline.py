@@ -8,7 +8,7 @@ import torch
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import BaselinePoint
+from ltp_pipeline.results.records import MeasuredPoint
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.runner.baseline import BaselineTarget
@@ -63,4 +63,4 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
         job(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
     )
     assert asked == [("single", "single", 300, 18, {"spared"}, {})]
-    assert found == (None if fails else BaselinePoint("baseline/single", 0.8))
+    assert found == (None if fails else MeasuredPoint("baseline/single", 0.8))

@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import Pruned
+from ltp_pipeline.results.schema import NetworkResult
 from ltp_pipeline.runner.export_again import _summed_up
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
 
 
 @pytest.fixture
-def baseline() -> Pruned:
+def baseline() -> NetworkResult:
     """A baseline of one point, which says why it has no curve."""
     found = report_of(one_point(sample()[0])).baseline
     assert found is not None
     return found
 
 
-def with_accuracy(part: Pruned, value: float | None) -> Pruned:
+def with_accuracy(part: NetworkResult, value: float | None) -> NetworkResult:
     (file,) = part.files
     known = (
         None
@@ -33,7 +33,7 @@ def with_accuracy(part: Pruned, value: float | None) -> Pruned:
     [(None, {"accuracy", "drop", "drop_interval"}), (0.9, {"drop_interval"}), (0.9041, set())],
 )
 def test_reasons_that_still_hold_stay(
-    baseline: Pruned, value: float | None, told: set[str]
+    baseline: NetworkResult, value: float | None, told: set[str]
 ) -> None:
     found: dict[str, Any] = dict(with_accuracy(baseline, value).reasons)
     assert found.keys() == {"curve", "gain", "compression_at_equal_accuracy", *told}

@@ -540,7 +540,7 @@ def test_an_error_in_their_metric_is_told_before_anything_is_trained():
 
 def test_what_is_left_out_is_that_of_imitating_the_original():
     own = CustomTaskAdapter(task(), DistillationTask(OUTPUTS))
-    assert (own.is_distilled, own.is_relative, own.metric.name) == (True, True, "explained")
+    assert (own.is_distilled, own.is_relative, own.metric.name) == (True, True, "r2_vs_original")
     full = CustomTaskAdapter(task(loss=len, score=len), DistillationTask(OUTPUTS))
     assert (full.is_distilled, full.is_relative, full.metric.name) == (False, False, "score")
 

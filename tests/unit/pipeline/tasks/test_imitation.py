@@ -94,11 +94,11 @@ def test_a_softmax_is_seen_through_a_reshape():
     [
         (("Softmax",), "auto", "agreement"),
         (("Softmax", "LogSoftmax"), "auto", "agreement"),
-        (("Gemm",), "auto", "explained"),
-        (("Softmax", "Gemm"), "auto", "explained"),
+        (("Gemm",), "auto", "r2_vs_original"),
+        (("Softmax", "Gemm"), "auto", "r2_vs_original"),
         (("Gemm",), "logits", "agreement"),
         (("Sigmoid",), "logits", "agreement"),
-        (("Softmax",), "values", "explained"),
+        (("Softmax",), "values", "r2_vs_original"),
     ],
 )
 def test_agreement_is_asked_only_where_every_output_scores_classes(makers, imitate, name):
@@ -125,16 +125,19 @@ def test_beside_the_variance_explained_stands_the_share_of_equal_argmax():
     found, _ = evaluator(
         by_position(lambda x: [np.where(np.arange(4) == 0, 0.75, x)]), split_of(values)
     )
-    assert found.equal_argmax == 1.0
+    assert found.argmax_agreement == 1.0
     assert found.value == pytest.approx(1 - (3 * 0.75**2 + 0.25**2) / 3)
     assert (
-        evaluator.evaluate_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax
+        evaluator.evaluate_original(by_position(lambda x: [x]), split_of(values))[
+            0
+        ].argmax_agreement
         == 1.0
     )
     bare = imitation(VALUES)
-    assert bare(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+    assert bare(by_position(lambda x: [x]), split_of(values))[0].argmax_agreement is None
     assert (
-        bare.evaluate_original(by_position(lambda x: [x]), split_of(values))[0].equal_argmax is None
+        bare.evaluate_original(by_position(lambda x: [x]), split_of(values))[0].argmax_agreement
+        is None
     )
 
 
@@ -145,7 +148,7 @@ def test_outputs_of_both_kinds_are_all_judged_by_their_variance():
         by_position(lambda x: [x, np.full((len(x), 1), 0.25)]), split_of(np.eye(4))
     )
     assert found.value == pytest.approx(0.5)  # all of the first, nothing but the mean of the second
-    assert found.equal_argmax == 1.0
+    assert found.argmax_agreement == 1.0
 
 
 def test_a_model_without_rows_of_numbers_is_refused():

@@ -10,7 +10,7 @@ import pytest
 from ltp_pipeline.data.dataset import TARGET, DatasetSplits, Split
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.schema_parts import Asked
+from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.settings.schema import TaskSettings
 from ltp_pipeline.tasks.fitting import LabelSpec, OutputSpec, class_axis
 from ltp_pipeline.tasks.infer import find_task
@@ -314,20 +314,20 @@ def test_multi_hot_labels_are_zero_or_one():
 @pytest.mark.parametrize(
     ("target", "op", "shape", "asked"),
     [
-        (CLASSES, "Gemm", (3,), Asked("classification", "y1", axis=1)),
-        (HOT_MAPS, "Gemm", (3, 4, 5), Asked("segmentation", "y1", axis=1)),
-        (BINARY, "Sigmoid", (1,), Asked("classification", "y1", threshold=0.5)),
-        (TOKENS, "Gemm", (7, 3), Asked("classification", "y1", axis=2)),
-        (TOKENS, "Gemm", (3, 7), Asked("classification", "y1", axis=1)),
-        (MASKS, "Sigmoid", (4, 5), Asked("segmentation", "y1", threshold=0.5)),
-        (MULTI_HOT, "Gemm", (3,), Asked("multilabel", "y1", threshold=0.0)),
-        (NUMBERS, "Gemm", (2,), Asked("regression", "y1")),
-        (None, "Softmax", (3,), Asked("distillation", "y1", axis=1)),
-        (None, "Gemm", (3,), Asked("distillation", "y1")),
+        (CLASSES, "Gemm", (3,), TaskSummary("classification", "y1", class_axis=1)),
+        (HOT_MAPS, "Gemm", (3, 4, 5), TaskSummary("segmentation", "y1", class_axis=1)),
+        (BINARY, "Sigmoid", (1,), TaskSummary("classification", "y1", threshold=0.5)),
+        (TOKENS, "Gemm", (7, 3), TaskSummary("classification", "y1", class_axis=2)),
+        (TOKENS, "Gemm", (3, 7), TaskSummary("classification", "y1", class_axis=1)),
+        (MASKS, "Sigmoid", (4, 5), TaskSummary("segmentation", "y1", threshold=0.5)),
+        (MULTI_HOT, "Gemm", (3,), TaskSummary("multilabel", "y1", threshold=0.0)),
+        (NUMBERS, "Gemm", (2,), TaskSummary("regression", "y1")),
+        (None, "Softmax", (3,), TaskSummary("distillation", "y1", class_axis=1)),
+        (None, "Gemm", (3,), TaskSummary("distillation", "y1")),
     ],
 )
 def test_a_task_says_what_is_asked_of_which_output(
-    target: Any, op: str, shape: tuple[int, ...], asked: Asked
+    target: Any, op: str, shape: tuple[int, ...], asked: TaskSummary
 ):
     assert (
         task_of(target, ("Conv", (9, 9, 9, 9)), (op, shape), output="y1").describe_output() == asked
@@ -335,7 +335,9 @@ def test_a_task_says_what_is_asked_of_which_output(
 
 
 def test_of_several_outputs_that_are_imitated_none_is_meant():
-    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).describe_output() == Asked("distillation")
+    assert task_of(None, ("Gemm", (3,)), ("Gemm", (3,))).describe_output() == TaskSummary(
+        "distillation"
+    )
 
 
 def test_targets_that_never_vary_are_refused():

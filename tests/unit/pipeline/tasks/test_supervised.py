@@ -143,7 +143,7 @@ def test_the_error_is_told_in_the_unit_of_the_targets():
         task = RegressionTask(Y, kind=kind)  # type: ignore[arg-type]
         (figure,) = task.compute_metric(
             task.sample_statistics(judged(output, target), ()), "test"
-        ).beside
+        ).extra_metrics
         assert figure.value == pytest.approx(error)
         assert not figure.higher_is_better
 

@@ -50,7 +50,7 @@ def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
 ) -> None:
     found = handed(report)
     assert [(g.name, g.value, g.passed) for g in found.gates] == [("max_drop", 0.0136, False)]
-    assert found.verdict == "failed"
+    assert found.status == "failed"
     assert not found.settings["gates"]["beat_baseline"]
     assert found.settings["gates"]["min_gain"] is None
     assert (
@@ -61,7 +61,7 @@ def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
 
 def test_no_gates_are_none(report: dict[str, Any]) -> None:
     report["settings"].pop("gates")
-    assert handed(report).verdict == "not-gated"
+    assert handed(report).status == "no-gates"
 
 
 def test_names_of_files_are_those_beside_the_report(report: dict[str, Any]) -> None:
@@ -75,14 +75,14 @@ def test_a_baseline_outside_the_accuracy_budget_says_so(
     report: dict[str, Any], budget: float | None, missed: bool
 ) -> None:
     report["settings"]["budget"] = {"accuracy_budget": budget}
-    assert (handed(report).budget_missed is not None) == missed
+    assert (handed(report).budget_not_met is not None) == missed
 
 
 def test_the_baseline_of_a_picked_entry_is_not_judged_by_the_accuracy_budget(
     report: dict[str, Any],
 ) -> None:
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
-    assert as_pruned(report_of(report), picked=True).budget_missed is None
+    assert as_pruned(report_of(report), picked=True).budget_not_met is None
 
 
 def test_notes_on_learning_thresholds_are_not_its_own(report: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_notes_on_learning_thresholds_are_not_its_own(report: dict[str, Any]) ->
 
 def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str, Any]) -> None:
     report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
-    report["budget_missed"] = "it is outside"
+    report["budget_not_met"] = "it is outside"
     notes = handed(report).notes
     assert (
         notes[0] == "pruned by global magnitude, the baseline of the run, and trained for 18 epochs"
@@ -111,4 +111,4 @@ def test_a_missed_budget_is_told_in_the_unit_of_the_metric() -> None:
     report = in_celsius()
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
     told = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"
-    assert as_pruned(report_of(report)).budget_missed == told
+    assert as_pruned(report_of(report)).budget_not_met == told

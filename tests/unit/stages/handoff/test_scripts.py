@@ -20,7 +20,7 @@ from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.results.schema_parts import Tensor
+from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import scripts as handoff_scripts
@@ -191,7 +191,7 @@ def test_a_report_that_cannot_be_is_refused(change: dict[str, Any]):
 
 def test_a_report_without_a_recipe_is_refused_and_nothing_written(tmp_path: Path):
     report = finished(tmp_path / "run")
-    del report["data"]["inputs"]["image"]["recipe"]
+    del report["data"]["inputs"]["image"]["preprocessing"]
     with pytest.raises(InputError, match="how samples are stored"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -260,9 +260,11 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     data = open_data(
         DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0
     )
-    plain = {name: {"recipe": found.plain()} for name, found in recipe.of_data(data).items()}
+    plain = {name: {"preprocessing": found.plain()} for name, found in recipe.of_data(data).items()}
     kept = recipe.of_report(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
-    inputs = ModelInputs([Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept)
+    inputs = ModelInputs(
+        [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept
+    )
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     names = {offsets_of(f"{t.name}_test", ()): offsets_of(t.name, kept) for t in tensors}
     some = {
@@ -300,7 +302,8 @@ def prepare_of(
     np.savez(tmp_path / "data.npz", **arrays)
     data = open_data(DataSettings(path=tmp_path / "data.npz"), tensors, 0)
     inputs = ModelInputs(
-        [Tensor(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipe.of_data(data)
+        [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors],
+        recipe.of_data(data),
     )
     script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
     return runpy.run_path(str(script))["prepare"]

@@ -17,7 +17,11 @@ from tests.support.sample_report import report_of, sample
 def with_fast(digest: str) -> Report:
     """A report whose last file is a fast one, measured with a library of this hash."""
     content, _ = sample()
-    how = {"path": "avx2", "library_sha256": digest, "turned_over": ["head.fc.weight"]}
+    how = {
+        "instruction_set": "avx2",
+        "library_sha256": digest,
+        "converted_layers": ["head.fc.weight"],
+    }
     content["pruned"]["files"][-1] |= {
         "graph": "fast",
         "path": "model.fast.packed.onnx",

@@ -43,14 +43,14 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
 
 def test_a_task_of_ones_own_is_named_and_can_do_no_harm():
     report = finished_in_memory()
-    report["own_task"] = {"name": "my task`.py\n# <b>", "sha256": "ab" * 32}
+    report["custom_task"] = {"name": "my task`.py\n# <b>", "sha256": "ab" * 32}
     page = handoff_text.render(report_of(report))
     assert (
         f"Samples and metric are those of `my task'.py # <b>` (SHA-256 `{'ab' * 32}`), which is not in"
         in page
     )
     assert " --task 'my task`.py # <b>'\n" in page
-    report["own_task"] = {"name": "the task Mine"}
+    report["custom_task"] = {"name": "the task Mine"}
     page = handoff_text.render(report_of(report))
     assert "are those of `the task Mine`, which is not in this folder." in page
     assert " --task FILE.py\n" in page
@@ -97,7 +97,7 @@ def test_text_from_the_model_is_shown_and_does_nothing():
 
 def test_rounded_and_deploy_files_are_called_so(tmp_path: Path):
     report = finished(tmp_path, ("packed", "deploy-packed"))
-    report["pruned"]["files"][1]["values"] = "fp16"
+    report["pruned"]["files"][1]["weight_storage"] = "fp16"
     page = handoff_text.render(report_of(report))
     assert (
         "as packed, norms folded into the layers before: outputs equal to 1e-5; **values rounded to fp16**"
@@ -107,7 +107,7 @@ def test_rounded_and_deploy_files_are_called_so(tmp_path: Path):
 
 
 def test_failed_gates_are_said_at_the_top(tmp_path: Path):
-    report = finished(tmp_path) | {"verdict": "failed"}
+    report = finished(tmp_path) | {"status": "failed"}
     report["gates"] = [
         {"name": "max_drop", "passed": False},
         {"name": "min_compression", "passed": True},
@@ -122,7 +122,7 @@ def test_failed_gates_are_said_at_the_top(tmp_path: Path):
 def test_a_missed_budget_is_said_at_the_top(tmp_path: Path):
     report = finished(tmp_path)
     assert "budget" not in handoff_text.render(report_of(report))
-    top = handoff_text.render(report_of(report | {"budget_missed": "none is within 0.01"})).split(
+    top = handoff_text.render(report_of(report | {"budget_not_met": "none is within 0.01"})).split(
         "## Files"
     )[0]
     assert (
@@ -167,15 +167,15 @@ def test_the_example_takes_the_output_that_was_judged(tmp_path: Path, name: str)
     ("task", "said"),
     [
         (
-            {"kind": "classification", "axis": 1},
+            {"kind": "classification", "class_axis": 1},
             "`scores.argmax(axis=1)` is the class, counted from zero",
         ),
         (
-            {"kind": "classification", "axis": 2},
+            {"kind": "classification", "class_axis": 2},
             "`scores.argmax(axis=2)` is the class, counted from zero",
         ),
         (
-            {"kind": "segmentation", "axis": 1},
+            {"kind": "segmentation", "class_axis": 1},
             "`scores.argmax(axis=1)` is the class, counted from zero, of each pixel",
         ),
         (
@@ -203,12 +203,12 @@ def test_the_page_says_how_an_output_tells_the_answer(
     assert handoff_text.example(report_of(report)).splitlines()[-1].startswith("scores = ")
     page = handoff_text.render(report_of(report))
     assert said in page
-    assert page.count("argmax") == (task.get("axis") is not None)
+    assert page.count("argmax") == (task.get("class_axis") is not None)
 
 
 @pytest.mark.parametrize(("kind", "is_said"), [("segmentation", True), ("classification", False)])
 def test_the_label_of_pixels_that_do_not_count_is_named(tmp_path: Path, kind: str, is_said: bool):
-    report = finished(tmp_path) | {"task": {"output": "logits", "kind": kind, "axis": 1}}
+    report = finished(tmp_path) | {"task": {"output": "logits", "kind": kind, "class_axis": 1}}
     report["settings"] = {"task": {"ignore_index": 255}}
     page = handoff_text.render(report_of(report))
     assert ("Pixels labelled 255 were left out." in page) == is_said
@@ -246,8 +246,10 @@ def test_a_baseline_that_wins_is_told_without_what_only_the_run_has(
 
 IDS = {
     "sample_shape": [None],
-    "preparation": ["fill sequences up with 0 at their ends, to the longest of their batch"],
-    "recipe": RECIPE
+    "preprocessing_steps": [
+        "fill sequences up with 0 at their ends, to the longest of their batch"
+    ],
+    "preprocessing": RECIPE
     | {
         "stored": {"type": "int32", "shape": [None], "range": [3, 9], "lengths": [2, 6]},
         "image": None,
@@ -259,8 +261,8 @@ IDS = {
 }
 MASK = {
     "sample_shape": [None],
-    "preparation": [],
-    "recipe": IDS["recipe"]
+    "preprocessing_steps": [],
+    "preprocessing": IDS["preprocessing"]
     | {
         "stored": {"type": "bool", "shape": [None], "range": [0, 1]},
         "pad": None,

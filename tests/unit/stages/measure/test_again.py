@@ -20,7 +20,7 @@ def task(sha256: str, name: str) -> Any:
         declared_fingerprint=name,
         fingerprint=name,
         origin="task.py",
-        words="its own task",
+        label="its own task",
     )
 
 
@@ -38,7 +38,7 @@ def task(sha256: str, name: str) -> Any:
     ],
 )
 def test_only_the_task_of_the_run_is_taken(of_run: Any, given: Any, refused: bool) -> None:
-    report: Any = SimpleNamespace(own_task=of_run)
+    report: Any = SimpleNamespace(custom_task=of_run)
     with pytest.raises(InputError) if refused else nullcontext():
         remeasure._require_task(report, given)
 
@@ -81,7 +81,7 @@ def test_networks_are_compared_by_the_evidence_of_the_exact_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = sample()[0]
-    content["pruned"]["files"][0]["values"] = "int8"
+    content["pruned"]["files"][0]["weight_storage"] = "int8"
     report = report_of(content)
     monkeypatch.setattr(remeasure._Again, "_file", lambda _, file: (file, file.path))
     part, evidence = again(report)._network(report.pruned)

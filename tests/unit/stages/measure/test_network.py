@@ -11,7 +11,7 @@ import torch
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.results.records import Measured
+from ltp_pipeline.results.records import MeasuredNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, ExportSettings
 from ltp_pipeline.stages import export
@@ -51,7 +51,7 @@ def prove(
     silent: tuple[Imported, DatasetSplits, Reference],
     out: Path,
     changed: Mapping[str, torch.Tensor] = {},
-) -> Measured:
+) -> MeasuredNetwork:
     """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
     (network, state), data, reference = silent
     formats = ExportSettings(formats=("dense", "deploy-dense"))

@@ -11,15 +11,15 @@ from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.intervals import UNDEFINED
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import (
-    Accuracy,
-    BaselinePoint,
-    Compared,
+    AccuracyResult,
     ExportedFile,
-    Latency,
-    Measured,
-    Validation,
+    LatencyResult,
+    MeasuredBaseline,
+    MeasuredFile,
+    MeasuredNetwork,
+    MeasuredPoint,
 )
-from ltp_pipeline.results.schema import Baseline
+from ltp_pipeline.results.schema import BaselineResult
 from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages.measure import file_parts
 from ltp_pipeline.stages.report import assemble
@@ -30,7 +30,7 @@ ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 def measured(
     compression: float, accuracy: float, folder: str = "", rounded: float | None = None
-) -> Measured:
+) -> MeasuredNetwork:
     """A network in its packed file, and one with rounded values where their accuracy is given."""
     metric = Metric() if accuracy <= 1 else ERROR
     counted = Sparsity(ELEMENTS, round(ELEMENTS / compression))
@@ -41,30 +41,32 @@ def measured(
     ):
         name = f"{folder}model.packed.{values}.onnx"
         files.append(
-            Validation(
+            MeasuredFile(
                 file=ExportedFile(
-                    Path(name), name, "original", "packed", "0" * 64, 1, values=values
+                    Path(name), name, "original", "packed", "0" * 64, 1, weight_storage=values
                 ),
-                accuracy=Accuracy(value, value if metric.is_fraction else None, None, 100, "test"),
+                accuracy=AccuracyResult(
+                    value, value if metric.is_fraction else None, None, 100, "test"
+                ),
                 counted=counted,
                 whole=counted,
                 nonzeros={},
                 parity_max_abs_diff=0.0,
                 load_ms=1.0,
-                latency=(Latency(1, 1, 1.0, 1.0),),
+                latency=(LatencyResult(1, 1, 1.0, 1.0),),
             )
         )
-    return Measured(files, np.ones(1), {"prune": 0, "finetune": 3}, metric)
+    return MeasuredNetwork(files, np.ones(1), {"prune": 0, "finetune": 3}, metric)
 
 
 def baseline_of(
-    pruned: Measured, points: list[Measured], is_curve: bool = True, **more: Any
-) -> Baseline:
+    pruned: MeasuredNetwork, points: list[MeasuredNetwork], is_curve: bool = True, **more: Any
+) -> BaselineResult:
     findings: Any = SimpleNamespace(
         pruned=pruned,
-        baseline=Compared(tuple(BaselinePoint(m, 0.5) for m in points), is_curve),
+        baseline=MeasuredBaseline(tuple(MeasuredPoint(m, 0.5) for m in points), is_curve),
         original=SimpleNamespace(
-            accuracy=Accuracy(0.97, 0.97, None, 100, "test"), correct=np.ones(1)
+            accuracy=AccuracyResult(0.97, 0.97, None, 100, "test"), scores=np.ones(1)
         ),
         task=SimpleNamespace(metric=pruned.metric, compute_drop_interval=lambda *_: (0.0, 0.0)),
         settings=Settings(export=ExportSettings(formats=("packed",))),
@@ -100,7 +102,7 @@ def test_the_curve_has_every_point_with_its_file_and_the_gain_is_interpolated() 
     ]
     assert found.compression_at_equal_accuracy == pytest.approx(32**0.5)
     assert found.gain == pytest.approx(16 / 32**0.5)
-    assert (found.gain_bound, found.trainings, found.compression) == (None, 3, 16)
+    assert (found.gain_bound, found.num_trainings, found.compression) == (None, 3, 16)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_the_gain_is_that_of_exact_files_and_the_accuracy_that_of_the_weakest() 
 
 def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
     found = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False)
-    assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.trainings) == (
+    assert (found.curve, found.gain, found.compression_at_equal_accuracy, found.num_trainings) == (
         None,
         None,
         None,
@@ -161,7 +163,9 @@ def test_one_point_has_no_curve_and_says_how_to_get_one() -> None:
 
 
 def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_drop() -> None:
-    original = SimpleNamespace(accuracy=Accuracy(2.0, None, None, 100, "test"), correct=np.ones(1))
+    original = SimpleNamespace(
+        accuracy=AccuracyResult(2.0, None, None, 100, "test"), scores=np.ones(1)
+    )
     pruned, first = measured(16, 2.5, rounded=3.0), measured(16, 4.0, rounded=3.5)
     others = [first, measured(4, 2.2), measured(8, 2.8)]
     found = baseline_of(pruned, others, original=original)
@@ -171,7 +175,7 @@ def test_where_less_is_better_the_largest_value_is_the_weakest_and_a_rise_is_a_d
     )  # 2.5 lies in the middle between 2.2 at 4× and 2.8 at 8×
     compared: Any = SimpleNamespace(
         pruned=pruned,
-        baseline=Compared((BaselinePoint(first, 4.0),), False),
+        baseline=MeasuredBaseline((MeasuredPoint(first, 4.0),), False),
         task=SimpleNamespace(metric=ERROR),
     )
     compared.task.compute_drop_interval = lambda *_: (1.0, 2.0)
@@ -193,7 +197,7 @@ def test_a_drop_without_an_interval_says_why() -> None:
     )
     compared: Any = SimpleNamespace(
         pruned=measured(16, 0.97),
-        baseline=Compared((BaselinePoint(POINTS[0], 0.9),), False),
+        baseline=MeasuredBaseline((MeasuredPoint(POINTS[0], 0.9),), False),
         task=task,
     )
     difference = assemble._difference(compared)
@@ -203,25 +207,27 @@ def test_a_drop_without_an_interval_says_why() -> None:
 
 def test_outcomes_that_are_not_counted_have_their_reason() -> None:
     (file,) = baseline_of(measured(16, 0.97), POINTS[:1], is_curve=False).files
-    assert (file.outcomes, file.reasons["outcomes"]) == (None, file_parts.IN_PARTS)
+    assert (file.paired_counts, file.reasons["paired_counts"]) == (None, file_parts.IN_PARTS)
 
 
-@pytest.mark.parametrize(("spared", "method"), [(False, ""), (True, ", classifier spared")])
+@pytest.mark.parametrize(("spared", "method"), [(False, ""), (True, ", classifier excluded")])
 def test_a_baseline_in_blocks_has_the_point_of_single_weights_or_says_why_not(
     spared: bool, method: str
 ) -> None:
-    points, pruned = (BaselinePoint(POINTS[0], 0.9),), measured(16, 0.97)
-    single = BaselinePoint(measured(16, 0.95, "baseline/single/"), 0.94)
-    for found, reasons in ((single, {}), (None, {"single_weights": assemble.NO_SINGLE})):
+    points, pruned = (MeasuredPoint(POINTS[0], 0.9),), measured(16, 0.97)
+    single = MeasuredPoint(measured(16, 0.95, "baseline/single/"), 0.94)
+    for found, reasons in ((single, {}), (None, {"unstructured": assemble.NO_SINGLE})):
         told = baseline_of(
-            pruned, [], baseline=Compared(points, False, spared, in_blocks=True, single=found)
+            pruned,
+            [],
+            baseline=MeasuredBaseline(points, False, spared, in_blocks=True, unstructured=found),
         )
         assert told.method == f"global-magnitude, in blocks{method}"
-        assert (told.single_weights is None) == (found is None)
-        assert {key: why for key, why in told.reasons.items() if key == "single_weights"} == reasons
+        assert (told.unstructured is None) == (found is None)
+        assert {key: why for key, why in told.reasons.items() if key == "unstructured"} == reasons
     kept = baseline_of(
-        pruned, [], baseline=Compared(points, True, in_blocks=True, single=single)
-    ).single_weights
+        pruned, [], baseline=MeasuredBaseline(points, True, in_blocks=True, unstructured=single)
+    ).unstructured
     assert kept is not None
     assert (kept.accuracy, kept.validation_accuracy, kept.compression) == (0.95, 0.94, 16)
 
@@ -229,5 +235,5 @@ def test_a_baseline_in_blocks_has_the_point_of_single_weights_or_says_why_not(
 def test_without_blocks_there_is_no_point_of_single_weights() -> None:
     found = baseline_of(measured(16, 0.97), POINTS)
     assert found.method == "global-magnitude"
-    assert found.single_weights is None
-    assert "single_weights" not in found.reasons
+    assert found.unstructured is None
+    assert "unstructured" not in found.reasons

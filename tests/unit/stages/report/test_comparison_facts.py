@@ -45,7 +45,7 @@ def test_beside_blocks_the_baseline_of_single_weights_is_told_in_every_rendering
 ) -> None:
     report["baseline"] |= {
         "method": "global-magnitude, in blocks",
-        "single_weights": {
+        "unstructured": {
             "path": "baseline/single/model.packed.onnx",
             "accuracy": 0.9101,
             "sha256": "f" * 64,
@@ -144,7 +144,7 @@ def test_a_gain_below_one_is_said_first_and_in_weights(report: dict[str, Any]) -
 
 def test_within_a_budget_the_search_is_told_beside_the_trainings(report: dict[str, Any]) -> None:
     report["baseline"] |= {"budget": 0.01, "compression_at_equal_accuracy": 5.1, "gain": 1.64}
-    report["pruned"]["trainings"] = 3
+    report["pruned"]["num_trainings"] = 3
     assert sentences(report)[-1] == (
         "Within the same budget the sparsest measured network of global magnitude has 5.10×: LTP has 1.64 times fewer "
         "weights. LTP's network was found by fine-tuning 3 networks of its trail, the baseline's by 3 trainings."
@@ -157,11 +157,12 @@ def test_outside_the_budget_the_two_are_compared_at_ltps_accuracy(report: dict[s
 
 
 def test_a_classifier_that_is_spared_is_told(report: dict[str, Any]) -> None:
-    report["baseline"]["method"] = "global-magnitude, classifier spared"
-    assert "global magnitude with its classifier spared has 90.41 %" in sentences(report)[0]
-    report["baseline"]["method"] = "global-magnitude, in blocks, classifier spared"
+    report["baseline"]["method"] = "global-magnitude, classifier excluded"
+    assert "global magnitude with its classifier excluded has 90.41 %" in sentences(report)[0]
+    report["baseline"]["method"] = "global-magnitude, in blocks, classifier excluded"
     assert (
-        "global magnitude in blocks with its classifier spared has 90.41 %" in sentences(report)[0]
+        "global magnitude in blocks with its classifier excluded has 90.41 %"
+        in sentences(report)[0]
     )
 
 

@@ -23,7 +23,7 @@ NO_PICTURES: dict[str, Any] = {
 def recurrent() -> dict[str, Any]:
     """A report of a model of whose 30,144 weights 192 are in kernels."""
     report = sample()[0]
-    report["model"] |= {"kernel_elements": 192, "float_elements": 30_144}
+    report["model"] |= {"layer_elements": 192, "float_elements": 30_144}
     report["pruned"] |= {"compression": 5.05, "model_compression": 1.0052}
     report["baseline"] |= {"compression": 5.05, "model_compression": 1.0052}
     return report
@@ -50,7 +50,7 @@ def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict
     ):
         assert told in rendered
     assert filters.few_kernels(report_of(sample()[0])) is None
-    recurrent["model"] |= {"kernel_elements": 9, "float_elements": 10}
+    recurrent["model"] |= {"layer_elements": 9, "float_elements": 10}
     assert filters.few_kernels(report_of(recurrent)) is None
 
 
@@ -92,7 +92,7 @@ def with_figures() -> dict[str, Any]:
         },
     ]
     for part in ("original", "pruned", "baseline"):
-        report[part]["accuracy"]["beside"] = figures
+        report[part]["accuracy"]["extra_metrics"] = figures
     return report
 
 
@@ -125,7 +125,7 @@ def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_html() -
 
 
 def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_the_handoff() -> None:
-    page = handoff_text.render(report_of(in_celsius() | {"budget_missed": "by a little"}))
+    page = handoff_text.render(report_of(in_celsius() | {"budget_not_met": "by a little"}))
     assert "| MAE, lower is better | 2.582 °C | 2.587 °C |" in page
     assert "| model.packed.onnx | 131072 | 11.9 % | 2.587 °C |" in page
     assert "Drop: 0.0045 °C (95 % interval −0.0004 to 0.0094)." in page

@@ -73,7 +73,7 @@ def in_8_bits(bits: int = 7, **how: Any) -> str:
         "method": "entropy",
         "weight_bits": bits,
         "samples": 256,
-        "kernels": 9,
+        "num_layers": 9,
         "validation_drop": 0.0012,
         **how,
     }
@@ -83,7 +83,7 @@ def in_8_bits(bits: int = 7, **how: Any) -> str:
 
 
 def test_how_a_file_came_to_8_bits_is_told_in_a_section_of_its_own() -> None:
-    page = in_8_bits(left_float={HOSTILE: "in 8 bits it costs too much accuracy"})
+    page = in_8_bits(float_layers={HOSTILE: "in 8 bits it costs too much accuracy"})
     assert Page(page).ids("section") == [*SECTIONS[:3], "int8", *SECTIONS[3:]]
     cells = dict(re.findall("<tr><td>(LTP: .*?|latency was.*?)</td><td>(.*?)</td></tr>", page))
     assert cells == {
@@ -127,7 +127,7 @@ def test_the_top_has_what_decides(page: str) -> None:
 
 def test_failing_gates_stand_at_the_top() -> None:
     report, _ = sample()
-    report["verdict"] = "failed"
+    report["status"] = "failed"
     report["gates"][0] |= {"passed": False, "limit": 0.001}
     top = render(report | NO_PICTURES, []).split("</header>")[0]
     assert "✗ Failed" in top
@@ -146,7 +146,7 @@ def test_text_is_escaped_everywhere() -> None:
     report["pruned"]["files"][0]["path"] = hostile.replace("\\", "")
     report["pruned"]["reasons"] = {hostile: hostile}
     report["data"]["inputs"] = {
-        hostile: {"preparation": [hostile], "recipe": MASK | {"mask_of": hostile}}
+        hostile: {"preprocessing_steps": [hostile], "preprocessing": MASK | {"mask_of": hostile}}
     }
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
     report["trail"][0]["file"] = hostile.replace("\\", "")
@@ -168,10 +168,14 @@ def test_every_input_is_told_with_what_it_is_made_of() -> None:
     report["data"]["inputs"] = {
         "ids": {
             "sample_shape": [None],
-            "preparation": ["fill up"],
-            "recipe": {"stored": ids, "pad": 0},
+            "preprocessing_steps": ["fill up"],
+            "preprocessing": {"stored": ids, "pad": 0},
         },
-        "mask": {"sample_shape": [None], "preparation": [], "recipe": MASK | {"mask_of": "ids"}},
+        "mask": {
+            "sample_shape": [None],
+            "preprocessing_steps": [],
+            "preprocessing": MASK | {"mask_of": "ids"},
+        },
     }
     text = render(report | NO_PICTURES, log)
     section = text[text.index('<section id="data">') :].partition("</section>")[0]
@@ -238,7 +242,7 @@ def test_without_a_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    "report", [{}, {"verdict": "not-gated", "pruned": {}, "baseline": None, "layers": [{}]}]
+    "report", [{}, {"status": "no-gates", "pruned": {}, "baseline": None, "layers": [{}]}]
 )
 def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
     assert "not measured completely" in render(report, [])

@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.results.schema_parts import InputData
+from ltp_pipeline.results.schema_parts import InputInfo
 from ltp_pipeline.stages.report import inputs
 
 
-def part(**recipe: Any) -> InputData:
-    return InputData.model_validate({"preparation": ["flatten"], "recipe": recipe}, strict=False)
+def part(**recipe: Any) -> InputInfo:
+    return InputInfo.model_validate(
+        {"preprocessing_steps": ["flatten"], "preprocessing": recipe}, strict=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,11 +52,11 @@ def test_scale_mean_and_std_are_the_last_steps_and_a_formula():
         "subtract the mean 1, 2, one per channel",
         "divide by the standard deviation 3",
     ]
-    assert inputs.formula(made.recipe) == "(x * 0.5 - [1.0, 2.0]) / [3.0]"
+    assert inputs.formula(made.preprocessing) == "(x * 0.5 - [1.0, 2.0]) / [3.0]"
 
 
 def test_an_input_of_which_nothing_is_known_is_told_as_such():
-    assert (inputs.stored(InputData()), inputs.steps(InputData()), inputs.formula(None)) == (
+    assert (inputs.stored(InputInfo()), inputs.steps(InputInfo()), inputs.formula(None)) == (
         None,
         None,
         "x",

@@ -49,7 +49,7 @@ def test_fits_a_comment() -> None:
 
 def test_failing_gates_come_first() -> None:
     report, log = sample()
-    report["verdict"] = "failed"
+    report["status"] = "failed"
     report["gates"][0] |= {"passed": False, "limit": 0.001}
     filters = render(report, log)
     assert filters.index("❌ **max\\_drop**: limit 0.001, value 0.0045") < filters.index("| top-1")
@@ -82,9 +82,14 @@ def test_an_almost_empty_report_is_rendered(report: dict[str, Any]) -> None:
     assert "not measured completely" in render(report)
 
 
-@pytest.mark.parametrize("metric", ["agreement", "explained"])
+@pytest.mark.parametrize("metric", ["agreement", "r2_vs_original"])
 def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
-    changes = {"metric": {"name": metric}, "budget_missed": "by a little", "notes": [], "gates": []}
+    changes = {
+        "metric": {"name": metric},
+        "budget_not_met": "by a little",
+        "notes": [],
+        "gates": [],
+    }
     report = report_of({**sample()[0], **changes})
     pages = (
         markdown.render(report),
@@ -98,9 +103,9 @@ def test_nearness_to_the_original_is_never_called_accuracy(metric: str) -> None:
 
 
 def test_the_share_of_equal_argmax_stands_beside_the_variance_explained() -> None:
-    content = {**sample()[0], "metric": {"name": "explained"}}
+    content = {**sample()[0], "metric": {"name": "r2_vs_original"}}
     for part, share in (("original", 1.0), ("pruned", 0.9876)):
-        content[part]["accuracy"]["equal_argmax"] = share
+        content[part]["accuracy"]["argmax_agreement"] = share
     report = report_of(content)
     assert "| equal arg-max | 100.00 % | 98.76 % | – |" in markdown.render(report)
     assert "| equal arg-max | 100.00 % | 98.76 % |" in handoff_text.render(report)

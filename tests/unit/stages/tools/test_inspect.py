@@ -27,9 +27,9 @@ def test_a_classifier(saved, capsys) -> None:
     assert InspectedOperator("Conv", "ai.onnx", 2, supported=True) in found.operators
     assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
     assert found.unsupported == ()
-    assert sum(k.share for k in found.kernels) == pytest.approx(1)
+    assert sum(k.fraction for k in found.layers) == pytest.approx(1)
     assert found.plan[0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
-    assert [k.block_axis for k in found.kernels] == [0, 0, None]
+    assert [k.block_axis for k in found.layers] == [0, 0, None]
     assert "prune 2 of them in blocks" in found.plan[1]
     json.dumps(asdict(found), allow_nan=False)
     show_model(found)
@@ -40,14 +40,14 @@ def test_a_classifier(saved, capsys) -> None:
 
 def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> None:
     found = inspect(saved(conv_bn_classifier(8)))
-    long = replace(found.kernels[0], name="features/" * 30 + "conv")
-    show_model(replace(found, kernels=(long,)))
+    long = replace(found.layers[0], name="features/" * 30 + "conv")
+    show_model(replace(found, layers=(long,)))
     assert long.name in capsys.readouterr().out
 
 
 def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
-        listed = inspect(saved(model)).kernels
+        listed = inspect(saved(model)).layers
         expected = imported(model).kernels
         assert [(k.name, k.shape, k.reason) for k in listed] == [
             (k.name, k.shape, k.reason) for k in expected
@@ -69,7 +69,7 @@ def test_what_is_not_supported(saved, capsys) -> None:
     assert len(found.unsupported) == 2
     assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]
     assert "exit 4" in found.plan[0]
-    assert [k.name for k in found.kernels] == ["fc.weight"]
+    assert [k.name for k in found.layers] == ["fc.weight"]
     show_model(found)
     assert "not supported" in capsys.readouterr().out
 
