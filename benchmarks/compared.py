@@ -39,7 +39,7 @@ def _classifier_spared(job: RunContext, state: StateDict) -> dict[str, Any]:
     count, spared = _count(job), baseline.find_classifier(job)
     if baseline.min_nonzeros(job.network, state, spared) > count:
         return {"test": None, "val": None}
-    plain = baseline.run(job, state, count, job.epochs + job.finetune_epochs, spared=spared)
+    plain = baseline.run(job, state, count, job.epochs + job.finetune_epochs, excluded=spared)
     return final_numbers(job, plain.state)
 
 

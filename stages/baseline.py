@@ -1,7 +1,9 @@
-"""Global magnitude pruning, the comparison: the smallest weights of the whole network go at once, the rest is trained.
+"""The baseline: global magnitude pruning, one shot, followed by training.
 
-Same kernels, same blocks, same count of nonzeros, same total epochs, batches and loss as the learned result. Further
-points of its curve differ in the count alone; beside blocks, one point has single weights.
+The smallest weights of the whole network are pruned at once, and the rest is trained. The baseline
+has the same layer weights, blocks, number of nonzeros, total epochs, batches and loss as LTP.
+Further points of its curve differ only in the number of nonzeros. If LTP prunes in blocks, one
+further point is unstructured.
 """
 
 from __future__ import annotations
@@ -23,15 +25,26 @@ from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.system.arrays import StateDict
 
-# What people and the log call the training of its first point, of others, and of single weights beside blocks
-FIRST, LATER, UNSTRUCTURED = "baseline", "curve", "single"
+# Names of the baseline's trainings in progress and logs: its first point, further points of the
+# curve, and the unstructured point of a run in blocks.
+FIRST = "baseline"
+LATER = "curve"
+UNSTRUCTURED = "single"
 
 
-def point_key(point: int | str, spares_classifier: bool) -> str:
-    """Name of the checkpoint, the log lines and the kept weights of a point: its number, counted from 1, or SINGLE."""
-    return "-".join(
-        (FIRST, *(["spared"] if spares_classifier else []), *([] if point == 1 else [str(point)]))
-    )
+def point_key(point: int | str, excludes_classifier: bool) -> str:
+    """Return the name of a point's checkpoint, log lines and saved weights.
+
+    Args:
+        point: Number of the point, counted from 1, or UNSTRUCTURED.
+        excludes_classifier: Whether the classifier is excluded from pruning.
+    """
+    parts = [FIRST]
+    if excludes_classifier:
+        parts.append("spared")
+    if point != 1:
+        parts.append(str(point))
+    return "-".join(parts)
 
 
 def run(
@@ -41,65 +54,95 @@ def run(
     epochs: int,
     name: str = FIRST,
     key: str = FIRST,
-    spared: Collection[str] = (),
+    excluded: Collection[str] = (),
     axes: BlockAxes | None = None,
 ) -> PrunedNetwork:
-    """Prune the original once to as many `nonzeros` over all kernels, then train for `epochs`; in the job's blocks."""
+    """Prune the original in one shot and train what remains.
+
+    Args:
+        context: The run.
+        original: Tensors of the original network.
+        nonzeros: Number of weights to keep in all layers together.
+        epochs: Number of epochs.
+        name: Name of the training in progress and logs.
+        key: Name of its checkpoint.
+        excluded: Layers that are not pruned here although LTP prunes them.
+        axes: Layers pruned in blocks; None for those of the run.
+
+    Returns:
+        The trained network.
+    """
     axes = block_axes_of(context) if axes is None else axes
-    masks = global_magnitude_masks(context.network, original, nonzeros, spared, axes)
+    masks = global_magnitude_masks(context.network, original, nonzeros, excluded, axes)
     state = refresh_statistics(context, apply_masks(original, masks))
     count = sum(count_nonzeros(context.network, state).values())
-    return finetune.run(
-        context, PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0}), epochs, name, key
-    )
+    pruned = PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0})
+    return finetune.run(context, pruned, epochs, name, key)
 
 
-def planned_epochs(context: RunContext, count: int) -> dict[str, int]:
-    """Epochs of the trainings that are sure to come, where each takes so many: that of single weights beside blocks."""
-    return dict.fromkeys((FIRST, UNSTRUCTURED) if block_axes_of(context) else (FIRST,), count)
+def planned_epochs(context: RunContext, epochs: int) -> dict[str, int]:
+    """Return the epochs of the trainings that are certain to come, by their names.
+
+    Args:
+        context: The run.
+        epochs: Number of epochs of each training.
+    """
+    names = (FIRST, UNSTRUCTURED) if block_axes_of(context) else (FIRST,)
+    return dict.fromkeys(names, epochs)
 
 
 def block_axes_of(context: RunContext) -> BlockAxes:
-    """The kernels that the job prunes in blocks."""
+    """Return the layers that the run prunes in blocks, with the axis of their output channels."""
     return block_axes(context.network.kernels, context.settings.method.block)
 
 
 def probe_accuracy(context: RunContext, original: StateDict, nonzeros: int) -> float:
-    """Accuracy on the validation split of the original, pruned at once and not trained."""
-    state = apply_masks(
-        original,
-        global_magnitude_masks(context.network, original, nonzeros, axes=block_axes_of(context)),
-    )
-    return evaluate_metric(context, refresh_statistics(context, state), context.data.val)
+    """Return the validation accuracy of the original, pruned in one shot and not trained."""
+    masks = global_magnitude_masks(context.network, original, nonzeros, axes=block_axes_of(context))
+    state = refresh_statistics(context, apply_masks(original, masks))
+    return evaluate_metric(context, state, context.data.val)
 
 
 def global_magnitude_masks(
     network: Network,
     state: StateDict,
     nonzeros: int,
-    spared: Collection[str] = (),
+    excluded: Collection[str] = (),
     axes: BlockAxes = NO_BLOCKS,
 ) -> dict[str, Tensor]:
-    """Keep the weights largest in size over all prunable kernels, with no regard for layers; all of those `spared`."""
-    rs = weight_sizes({k.name: state[k.name] for k in network.prunable}, axes)
-    present = count_nonzeros(network, state)
-    others = sum(present[k.name] for k in network.kernels if not k.prunable)
-    lowest = {name: int(r.count_nonzero()) if name in spared else 0 for name, r in rs.items()}
-    return keep_exactly(rs, dict.fromkeys(rs, torch.ones(())), lowest, nonzeros - others, axes)
+    """Return masks of the weights that are largest in size over all prunable layers together.
+
+    Args:
+        network: The network.
+        state: Its tensors.
+        nonzeros: Number of weights to keep in all layers, also those excluded from pruning.
+        excluded: Prunable layers that keep all of their weights.
+        axes: Layers pruned in blocks.
+    """
+    sizes = weight_sizes({layer.name: state[layer.name] for layer in network.prunable}, axes)
+    counts = count_nonzeros(network, state)
+    fixed = sum(counts[layer.name] for layer in network.kernels if not layer.prunable)
+    lowest = {name: int(r.count_nonzero()) if name in excluded else 0 for name, r in sizes.items()}
+    equal_thresholds = dict.fromkeys(sizes, torch.ones(()))
+    return keep_exactly(sizes, equal_thresholds, lowest, nonzeros - fixed, axes)
 
 
 def find_classifier(context: RunContext) -> set[str]:
-    """The prunable kernels that make the judged outputs."""
+    """Return the names of the prunable layers that compute the evaluated outputs."""
     graph = context.network.file.model.graph
-    return makers(graph, [output.name for output in context.task.outputs], context.network.prunable)
+    outputs = [output.name for output in context.task.outputs]
+    return makers(graph, outputs, context.network.prunable)
 
 
 def min_nonzeros(
-    network: Network, state: StateDict, spared: Collection[str] = (), axes: BlockAxes = NO_BLOCKS
+    network: Network,
+    state: StateDict,
+    excluded: Collection[str] = (),
+    axes: BlockAxes = NO_BLOCKS,
 ) -> int:
-    """Nonzeros of all kernels where pruning leaves each kernel that is not `spared` one weight, or one block."""
-    present = count_nonzeros(network, state)
-    least = {
-        k.name: BLOCK if k.name in axes else 1 for k in network.prunable if k.name not in spared
-    }
-    return sum(least.get(k.name, present[k.name]) for k in network.kernels)
+    """Return the number of nonzeros if every pruned layer kept one weight, or one block."""
+    counts = count_nonzeros(network, state)
+    for layer in network.prunable:
+        if layer.name not in excluded:
+            counts[layer.name] = BLOCK if layer.name in axes else 1
+    return sum(counts.values())

@@ -1,4 +1,4 @@
-"""Train what is left: no regularizer, masks held."""
+"""Fine-tune a hard-pruned network: masks stay fixed, and there is no regularizer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.stages.train.statistics import refresh_statistics
+from ltp_pipeline.system.arrays import StateDict
 
 
 class MaskedTrainingPhase:
     """Plain training of a hard-pruned network.
 
-    A pruned weight is zero, its gradient is masked and the optimizer begins anew, so it stays exactly zero.
+    A pruned weight is zero, its gradient is masked and the optimizer starts without moments, so
+    the weight stays exactly zero.
     """
 
     def __init__(
@@ -32,37 +34,48 @@ class MaskedTrainingPhase:
         name: str,
         key: str,
     ) -> None:
-        self.tensors, self.context, self.name, self.key = tensors, context, name, key
+        """Begin the phase.
+
+        Args:
+            tensors: The tensors being trained, by name.
+            context: The run.
+            masks: True for each weight that is kept, by layer.
+            name: Name of the phase in progress and logs.
+            key: Name of its checkpoint.
+        """
+        self.tensors = tensors
+        self.context = context
+        self.name = name
+        self.key = key
         self.masked = [(tensors[n], mask.to(context.device)) for n, mask in masks.items()]
 
     def effective_weights(self) -> Mapping[str, Tensor]:
-        """Use the live ones."""
+        """Return nothing, because the forward pass uses the trained tensors."""
         return {}
 
-    def after_backward(self, position: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
-        """Keep gradients off pruned weights."""
+    def after_backward(self, position: StepPosition) -> None:  # noqa: ARG002 - protocol of a phase
+        """Mask the gradients of pruned weights."""
         for w, mask in self.masked:
             if w.grad is not None:
                 w.grad.mul_(mask)
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Nothing: without gradient, now or before, nothing moves."""
+        """Do nothing: a weight that never had a gradient does not move."""
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
-        """Accuracy on the validation split."""
-        return {
-            "val_accuracy": evaluate_metric(self.context, dict(self.tensors), self.context.data.val)
-        }
+    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - protocol of a phase
+        """Return the metric on the validation split."""
+        state = dict(self.tensors)
+        return {"val_accuracy": evaluate_metric(self.context, state, self.context.data.val)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Nothing beyond the optimizer's: the masks come from where the phase began."""
+        """Return nothing, because the masks come from the network that the phase began with."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing to take back."""
+        """Restore nothing, see `state_dict`."""
 
-    def log_values(self, position: StepPosition) -> dict[str, object]:  # noqa: ARG002 - nothing to say
-        """Nothing beyond the loss."""
+    def log_values(self, position: StepPosition) -> dict[str, object]:  # noqa: ARG002 - no values
+        """Return nothing beyond the loss."""
         return {}
 
 
@@ -74,14 +87,26 @@ def run(
     key: str | None = None,
     before: int = 0,
 ) -> PrunedNetwork:
-    """Fine-tune for `epochs`, then bring the running statistics up to date; the state that is given is used up."""
-    state, masks = pruned.state, pruned.masks
+    """Fine-tune a hard-pruned network and measure its running statistics again.
+
+    Args:
+        context: The run.
+        pruned: The network; its state is emptied.
+        epochs: Number of epochs.
+        name: Name of the phase in progress and logs.
+        key: Name of its checkpoint; `name` if it is None.
+        before: Epochs of the phases before this one, on the same curve of the learning rate.
+
+    Returns:
+        The fine-tuned network.
+    """
+    state: StateDict = pruned.state
     if epochs:
         begin = partial(
-            MaskedTrainingPhase, context=context, masks=masks, name=name, key=key or name
+            MaskedTrainingPhase, context=context, masks=pruned.masks, name=name, key=key or name
         )
-        state = refresh_statistics(context, train(context, state, begin, epochs, before=before))
+        trained = train(context, state, begin, epochs, before=before)
+        state = refresh_statistics(context, trained)
     nonzeros = sum(count_nonzeros(context.network, state).values())
-    return replace(
-        pruned, state=state, nonzeros=nonzeros, epochs={**pruned.epochs, "finetune": epochs}
-    )
+    trained_epochs = {**pruned.epochs, "finetune": epochs}
+    return replace(pruned, state=state, nonzeros=nonzeros, epochs=trained_epochs)

@@ -1,4 +1,4 @@
-"""Hard-prune: go on from a network of the trail, where what lies below its layer's threshold is zero and stays so."""
+"""Hard-prune: load a network of the trail, whose weights below the thresholds are zero for good."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from ltp_pipeline.system.arrays import StateDict
 
 
 def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
-    """The network of an entry of the trail; its zeros are the masks."""
+    """Load the network of a trail entry; its zeros become the masks.
+
+    Raises:
+        TrainingFailed: A layer has lost all its weights.
+    """
     model = read(context.workspace.trail_path(entry.entry))
     state = from_file_weights(context, read_tensors(model, list_file_tensors(context.network)))
     masks = nonzero_masks(context.network, state)
     for name, mask in masks.items():
         if not mask.any() and context.network.file.model.array(name).any():
             raise TrainingFailed(
-                f"layer {name!r} lost all its weights",
+                f"layer {name!r} has lost all its weights",
                 "raise method.min_layer_density, or ask for less",
             )
     nonzeros = sum(count_nonzeros(context.network, state).values())
@@ -32,15 +36,15 @@ def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
 
 
 def nonzero_masks(network: Network, state: StateDict) -> dict[str, Tensor]:
-    """Where the prunable kernels are not zero."""
+    """Return the masks of nonzero weights in prunable layers."""
     return {k.name: state[k.name] != 0 for k in network.prunable}
 
 
 def apply_masks(state: StateDict, masks: Mapping[str, Tensor]) -> StateDict:
-    """The same state with every weight outside its mask zero (never -0.0)."""
+    """Return a copy of the state whose weights outside the masks are zero, never -0.0."""
     return {**state, **{name: state[name].masked_fill(~mask, 0.0) for name, mask in masks.items()}}
 
 
 def count_nonzeros(network: Network, state: Mapping[str, Tensor]) -> dict[str, int]:
-    """Nonzeros of every kernel, prunable or not."""
+    """Return the number of nonzeros of every layer, also of those excluded from pruning."""
     return {k.name: int(state[k.name].count_nonzero()) for k in network.kernels}

@@ -1,6 +1,6 @@
-"""Which network of the trail to finish: the last one, or the sparsest that stays within an accuracy budget.
+"""Select the trail entry to finish: the last one, or the sparsest within an accuracy budget.
 
-Choosing looks only at the validation split.
+The selection uses only the validation split.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ MAX_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest withi
 
 
 class SelectedEntry(NamedTuple):
-    """The entry, what was tried on the way, why it is outside the budget if it is, and how many were fine-tuned."""
+    """The trail entry to finish, and how it was selected.
+
+    Attributes:
+        entry: The entry.
+        notes: What was tried, for the report.
+        budget_not_met: Why no network is within the budget; None if one is.
+        num_trainings: Number of networks that were fine-tuned.
+    """
 
     entry: TrailEntry
     notes: list[str]
@@ -34,90 +41,120 @@ class SelectedEntry(NamedTuple):
 
 
 def run(
-    context: RunContext, learned: ThresholdLearningResult, least: float | None
+    context: RunContext, learned: ThresholdLearningResult, worst_accuracy: float | None
 ) -> tuple[SelectedEntry, PrunedNetwork]:
-    """Select an entry and fine-tune it; `least` is the worst accuracy that will do."""
-    if least is None:
-        return SelectedEntry(learned.trail[-1], []), finish_entry(context, learned.trail[-1])
+    """Select an entry and fine-tune it.
+
+    Args:
+        context: The run.
+        learned: The trail.
+        worst_accuracy: The worst accuracy within the budget; None selects the last entry.
+
+    Returns:
+        The selection and the fine-tuned network.
+    """
+    if worst_accuracy is None:
+        last = learned.trail[-1]
+        return SelectedEntry(last, []), finish_entry(context, last)
     metric = context.task.metric
-    entries = sorted(learned.trail, key=lambda e: e.compression)
-    tried = _search_budget(context, entries, least)
-    held = [e for e, accuracy in tried.items() if metric.is_no_worse(accuracy, least)]
-    told = {
-        e: f"{metric.shown(accuracy)} on the validation split, fine-tuned"
-        for e, accuracy in tried.items()
-    }
-    notes = [f"tried {e.compression:.1f}×: {said}" for e, said in told.items()]
-    missed = None
-    if held:
-        best = max(held, key=lambda e: e.compression)
+    entries = sorted(learned.trail, key=lambda entry: entry.compression)
+    accuracies = _search_budget(context, entries, worst_accuracy)
+    notes = [
+        f"tried {entry.compression:.1f}×: {metric.shown(accuracy)} on the validation split "
+        "after fine-tuning"
+        for entry, accuracy in accuracies.items()
+    ]
+    within_budget = [
+        entry
+        for entry, accuracy in accuracies.items()
+        if metric.is_no_worse(accuracy, worst_accuracy)
+    ]
+    budget_not_met = None
+    if within_budget:
+        best = max(within_budget, key=lambda entry: entry.compression)
     else:
-        best = metric.best(tried, lambda e: tried[e])
-        missed = (
-            f"no network of the trail reached {metric.shown(least)} within {pluralize(len(tried), 'attempt')}; "
-            "the closest is reported: give a larger budget, more epochs or a lower learning rate"
+        best = metric.best(accuracies, lambda entry: accuracies[entry])
+        budget_not_met = (
+            f"no network of the trail reached {metric.shown(worst_accuracy)} "
+            f"within {pluralize(len(accuracies), 'attempt')}; the closest one is reported. "
+            "Set a larger budget, more epochs or a lower learning rate"
         )
-    return SelectedEntry(
-        best, [*notes, *([missed] if missed else [])], missed, len(tried)
-    ), finish_entry(context, best)
+        notes.append(budget_not_met)
+    selected = SelectedEntry(best, notes, budget_not_met, len(accuracies))
+    return selected, finish_entry(context, best)
 
 
 def finish_entry(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(context, entry)
-    return finetune.run(
-        context,
-        pruned,
-        context.finetune_epochs,
-        key=finetune_key(entry.entry),
-        before=context.epochs,
-    )
+    key = finetune_key(entry.entry)
+    return finetune.run(context, pruned, context.finetune_epochs, key=key, before=context.epochs)
 
 
 def find_entry(learned: ThresholdLearningResult, number: int) -> TrailEntry:
-    """The entry of this number."""
+    """Return the trail entry with a number.
+
+    Raises:
+        InputError: There is no such entry.
+    """
     for entry in learned.trail:
         if entry.entry == number:
             return entry
-    numbers = ", ".join(str(e.entry) for e in learned.trail)
+    numbers = ", ".join(str(entry.entry) for entry in learned.trail)
     raise InputError(
         f"the trail has no entry {number}", f"entries: {numbers}; `ltp-pipeline trail` lists them"
     )
 
 
 def pareto_entries(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
-    """Entries that no other beats: of two alike, neither beats the other."""
+    """Return the numbers of the entries that no other entry beats in compression and accuracy.
+
+    Of two equal entries, neither beats the other.
+    """
+    merits = {entry.entry: (entry.compression, metric.goodness(entry.accuracy)) for entry in trail}
     best = (0.0, -math.inf)
-    found = set()
-    merits = {e.entry: (e.compression, metric.goodness(e.accuracy)) for e in trail}
-    for entry, merit in sorted(merits.items(), key=lambda item: item[1], reverse=True):
+    numbers = set()
+    for number, merit in sorted(merits.items(), key=lambda item: item[1], reverse=True):
         if merit[1] > best[1] or merit == best:
             best = merit
-            found.add(entry)
-    return found
+            numbers.add(number)
+    return numbers
 
 
 def _search_budget(
-    context: RunContext, entries: list[TrailEntry], least: float
+    context: RunContext, entries: list[TrailEntry], worst_accuracy: float
 ) -> dict[TrailEntry, float]:
-    """Fine-tune from the sparsest entry that is good as it is: on while the result holds, back while it does not."""
+    """Fine-tune entries in search of the sparsest one within the budget.
+
+    The search begins at the sparsest entry that is within the budget before fine-tuning. It goes
+    on to sparser entries while the result is within the budget, and back while it is not.
+
+    Args:
+        context: The run.
+        entries: The trail, in the order of compression.
+        worst_accuracy: The worst accuracy within the budget.
+
+    Returns:
+        The validation accuracy of each entry that was fine-tuned.
+    """
     metric = context.task.metric
-    good = [i for i, e in enumerate(entries) if metric.is_no_worse(e.accuracy, least)]
-    position = max(good, default=0)
-    tried: dict[TrailEntry, float] = {}
-    while (
-        0 <= position < len(entries)
-        and entries[position] not in tried
-        and len(tried) < MAX_ATTEMPTS
-    ):
+    position = 0
+    for i, entry in enumerate(entries):
+        if metric.is_no_worse(entry.accuracy, worst_accuracy):
+            position = i
+    accuracies: dict[TrailEntry, float] = {}
+    while 0 <= position < len(entries) and len(accuracies) < MAX_ATTEMPTS:
         entry = entries[position]
-        tried[entry] = evaluate_metric(
-            context, finish_entry(context, entry).state, context.data.val
-        )
-        holds = metric.is_no_worse(tried[entry], least)
+        if entry in accuracies:
+            break
+        state = finish_entry(context, entry).state
+        accuracy = evaluate_metric(context, state, context.data.val)
+        accuracies[entry] = accuracy
+        is_within = metric.is_no_worse(accuracy, worst_accuracy)
         context.workspace.progress.say(
-            f"{entry.compression:.1f}× fine-tuned: {metric.shown(tried[entry])} on the validation split, "
-            f"{'within' if holds else 'outside'} the budget ({metric.no_worse} {metric.shown(least)})"
+            f"{entry.compression:.1f}× after fine-tuning: {metric.shown(accuracy)} on the "
+            f"validation split, {'within' if is_within else 'outside'} the budget "
+            f"({metric.no_worse} {metric.shown(worst_accuracy)})"
         )
-        position += 1 if holds else -1
-    return tried
+        position += 1 if is_within else -1
+    return accuracies

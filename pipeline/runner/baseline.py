@@ -22,7 +22,7 @@ from ltp_pipeline.runner.networks import (
 )
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
-from ltp_pipeline.stages.curve import MAX_POINTS, NARROW, next_compression
+from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, next_compression
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
 from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.prune import count_nonzeros

@@ -27,7 +27,7 @@ from ltp_pipeline.settings.schema import (
     require_baseline,
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
-from ltp_pipeline.stages.curve import MAX_POINTS
+from ltp_pipeline.stages.baseline_search import MAX_POINTS
 from ltp_pipeline.stages.import_model.read import read
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads

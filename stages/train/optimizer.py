@@ -1,4 +1,4 @@
-"""The optimizer: which one and with which settings where nothing is said of it, and what it keeps of each weight."""
+"""The optimizer: which one is used, its default settings, and the moments that it keeps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.settings.schema import OptimizerName, TrainSettings
 from ltp_pipeline.stages.import_model.network import Network
 
-STEEP_CLIP = 1.0  # norm to which a steep loss's gradient is shortened
-_SECOND_BETA = 0.999  # of AdamW; the first is the momentum
+STEEP_CLIP = 1.0  # norm to which the gradient of an unbounded loss is clipped
+_SECOND_BETA = 0.999  # of AdamW; the first beta is the momentum
+# Inputs that hold embeddings, by operator.
 _EMBEDDINGS: Mapping[str, tuple[int, ...]] = {"Gather": (0,), "EmbedLayerNormalization": (2, 3, 4)}
-_COUNTER = "step"  # what an optimizer keeps that is no tensor of the weight's shape
+_COUNTER = "step"  # the only optimizer state that is not of the weight's shape
 
 
 class OptimizerSettings(NamedTuple):
-    """The settings of training that depend on the optimizer, none of them open; named as in TrainSettings."""
+    """Settings of training that depend on the optimizer, named as in TrainSettings.
+
+    Every setting has a value here, given by the user or the default of the optimizer.
+    """
 
     optimizer: OptimizerName
     lr: float
@@ -31,10 +35,11 @@ class OptimizerSettings(NamedTuple):
 
     @property
     def threshold_lr(self) -> float:
-        """Rate of the thresholds at the start.
+        """Learning rate of the thresholds at the beginning.
 
-        SGD's thresholds have the rate of its weights. AdamW moves a weight by its rate whatever the gradient, so its
-        rate is small; thresholds are no part of that and move as under SGD.
+        Under SGD, thresholds have the learning rate of the weights. AdamW moves a weight by its
+        learning rate whatever the gradient is, so that rate is small. Thresholds do not move that
+        way, and keep the rate that SGD has.
         """
         return self.lr if self.optimizer == "sgd" else DEFAULTS["sgd"].lr
 
@@ -49,30 +54,44 @@ DEFAULTS: Mapping[OptimizerName, OptimizerSettings] = {
 }
 
 
-def choose_optimizer(given: TrainSettings, model: OnnxModel) -> OptimizerName:
-    """The optimizer that is given, or else AdamW for a network with layer norms or attention, SGD for any other."""
-    return given.optimizer or ("adamw" if has_layer_norm_or_attention(model) else "sgd")
+def choose_optimizer(settings: TrainSettings, model: OnnxModel) -> OptimizerName:
+    """Return the optimizer to use.
+
+    The default is AdamW for a model with layer normalization or attention, and SGD otherwise.
+    """
+    if settings.optimizer is not None:
+        return settings.optimizer
+    return "adamw" if has_layer_norm_or_attention(model) else "sgd"
 
 
 def resolve_optimizer_settings(
-    given: TrainSettings, model: OnnxModel, is_steep: bool
+    settings: TrainSettings, model: OnnxModel, is_steep: bool
 ) -> OptimizerSettings:
-    """What is given, and for the rest what is usual for the optimizer; a steep loss's gradient is always clipped."""
-    usual = DEFAULTS[choose_optimizer(given, model)]
+    """Return the optimizer and all of its settings.
+
+    Args:
+        settings: The [train] section; a value of None selects the default of the optimizer.
+        model: The model.
+        is_steep: Whether the loss may have a gradient of any size. Such a gradient is clipped
+            unless the user sets max_grad_norm.
+    """
+    resolved = DEFAULTS[choose_optimizer(settings, model)]
     if is_steep:
-        usual = usual._replace(max_grad_norm=STEEP_CLIP)
-    said = {
-        name: value
-        for name in OptimizerSettings._fields
-        if (value := getattr(given, name)) is not None
-    }
-    return usual._replace(**said)
+        resolved = resolved._replace(max_grad_norm=STEEP_CLIP)
+    for name in OptimizerSettings._fields:
+        value = getattr(settings, name)
+        if value is not None:
+            resolved = resolved._replace(**{name: value})
+    return resolved
 
 
 def make_optimizer(
     network: Network, parameters: Mapping[str, Tensor], settings: OptimizerSettings, momentum: float
 ) -> torch.optim.Optimizer:
-    """The optimizer of these parameters; AdamW does not decay norms and biases."""
+    """Return the optimizer of the given parameters.
+
+    AdamW decays only layer weights and embeddings, not normalization layers and biases.
+    """
     if settings.optimizer == "sgd":
         return torch.optim.SGD(
             parameters.values(),
@@ -81,10 +100,10 @@ def make_optimizer(
             weight_decay=settings.weight_decay,
             fused=True,
         )
-    matrices = _decayed_names(network)
+    decayed = _decayed_names(network)
     groups: dict[float, list[Tensor]] = {}
     for name, p in parameters.items():
-        decay = settings.weight_decay if name in matrices and p.dim() > 1 else 0.0
+        decay = settings.weight_decay if name in decayed and p.dim() > 1 else 0.0
         groups.setdefault(decay, []).append(p)
     return torch.optim.AdamW(
         [{"params": members, "weight_decay": decay} for decay, members in groups.items()],
@@ -95,13 +114,16 @@ def make_optimizer(
 
 
 def iter_moments(optimizer: torch.optim.Optimizer, w: Tensor) -> Iterator[Tensor]:
-    """What the optimizer remembers of a weight's gradients, element by element."""
+    """Yield what the optimizer keeps of a weight's gradients, tensors of the weight's shape."""
     for name, value in optimizer.state[w].items():
         if name != _COUNTER and value is not None:
             yield value
 
 
 def _decayed_names(network: Network) -> set[str]:
-    read = iter_uses(network.file.model.graph)
-    embeddings = {name for node, slot, name in read if slot in _EMBEDDINGS.get(node.op_type, ())}
-    return embeddings | {k.name for k in network.kernels}
+    """Return the names of layer weights and embeddings."""
+    names = {layer.name for layer in network.kernels}
+    for node, slot, name in iter_uses(network.file.model.graph):
+        if slot in _EMBEDDINGS.get(node.op_type, ()):
+            names.add(name)
+    return names

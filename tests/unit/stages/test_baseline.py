@@ -43,7 +43,7 @@ def test_weights_of_kernels_that_are_not_pruned_count_and_keep_their_place():
 
 
 def test_a_kernel_that_is_spared_keeps_its_weights_and_the_others_make_up_for_it():
-    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=6, spared={"a"})
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=6, excluded={"a"})
     assert masks["a"].tolist() == [True, True, True, False]  # a zero is no weight
     assert masks["b"].tolist() == [[False, False], [True, False]]
 
@@ -66,7 +66,7 @@ def test_a_block_that_does_not_fit_is_left_out():
 
 
 def test_a_kernel_in_blocks_is_spared_with_all_blocks_that_it_has():
-    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, spared={"a"}, axes={"a": 0})
+    masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, excluded={"a"}, axes={"a": 0})
     assert masks["a"].tolist() == [True] * 4
 
 

@@ -13,7 +13,7 @@ from ltp_pipeline.results.gain import TradeoffPoint, compare
 from ltp_pipeline.results.metric import BUILT_IN, ExtraMetric, Metric
 from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
 from ltp_pipeline.stages import select_entry
-from ltp_pipeline.stages.curve import next_compression
+from ltp_pipeline.stages.baseline_search import next_compression
 from ltp_pipeline.system.text import number
 from tests.support.sample_report import in_metric, report_of, sample
 

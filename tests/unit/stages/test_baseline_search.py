@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ltp_pipeline.results.gain import WIDE, TradeoffPoint, bracket
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.stages.curve import MAX_POINTS, NARROW, NEAR, next_compression
+from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, NEAR, next_compression
 
 METRIC = Metric()
 ORIGINAL = TradeoffPoint(1.0, 0.99)
