@@ -1,22 +1,14 @@
-"""docs/results.md, made from the results files: what is in the page is in them."""
+"""Write the results page of the documentation and its figures from the results files alone."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import (
-    ablation_text,
-    blocks_text,
-    int8_text,
-    kernels_text,
-    matrix_text,
-    plots,
-    restored_text,
-)
+from benchmarks import ablation_facts, comparison_facts, plots, speed_facts
 from benchmarks.drawing import Drawing
-from benchmarks.rows import Row, origins
-from benchmarks.tables import table, text
+from benchmarks.rows import Row, mean_std, origins
+from ltp_pipeline.system.templates import render_template
 
 FILES = (
     "matrix",
@@ -36,20 +28,10 @@ FILES = (
     "six_networks",
     "decoding",
 )
-STAGES = ("import", "original", "learn", "finetune", "export", "validate")
-
-HEAD = """# Results
-
-Written by `python scripts/write_results.py` from the files in `benchmarks/results`; do not edit.
-
-Small networks and few images, which processor cores can train; the paper's own figures are on ImageNet, stand in a
-table of their own, and are marked as the paper's. Numbers of equations are those of [method.md](method.md). `make
-results` measures everything anew ([benchmarks/README.md](../benchmarks/README.md)).
-"""
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """The results files that there are."""
+def load_results(folder: Path) -> dict[str, Any]:
+    """Return the contents of the results files in a folder by their names."""
     paths = {name: folder / f"{name}.json" for name in FILES}
     return {
         name: json.loads(path.read_text(encoding="utf-8"))
@@ -58,10 +40,10 @@ def read(folder: Path) -> dict[str, Any]:
     }
 
 
-def drawings(results: Mapping[str, Any]) -> dict[str, Drawing]:
-    """Every figure that there are rows for, by its name."""
-    rows = rows_of(results, "ablations")
-    made = {
+def make_figures(results: Mapping[str, Any]) -> dict[str, Drawing]:
+    """Return each figure that has rows by its name."""
+    rows = _rows_of(results, "ablations")
+    figures = {
         "regulariser": plots.regulariser(rows),
         "gradient-scatter": plots.scatter(rows),
         "gradient-gap": plots.gap(rows),
@@ -70,144 +52,76 @@ def drawings(results: Mapping[str, Any]) -> dict[str, Drawing]:
         "sensitivity": plots.sensitivity(rows),
         "budget-sensitivity": plots.budget_sensitivity(rows),
     }
-    return {name: drawing for name, drawing in made.items() if drawing is not None}
+    return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
-    """Rows of a results file, none where it is missing."""
+def render_page(results: Mapping[str, Any]) -> str:
+    """Return the page in Markdown; what was not measured has no section."""
+    comparisons = [
+        row for name in ("matrix", "resnet20", "languages") for row in _rows_of(results, name)
+    ]
+    blocks, blocks_speed = _rows_of(results, "blocks"), _rows_of(results, "blocks_speed")
+    values = {
+        "cells": comparison_facts.collect_cells(comparisons),
+        "methods": comparison_facts.OTHER_METHODS,
+        "count_verdicts": comparison_facts.count_verdicts,
+        "choices": comparison_facts.collect_choices(_rows_of(results, "choices")),
+        "claims": comparison_facts.collect_claims(_rows_of(results, "paper_claim")),
+        "paper": results["paper"],
+        "ablations": ablation_facts.collect_ablations(_rows_of(results, "ablations")),
+        "restored": comparison_facts.collect_restored(_rows_of(results, "restore_bn")),
+        "blocks": comparison_facts.collect_blocks(blocks, blocks_speed),
+        "sparse_ops": results.get("kernels"),
+        "sparse_lines": speed_facts.collect_sparse_ops(_rows_of(results, "kernels")),
+        "pruned_networks": speed_facts.collect_pruned_networks(_rows_of(results, "kernels_pruned")),
+        "int8": results.get("int8"),
+        "int8_drops": speed_facts.collect_int8_drops(_rows_of(results, "int8_drop")),
+        "six_networks": _rows_of(results, "six_networks"),
+        "decoding": results.get("decoding"),
+        "series": list(_describe_series(results)),
+    }
+    filters = {"spread": format_spread, "extent": format_extent}
+    return render_template(Path(__file__).parent, "results.md.j2", values, filters)
+
+
+def format_spread(values: Sequence[float] | Mapping[int, float], digits: int = 1) -> str:
+    """Return mean ± sample standard deviation, the mean alone for one value, – for none."""
+    numbers = list(values.values() if isinstance(values, Mapping) else values)
+    if not numbers:
+        return "–"
+    mean, std = mean_std(numbers)
+    return f"{mean:.{digits}f} ± {std:.{digits}f}" if len(numbers) > 1 else f"{mean:.{digits}f}"
+
+
+def format_extent(values: Sequence[float], digits: int = 2) -> str:
+    """Return the smallest and the largest of some values, or the only one."""
+    ends = dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values)))
+    return "–".join(ends)
+
+
+def _rows_of(results: Mapping[str, Any], name: str) -> list[Row]:
+    """Return the rows of a results file, none if it is missing."""
     return list(results.get(name, {}).get("rows", []))
 
 
-def page(results: Mapping[str, Any]) -> str:
-    """The whole page."""
-    others = (
-        module.sections
-        for module in (ablation_text, restored_text, blocks_text, kernels_text, int8_text)
-    )
-    parts = (matrix_text.sections, paper, *others, six_networks, decoding, measured)
-    return "\n".join([HEAD, *(line for part in parts for line in part(results))]).rstrip() + "\n"
-
-
-def paper(results: Mapping[str, Any]) -> Iterable[str]:
-    """The paper's own figures."""
-    about = results["paper"]
-    yield "## The paper's figures, on ImageNet\n"
-    yield text(f"Source: {about['source']}. – stands for what the paper does not give.")
-    columns = ("network", "method", "epochs", "compression", "top1", "top5")
-    lines = [
-        [f"{row[c]:g}×" if c == "compression" else str(row.get(c, "–")) for c in columns]
-        for row in about["rows"]
-    ]
-    yield from table(("network", "method", "epochs", "compression", "top-1, %", "top-5, %"), lines)
-    yield text(f"ResNet20: {about['resnet20']}.")
-
-
-def six_networks(results: Mapping[str, Any]) -> Iterable[str]:
-    """What the paper's networks cost at full size."""
-    about = results.get("six_networks")
-    if about is None:
-        return
-    yield "## The paper's six networks at full size\n"
-    yield text(
-        "One epoch on a handful of noise images with untrained weights, so that accuracy means nothing: what is shown",
-        "is that the whole pipeline works on them, and its cost.",
-    )
-    stages = (f"{stage}, s" for stage in STAGES)
-    head = (
-        "network",
-        "kernels",
-        "elements",
-        "compression",
-        "threads",
-        *stages,
-        "all, s",
-        "peak memory, GiB",
-    )
-    lines = [
-        [
-            row["network"],
-            str(row["kernels"]),
-            f"{row['elements']:,}",
-            f"{row['compression']:.2f}×",
-            str(row["threads"]),
-        ]
-        + [f"{row['stages'][stage]:.1f}" for stage in (*STAGES, "all")]
-        + [f"{row['peak_memory_bytes'] / 2**30:.2f}"]
-        for row in about["rows"]
-    ]
-    yield from table(head, lines)
-    yield text("Bytes of the file given, and of each format:")
-    formats = list(dict.fromkeys(name for row in about["rows"] for name in row["bytes"]))
-    sizes = [
-        [f"{row['bytes'][n]:,}" if n in row["bytes"] else "–" for n in formats]
-        for row in about["rows"]
-    ]
-    yield from table(
-        ("network", *formats),
-        [[r["network"], *s] for r, s in zip(about["rows"], sizes, strict=True)],
-    )
-
-
-def decoding(results: Mapping[str, Any]) -> Iterable[str]:
-    """How busy decoding keeps the cores."""
-    about = results.get("decoding")
-    if about is None:
-        return
-    yield "## Decoding\n"
-    yield text(
-        "JPEGs of 500×375 pixels and about 100 kB to normalised inputs of 224×224, with the random crop and flip of",
-        "training or the centre crop of evaluation. Beside plain Pillow and NumPy in one process, and beside",
-        f"{about['workers']} such processes at once that have nothing to do with each other, which is what the cores",
-        f"have to give. The bar is 0.9 × workers = {0.9 * about['workers']:.1f} × plain.",
-    )
-    head = (
-        "crop",
-        "by",
-        "images/s",
-        "plain",
-        "plain processes at once",
-        "ratio",
-        "that of plain processes",
-    )
-    lines = [
-        [row["kind"], f"{about['workers']} {row['way']}"]
-        + [f"{row[f'{of}samples_per_second']:.0f}" for of in ("", "plain_", "bound_")]
-        + [f"{row['ratios'][key]:.2f}" for key in ("median", "bound")]
-        for row in about["rows"]
-    ]
-    yield from table(head, lines)
-    bar = 0.9 * about["workers"]
-    for row in (r for r in about["rows"] if r["way"] == "processes"):
-        ratio, most = row["ratios"]["median"], row["ratios"]["bound"]
-        judged = (
-            "reaches the bar"
-            if ratio >= bar
-            else f"misses the bar; plain processes have {most:.2f}"
-        )
-        busy = row["ratios"].get("workers at work")
-        share = f"; the processes were at work {100 * busy:.0f} % of the time" if busy else ""
-        yield text(f"{row['kind'].capitalize()}: {ratio:.2f} {judged}{share}.")
-
-
-def measured(results: Mapping[str, Any]) -> Iterable[str]:
-    """Commands, versions and time of each results file."""
-    yield "## How it was measured\n"
-    lines = []
-    for name, about in results.items():
-        if "command" not in about or not all("seconds" in row for row in about.get("rows", [{}])):
-            continue  # no series, whose rows take long
-        rows = about["rows"]
+def _describe_series(results: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """Yield where and by which command each results file was measured."""
+    for name, content in results.items():
+        rows = content.get("rows", [])
+        if not rows or not all("seconds" in row for row in rows):
+            continue  # one run that measures ratios, not a series of runs
         commit, processor = origins(rows)
-        seeds = sorted({row["seed"] for row in rows if "seed" in row} or {about.get("seed", 0)})
-        span = f"{seeds[0]}–{seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-        minutes = sum(row["seconds"] for row in rows) / 60
-        versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-        measured = [commit, processor, versions, str(len(rows)), span, f"{minutes:.0f}"]
-        lines.append([f"`{name}.json`", f"`{about['command']}`", *measured])
-    yield from table(
-        ("file", "command", "commit", "processor", "with", "rows", "seeds", "minutes in all"), lines
-    )
-    yield text(
-        "Networks are trained with one thread a process, but for the six at full size and decoding. Minutes are those",
-        "of a clock, beside whatever else the machine did. – stands for what a file does not say.",
-    )
+        seeds = {row["seed"] for row in rows if "seed" in row}
+        versions = content["versions"].items()
+        yield {
+            "file": f"{name}.json",
+            "command": content["command"]
+            .removeprefix("python -m benchmarks.")
+            .partition(" --out")[0],
+            "commit": commit,
+            "processor": processor,
+            "num_rows": len(rows),
+            "seeds": sorted(seeds) or [content.get("seed", 0)],
+            "minutes": sum(row["seconds"] for row in rows) / 60,
+            "versions": ", ".join(f"{package} {version}" for package, version in versions),
+        }

@@ -16,7 +16,7 @@ from ltp_pipeline.stages.report.environment import processor
 from ltp_pipeline.system.files import write_json
 
 # Modules that make the page of results: rows do not depend on them.
-WORDS = ("*_text", "results_page", "findings", "plots", "drawing", "tables", "rows")
+WORDS = ("*_facts", "results_page", "plots", "drawing", "rows")
 
 Plan = dict[str, Any]
 Row = dict[str, Any]

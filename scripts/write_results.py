@@ -1,26 +1,28 @@
-"""Write docs/results.md and its figures from the files in benchmarks/results, and from nothing else."""
+"""Write docs/results.md and its figures from the files in benchmarks/results alone."""
 
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # benchmarks is no installed package
+sys.path.insert(0, str(ROOT))  # benchmarks is not an installed package
 
 from benchmarks import results_page  # noqa: E402
 
-RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+RESULTS = ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "results.md"
 
 
 def main() -> None:
-    results = results_page.read(RESULTS)
-    figures = results_page.drawings(results)
-    for old in RESULTS.glob("*.svg"):
-        if old.stem not in figures:
-            old.unlink()
-    for name, drawing in figures.items():
-        (RESULTS / f"{name}.svg").write_bytes(drawing.render())
-    (DOCS / "results.md").write_text(results_page.page(results), encoding="utf-8")
-    print(f"wrote docs/results.md and {len(figures)} figures")
+    """Write the page and its figures, and remove figures that have no rows any more."""
+    results = results_page.load_results(RESULTS)
+    figures = results_page.make_figures(results)
+    for path in RESULTS.glob("*.svg"):
+        if path.stem not in figures:
+            path.unlink()
+    for name, figure in figures.items():
+        (RESULTS / f"{name}.svg").write_bytes(figure.render())
+    PAGE.write_text(results_page.render_page(results), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)} and {len(figures)} figures")
 
 
 if __name__ == "__main__":

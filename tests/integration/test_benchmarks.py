@@ -73,7 +73,7 @@ def test_rows_of_a_series_make_a_page(tmp_path: Path):
     (tmp_path / "paper.json").write_text(
         '{"source": "p", "resnet20": "r", "rows": []}', encoding="utf-8"
     )
-    page = " ".join(results_page.page(results_page.read(tmp_path)).split())
+    page = " ".join(results_page.render_page(results_page.load_results(tmp_path)).split())
     assert "test top-1 91.0 ± 1.0 %" in page
     assert f"| {series.commit()} | {processor()} |" in page
 

@@ -1,6 +1,7 @@
-"""docs/results.md and its figures say what the results files say."""
+"""docs/results.md and its figures show what the results files contain."""
 
 import re
+from typing import Any
 
 import pytest
 
@@ -8,92 +9,100 @@ from benchmarks import results_page
 from tests.support import ablation_rows
 from tests.support.paths import ROOT
 
-FIGURES = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks" / "results"
 PAPER = {"source": "p", "resnet20": "r", "rows": []}
-ABOUT = {"command": "c", "versions": {"python": "3"}}
+ABOUT = {"command": "python -m benchmarks.ablations --out x", "versions": {"python": "3"}}
 
 
 @pytest.fixture(scope="module")
-def results():
-    return results_page.read(ROOT / "benchmarks" / "results")
+def results() -> dict[str, Any]:
+    return results_page.load_results(RESULTS)
 
 
 @pytest.fixture(scope="module")
-def made():
-    """All ablations, and nothing else beside the paper."""
+def ablations() -> dict[str, Any]:
+    """Rows of all ablations, and nothing else but the paper's figures."""
     return {"paper": PAPER, "ablations": {**ABOUT, "rows": ablation_rows.every()}}
 
 
-def test_page_is_up_to_date(results):
+def headings(page: str, level: int) -> list[str]:
+    return re.findall(rf"^{'#' * level} (.*)", page, re.MULTILINE)
+
+
+def test_render_page_agrees_with_the_page_in_docs(results: dict[str, Any]) -> None:
     written = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert written == results_page.page(results), "run python scripts/write_results.py"
+    assert written == results_page.render_page(results), "run python scripts/write_results.py"
 
 
-def test_figures_are_up_to_date(results):
-    drawings = results_page.drawings(results)
-    assert {path.stem for path in FIGURES.glob("*.svg")} == set(drawings)
-    for name, drawing in drawings.items():
-        assert f"rows {drawing.digest}" in (FIGURES / f"{name}.svg").read_text(encoding="utf-8"), (
+def test_make_figures_agrees_with_the_stored_figures(results: dict[str, Any]) -> None:
+    figures = results_page.make_figures(results)
+    assert {path.stem for path in RESULTS.glob("*.svg")} == set(figures)
+    for name, figure in figures.items():
+        assert f"rows {figure.digest}" in (RESULTS / f"{name}.svg").read_text(encoding="utf-8"), (
             name
         )
 
 
-def test_rows_of_a_file_are_of_one_commit_that_can_be_looked_up(results):
-    for name, about in results.items():
-        if "rows" not in about:  # ratios of one run
+def test_results_of_a_file_have_one_commit(results: dict[str, Any]) -> None:
+    for name, content in results.items():
+        if "rows" not in content:  # ratios of one run
             continue
-        commits = {row.get("commit") for row in about["rows"]}
+        commits = {row.get("commit") for row in content["rows"]}
         assert len(commits) == 1, f"{name}: measure all rows with one commit"
         assert "changed" not in str(commits), f"{name}: measured with code that was not committed"
 
 
-@pytest.mark.parametrize("which", ["results", "made"])
-def test_page_shows_every_figure_and_no_other(which, request):
+@pytest.mark.parametrize("which", ["results", "ablations"])
+def test_render_page_shows_each_figure_once(which: str, request: pytest.FixtureRequest) -> None:
     results = request.getfixturevalue(which)
-    shown = re.findall(r"\(\.\./benchmarks/results/([\w-]+)\.svg\)", results_page.page(results))
-    assert sorted(shown) == sorted(results_page.drawings(results))
+    page = results_page.render_page(results)
+    shown = re.findall(r"\(\.\./benchmarks/results/([\w-]+)\.svg\)", page)
+    assert sorted(shown) == sorted(results_page.make_figures(results))
 
 
-def test_a_figure_is_the_same_bytes_every_time(made):
-    drawing = results_page.drawings(made)["budget-sensitivity"]
-    assert drawing.render() == drawing.render()
+def test_make_figures_same_rows_give_the_same_bytes(ablations: dict[str, Any]) -> None:
+    figure = results_page.make_figures(ablations)["budget-sensitivity"]
+    assert figure.render() == figure.render()
 
 
 @pytest.mark.slow
-def test_every_figure_can_be_drawn(made):
-    for name, drawing in results_page.drawings(made).items():
-        assert f"rows {drawing.digest}" in drawing.render().decode(), name
+def test_make_figures_each_can_be_drawn(ablations: dict[str, Any]) -> None:
+    for name, figure in results_page.make_figures(ablations).items():
+        assert f"rows {figure.digest}" in figure.render().decode(), name
 
 
-def test_every_ablation_has_a_section(made):
-    page = results_page.page(made)
-    assert [line for line in page.splitlines() if line.startswith("### ")] == [
-        "### Regulariser: none, L2, soft L0",
-        "### Gradient of the weights: (4), (10), and (20) clamped by (17)",
-        "### Around the threshold, by the width of the sigmoid's transition",
-        "### Error bars of the trail",
-        "### Hyper-parameters, paper mode",
-        "### What is left to set in budget mode",
-    ]
+def test_render_page_each_ablation_has_a_section(ablations: dict[str, Any]) -> None:
+    assert len(headings(results_page.render_page(ablations), 3)) == 6
 
 
-def test_page_names_the_commit_and_the_processor(made):
-    page = results_page.page(made)
-    assert "all rows are of commit abc, on a processor" in page
-    assert "| `ablations.json` | `c` | abc | a processor |" in page
+def test_render_page_names_commit_and_processor(ablations: dict[str, Any]) -> None:
+    page = results_page.render_page(ablations)
+    assert "| `ablations.json` | `ablations` | abc | a processor |" in page
 
 
-def test_an_ablation_that_was_not_measured_is_left_out(made):
-    rows = [row for row in made["ablations"]["rows"] if row["mode"] != "budget"]
-    page = results_page.page({"paper": PAPER, "ablations": {**ABOUT, "rows": rows}})
-    assert "Hyper-parameters, paper mode" in page
-    assert "budget mode (" not in page
-    assert "What is left to set" not in page
+def test_render_page_missing_ablation_has_no_section(ablations: dict[str, Any]) -> None:
+    rows = [row for row in ablations["ablations"]["rows"] if row["mode"] != "budget"]
+    page = results_page.render_page({"paper": PAPER, "ablations": {**ABOUT, "rows": rows}})
+    assert len(headings(page, 3)) == 5
 
 
-def test_what_was_not_measured_has_no_section():
-    page = results_page.page({"paper": PAPER})
-    assert [line for line in page.splitlines() if line.startswith("## ")] == [
-        "## The paper's figures, on ImageNet",
-        "## How it was measured",
-    ]
+def test_render_page_without_measurements_has_the_paper_only() -> None:
+    page = results_page.render_page({"paper": PAPER})
+    assert headings(page, 2) == ["The paper's figures, on ImageNet", "Commands and machines"]
+
+
+def test_render_page_tables_have_as_many_cells_as_their_heads(results: dict[str, Any]) -> None:
+    page = results_page.render_page(results)
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
+
+
+def test_format_spread_uses_the_sample_standard_deviation() -> None:
+    assert results_page.format_spread([78.0, 80.0]) == "79.0 ± 1.4"
+    assert results_page.format_spread({0: 78.0}, 2) == "78.00"
+    assert results_page.format_spread([]) == "–"
+
+
+def test_format_extent_equal_values_are_written_once() -> None:
+    assert results_page.format_extent([0.5, 0.25]) == "0.25–0.50"
+    assert results_page.format_extent([0.5, 0.5]) == "0.50"

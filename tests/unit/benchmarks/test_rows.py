@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import rows, tables
+from benchmarks import rows
 from benchmarks.ablations import plans
 
 
@@ -16,18 +16,8 @@ def test_rows_are_found_by_plan():
 def test_standard_deviations_are_those_of_a_sample():
     assert rows.mean_std([1.0, 3.0]) == (2.0, pytest.approx(2**0.5))
     assert rows.mean_std([1.0]) == (1.0, 0.0)
-    assert tables.spread([78.0, 80.0]) == "79.0 ± 1.4"
 
 
 def test_origins_name_every_commit_and_processor_once():
     known = [{"commit": "b", "processor": "p"}, {"commit": "a", "processor": "p"}, {}]
     assert rows.origins(known) == ("a, b, –", "p, –")
-
-
-def test_table():
-    assert list(tables.table(("a", "b"), [("1", "2")])) == [
-        "| a | b |",
-        "|---|---|",
-        "| 1 | 2 |",
-        "",
-    ]
