@@ -72,7 +72,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
         original = evaluate_metric(job, state, job.data.val)
         if plan.get("strength", job.strength) is None:
-            count = int(sum(k.elements for k in job.network.kernels) / plan["compression"])
+            count = int(sum(k.elements for k in job.network.layer_weights) / plan["compression"])
             pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
         else:
             job = replace(job, strength=plan.get("strength", job.strength))

@@ -47,12 +47,14 @@ def _count(job: RunContext) -> int:
     """Nonzeros that the target leaves."""
     wanted = job.settings.budget.wanted_compression
     assert wanted is not None  # noqa: S101 - every cell has a target
-    return int(sum(k.elements for k in job.network.kernels) / wanted)
+    return int(sum(k.elements for k in job.network.layer_weights) / wanted)
 
 
 def _make(method: str, job: RunContext, live: StateDict) -> PruningMethod:
     if method == "gradual":
-        return GradualMagnitude({k.name: live[k.name] for k in job.network.prunable}, _count(job))
+        return GradualMagnitude(
+            {k.name: live[k.name] for k in job.network.prunable_weights}, _count(job)
+        )
     made = make_pruning_method(job.network, live, job.settings, job.strength)
     if isinstance(
         made, SolvedLambdaPruning

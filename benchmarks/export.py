@@ -36,7 +36,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write, write_all
+from ltp_pipeline.graph.storage import write_model, write_models
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
@@ -53,7 +53,7 @@ def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[OnnxModel, 
             kernels[tensor.name] = array
         else:
             biases[tensor.name] = array
-    return OnnxModel.of(network).with_weights({**kernels, **biases}), kernels
+    return OnnxModel.from_proto(network).with_weights({**kernels, **biases}), kernels
 
 
 def bound_bytes(kernels: dict[str, Any]) -> float:
@@ -73,7 +73,7 @@ def sizes(
     files = {}
     for format_ in ENCODINGS.values():
         path = folder / f"{name}.{format_.name}.onnx"
-        write(format_.encode(model, kernels), path)
+        write_model(format_.encode(model, kernels), path)
         verify_weights(path, kernels, format_.name)
         files[format_.name] = path
     bytes_ = {key: path.stat().st_size for key, path in files.items()}
@@ -149,7 +149,7 @@ def writing(
             (format_.encode(model, scan), folder / f"written.{format_.name}.onnx")
             for format_ in formats
         )
-        for writing in write_all(encoded, written=[]).values():
+        for writing in write_models(encoded, written=[]).values():
             writing.result()
 
     actions: dict[str, Callable[[], object]] = {

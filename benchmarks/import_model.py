@@ -33,8 +33,8 @@ def measure_walk(
     from ltp_pipeline.graph.model import OnnxModel
     from ltp_pipeline.stages.import_model.network import compile_graph
 
-    forward, state = compile_graph(OnnxModel.of(model))
-    weights = [state[name].requires_grad_() for name in forward.weights]
+    forward, state = compile_graph(OnnxModel.from_proto(model))
+    weights = [state[name].requires_grad_() for name in forward.weight_names]
     network.train()
     x, labels = torch.randn(batch, 3, size, size), torch.arange(batch)
 

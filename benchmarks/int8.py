@@ -30,7 +30,7 @@ from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages.report.environment import CPUS, processor
@@ -70,7 +70,7 @@ def pruned(model: OnnxModel, kernels: list[str], sparsity: float) -> OnnxModel:
     """The smallest weights of each kernel zero."""
     weights = {}
     for name in kernels:
-        array = model.array(name).copy()
+        array = model.get_array(name).copy()
         flat = np.abs(array).reshape(-1)
         array.reshape(-1)[
             np.argpartition(flat, round(sparsity * flat.size))[: round(sparsity * flat.size)]
@@ -117,22 +117,25 @@ def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
 def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int) -> dict[str, Any]:
     """One network: bytes at each sparsity, latency at the first, and how long quantising took."""
     proto = network(name)
-    original = OnnxModel.of(proto)
+    original = OnnxModel.from_proto(proto)
     kernels = [kernel.name for kernel in find_layer_weights(original)]
     found: dict[str, Any] = {"bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
-        write(original, first)
+        write_model(original, first)
         for sparsity in sparsities:
             model = pruned(original, kernels, sparsity)
             begun = time.perf_counter()
-            weights, shown = {k: model.array(k) for k in kernels}, named(inputs(name, 2, 0), model)
+            weights, shown = (
+                {k: model.get_array(k) for k in kernels},
+                named(inputs(name, 2, 0), model),
+            )
             made = int8.build_graph(
                 model, weights, kernels, shown, calibration(name, model, samples)
             )
             found.setdefault("quantize_s", time.perf_counter() - begun)
             scan = NonzeroIndex(made.model, made.weight_names or ())
-            write(ENCODINGS["packed"].encode(made.model, scan), second)
+            write_model(ENCODINGS["packed"].encode(made.model, scan), second)
             verify_weights(second, made.weights, "packed")
             found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
             if "latency" not in found:

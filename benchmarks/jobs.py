@@ -7,7 +7,7 @@ from onnx import ModelProto
 
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.graph.storage import read_model, write_model
 from ltp_pipeline.results.records import PrunedNetwork, TrailEntry, finetune_key
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
@@ -42,7 +42,7 @@ def prepared(
 ) -> tuple[RunContext, StateDict]:
     """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
     workspace = RunDirectory(folder / "run")
-    job, state = prepare.prepare(import_model.read(model), settings, workspace)
+    job, state = prepare.prepare(import_model.read_model_file(model), settings, workspace)
     workspace.begin({})
     return defaults.resolve_defaults(job, state, prepare.check_original(job, state)), state
 
@@ -54,7 +54,7 @@ def train_dense(
     with tempfile.TemporaryDirectory() as scratch:
         job = start(network, data, settings, Path(scratch))
         state = finetune.run(job, PrunedNetwork(dict(state), {}, 0, {}), job.epochs).state
-    write(network.file.model.with_weights(to_file_weights(network, state)), path)
+    write_model(network.file.model.with_weights(to_file_weights(network, state)), path)
     return final_numbers(job, state)
 
 
@@ -69,7 +69,7 @@ def finish(job: RunContext, entry: TrailEntry) -> StateDict:
 
     A product must not ship that, so `prune` refuses it; here it counts as the method's result.
     """
-    model = read(job.workspace.trail_path(entry.entry))
+    model = read_model(job.workspace.trail_path(entry.entry))
     state = from_file_weights(job, read_tensors(model, list_file_tensors(job.network)))
     pruned = PrunedNetwork(state, nonzero_masks(job.network, state), 0, {})
     return finetune.run(
@@ -83,5 +83,5 @@ def final_numbers(job: RunContext, state: StateDict) -> dict[str, float]:
     return {
         "test": evaluate_metric(job, state, job.data.test),
         "val": evaluate_metric(job, state, job.data.val),
-        "reached": sum(k.elements for k in job.network.kernels) / nonzeros,
+        "reached": sum(k.elements for k in job.network.layer_weights) / nonzeros,
     }

@@ -32,8 +32,8 @@ from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import attribute
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.nodes import get_attribute
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.stages.report.environment import processor
 from ltp_pipeline.system.arrays import Array
 
@@ -97,12 +97,14 @@ QUICK = [Plan("mobilenetv2", (0.9,))]
 
 def deployed(name: str) -> tuple[OnnxModel, list[str]]:
     """A network with its norms folded, and the kernels that are pruned."""
-    model = OnnxModel.of(network(name))
+    model = OnnxModel.from_proto(network(name))
     kernels = [kernel.name for kernel in find_layer_weights(model)]
     model, _ = deploy.rewrite_model(model, kernels)
     if name == POINTWISE_ONLY:
         kernels = [
-            k for k in kernels if model.array(k).ndim == 2 or model.array(k).shape[2:] == (1, 1)
+            k
+            for k in kernels
+            if model.get_array(k).ndim == 2 or model.get_array(k).shape[2:] == (1, 1)
         ]
     return model, kernels
 
@@ -112,7 +114,7 @@ def output_axes(model: OnnxModel) -> dict[str, int]:
     found = {}
     for node in model.graph.node:
         if node.op_type == "MatMul" or (
-            node.op_type == "Gemm" and not attribute(node, "transB", 0)
+            node.op_type == "Gemm" and not get_attribute(node, "transB", 0)
         ):
             found[node.input[1]] = 1
     return found
@@ -122,7 +124,7 @@ def pruned(model: OnnxModel, kernels: list[str], sparsity: float, block: int) ->
     """Zeros at random places, the same share of every kernel; in blocks where the outputs are a multiple of it."""
     rng, axes, weights = np.random.default_rng(0), output_axes(model), {}
     for name in kernels:
-        array = np.moveaxis(model.array(name), axes.get(name, 0), 0)
+        array = np.moveaxis(model.get_array(name), axes.get(name, 0), 0)
         rows = len(array) // block if len(array) % block == 0 else len(array)
         kept = np.repeat(
             rng.random((rows, *array.shape[1:])) >= sparsity, len(array) // rows, axis=0
@@ -135,7 +137,7 @@ def session(
     model: OnnxModel, plan: Plan, kernels: Path | None
 ) -> tuple[ort.InferenceSession, float]:
     """A session, and the processor time that making it took, the shortest of some."""
-    options, content = ort.SessionOptions(), model.filled().SerializeToString()
+    options, content = ort.SessionOptions(), model.to_proto().SerializeToString()
     options.intra_op_num_threads, options.log_severity_level = plan.threads, 3
     if (
         plan.threads > 1
@@ -154,7 +156,7 @@ def session(
 def session_bytes(model: OnnxModel, kernels: Path | None) -> int:
     """What a session adds to the memory of a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        write(model, Path(folder, "model.onnx"))
+        write_model(model, Path(folder, "model.onnx"))
         words = [
             sys.executable,
             "-c",
@@ -181,7 +183,7 @@ def in_turns(
 
 def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float:
     """The share of the multiply-adds of the pruned layers that is left, by the sizes that one run has."""
-    proto = model.filled()
+    proto = model.to_proto()
     outputs = {n.output[0]: n for n in proto.graph.node if set(n.input) & set(kernels)}
     del proto.graph.output[:]
     proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in outputs)
@@ -192,7 +194,7 @@ def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float
     ).run(None, feeds)
     total = kept = 0.0
     for node, value in zip(outputs.values(), values, strict=True):
-        weight = model.array(next(name for name in node.input if name in kernels))
+        weight = model.get_array(next(name for name in node.input if name in kernels))
         positions = value.size / (value.shape[1] if node.op_type == "Conv" else value.shape[-1])
         total += positions * weight.size
         kept += positions * np.count_nonzero(weight)

@@ -23,7 +23,7 @@ from ltp_pipeline.exporters.sparse_ops.cost_model import select_layers
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.results import read_write
 from ltp_pipeline.run_directory.names import REPORT_JSON
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 
 CELLS = ("resnet20", "wide-resnet")
 COMPRESSIONS = (10, 20)
@@ -92,7 +92,7 @@ def measure_run(plan: series.Plan, folder: Path) -> dict[str, Any]:
 def timed(run: Path) -> dict[str, Any]:
     """The pruned network of a run, with every layer turned over that can be, beside its dense deploy form."""
     report = read_write.read(run / REPORT_JSON)
-    model = read(run / report.pruned.files[0].path).model  # with its weights unpacked
+    model = read_model_file(run / report.pruned.files[0].path).model  # with its weights unpacked
     names = [kernel.name for kernel in find_layer_weights(model)]
     model, _ = deploy.rewrite_model(model, names)
     rng = np.random.default_rng(0)

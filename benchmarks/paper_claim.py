@@ -44,7 +44,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     """Prune one network once."""
     cell = matrix.CELLS[plan["cell"]]
     model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
-    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].kernels)
+    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].layer_weights)
     method = {"lambda": plan["pull"] / elements, "t0": T0, "threshold_lr_ratio": RATIO}
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
     train = {"seed": plan["seed"], **plan.get("train", {})}

@@ -98,9 +98,9 @@ class Steps:
         )
         self.job = start(network, DatasetSplits(split, split, split, 10, ""), settings, scratch)
         live = loop._copy_to_device(self.job, state)
-        parameters = {name: live[name] for name in network.forward.weights}
+        parameters = {name: live[name] for name in network.forward.weight_names}
         self.forward = wrap_forward(network.forward, live, parameters)
-        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable}
+        masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable_weights}
         self.method = make_pruning_method(network, live, settings)
         self.phases: dict[str, Phase] = {
             "plain": MaskedTrainingPhase(live, self.job, masks, "plain", "plain"),

@@ -51,7 +51,7 @@ def write(folder: Path, form: str, samples: int) -> Path:
 
 def waiting(job: RunContext, state: Any, steps: int) -> float:
     """The share of the time of some steps, forwards and backwards, that passes before their batch is there."""
-    weights = [state[name].requires_grad_() for name in job.network.forward.weights]
+    weights = [state[name].requires_grad_() for name in job.network.forward.weight_names]
     waited, begun = 0.0, time.perf_counter()
     batches = islice(epoch_batches(job, "feed", 0, 0), steps)
     while True:

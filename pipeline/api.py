@@ -308,15 +308,15 @@ def unpack(model: AnyPath, out: AnyPath) -> Path:
     """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
     from ltp_pipeline.exporters.files.decode import to_dense
     from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
-    from ltp_pipeline.graph.storage import read_with_data, write
+    from ltp_pipeline.graph.storage import read_model_with_data, write_model
 
     source, target = Path(model), Path(out)
-    packed, data = read_with_data(source)
+    packed, data = read_model_with_data(source)
     keep_apart(target, [source, *data])
     dense = to_dense(packed)
     if read_metadata(dense):
         dense = write_metadata(dense, format="dense")
-    write(dense, target)
+    write_model(dense, target)
     return target
 
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' o
 
 from ltp_pipeline.graph.schemas import signature  # noqa: E402
 from ltp_pipeline.stages.import_model import operators, registry  # noqa: E402
-from ltp_pipeline.stages.import_model.node_problems import is_quantised  # noqa: E402
+from ltp_pipeline.stages.import_model.node_problems import is_quantized  # noqa: E402
 from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET  # noqa: E402
 from tests.conformance import node_cases  # noqa: E402
 
@@ -44,7 +44,7 @@ def table() -> str:
             passed[operator] += results[case.name] is None
     versions: dict[str, list[int]] = {}
     others = []
-    for op in registry.all_ops():
+    for op in registry.iter_ops():
         if op.domain == "":
             versions.setdefault(op.name, []).append(op.since)
         else:
@@ -60,7 +60,7 @@ def table() -> str:
             how = "becomes a tensor of the network"
         elif not since:
             known = signature(name, defs.onnx_opset_version())
-            if known is None or not known.has_body or is_quantised(name):
+            if known is None or not known.has_body or is_quantized(name):
                 missing.append(name)
                 continue
             how = "function body"
@@ -89,5 +89,5 @@ if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(table(), encoding="utf-8")
     shipped = ROOT / "stages" / "import_model" / operators.TABLE
-    shipped.write_text(operators.render(), encoding="utf-8")
+    shipped.write_text(operators.render_table(), encoding="utf-8")
     print(f"wrote {TARGET.relative_to(ROOT)} and {shipped.relative_to(ROOT)}")

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph.layer_weights import BLOCK, block_axes, makers
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, find_output_layers, get_block_axes
 from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages import finetune
 from ltp_pipeline.stages.import_model.network import Network
@@ -93,7 +93,7 @@ def planned_epochs(context: RunContext, epochs: int) -> dict[str, int]:
 
 def block_axes_of(context: RunContext) -> BlockAxes:
     """Return the layers that the run prunes in blocks, with the axis of their output channels."""
-    return block_axes(context.network.kernels, context.settings.method.block)
+    return get_block_axes(context.network.layer_weights, context.settings.method.block)
 
 
 def probe_accuracy(context: RunContext, original: StateDict, nonzeros: int) -> float:
@@ -119,9 +119,11 @@ def global_magnitude_masks(
         excluded: Prunable layers that keep all of their weights.
         axes: Layers pruned in blocks.
     """
-    sizes = weight_sizes({layer.name: state[layer.name] for layer in network.prunable}, axes)
+    sizes = weight_sizes(
+        {layer.name: state[layer.name] for layer in network.prunable_weights}, axes
+    )
     counts = count_nonzeros(network, state)
-    fixed = sum(counts[layer.name] for layer in network.kernels if not layer.prunable)
+    fixed = sum(counts[layer.name] for layer in network.layer_weights if not layer.is_prunable)
     lowest = {name: int(r.count_nonzero()) if name in excluded else 0 for name, r in sizes.items()}
     equal_thresholds = dict.fromkeys(sizes, torch.ones(()))
     return keep_exactly(sizes, equal_thresholds, lowest, nonzeros - fixed, axes)
@@ -131,7 +133,7 @@ def find_classifier(context: RunContext) -> set[str]:
     """Return the names of the prunable layers that compute the evaluated outputs."""
     graph = context.network.file.model.graph
     outputs = [output.name for output in context.task.outputs]
-    return makers(graph, outputs, context.network.prunable)
+    return find_output_layers(graph, outputs, context.network.prunable_weights)
 
 
 def min_nonzeros(
@@ -142,7 +144,7 @@ def min_nonzeros(
 ) -> int:
     """Return the number of nonzeros if every pruned layer kept one weight, or one block."""
     counts = count_nonzeros(network, state)
-    for layer in network.prunable:
+    for layer in network.prunable_weights:
         if layer.name not in excluded:
-            counts[layer.name] = BLOCK if layer.name in axes else 1
+            counts[layer.name] = BLOCK_SIZE if layer.name in axes else 1
     return sum(counts.values())

@@ -25,8 +25,8 @@ from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.graph.storage import write as write_dense
-from ltp_pipeline.graph.storage import write_all
+from ltp_pipeline.graph.storage import write_model as write_dense
+from ltp_pipeline.graph.storage import write_models
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import ExportedFile, ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -151,7 +151,7 @@ def _source(made: BuiltGraph, weight_names: Collection[str], sha256: str) -> _So
 
 def count_layers(weights: Weights, weight_names: Collection[str]) -> Sparsity:
     """Sparsity over all kernels."""
-    return Sparsity.total(
+    return Sparsity.combine(
         Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in weight_names
     )
 
@@ -232,7 +232,7 @@ def _write_files(
         data_beside(target.path).unlink(
             missing_ok=True
         )  # an older file's, which would be taken for the new one's
-    writing = write_all(encoded(), written, external)
+    writing = write_models(encoded(), written, external)
     return writing, {target: held[target] for target in targets if target in held}
 
 

@@ -23,11 +23,11 @@ from ltp_pipeline.exporters.int8.training_graph import (
     FakeQuantPoint,
     QatResult,
 )
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model.network import Network, compile_graph
-from ltp_pipeline.stages.import_model.program import Program, Step
-from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.program import Instruction, Program
+from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.stages.train import fake_quantize as fake
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
@@ -146,7 +146,7 @@ def run(
     if kept is None:
         masks = {
             kernel.name: state[kernel.name] != 0
-            for kernel in network.prunable
+            for kernel in network.prunable_weights
             if kernel.name in state
         }
         new = replace(job, network=network, original=job.network)
@@ -165,7 +165,7 @@ def run(
 
 def build_network(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDict]:
     """The network over the graph with its places, and the state that it begins with."""
-    walked, _ = flatten(training.model)
+    walked, _ = flatten_model(training.model)
     forward, state = compile_graph(walked)
     for name in training.frozen_names:
         forward.program.constants[forward.slots[name]] = state.pop(name)
@@ -175,8 +175,8 @@ def build_network(network: Network, training: FakeQuantGraph) -> tuple[Network, 
         state[name] = torch.tensor(held, dtype=torch.float32)
     program = _insert_rounding(forward.program, training.points, slots)
     added = {
-        **dict.fromkeys(training.frozen_names, Role.CONSTANT),
-        **dict.fromkeys(training.ranges, Role.STATISTIC),
+        **dict.fromkeys(training.frozen_names, TensorRole.CONSTANT),
+        **dict.fromkeys(training.ranges, TensorRole.STATISTIC),
     }
     roles = {**forward.roles, **added}
     made = replace(
@@ -184,11 +184,11 @@ def build_network(network: Network, training: FakeQuantGraph) -> tuple[Network, 
         program=program,
         slots=slots,
         roles=roles,
-        statistics={},
-        batch=network.forward.batch,
+        update_fractions={},
+        batch_size=network.forward.batch_size,
     )
     file = replace(network.file, model=walked)
-    return replace(network, file=file, forward=made, norms=(), observed=None), state
+    return replace(network, file=file, forward=made, restored_norms=(), norm_observer=None), state
 
 
 def _insert_rounding(
@@ -197,31 +197,31 @@ def _insert_rounding(
     """Round at the marks; norms and all else compute as in the file, also in training."""
     known = {f"{MARK_OPERATOR} {place.node_name!r}": place for place in places}
     steps = []
-    for step in program.steps:
+    for step in program.instructions:
         place = known.get(step.label)
         steps.append(
             _disable_training_mode(step) if place is None else _round_step(step, place, slots)
         )
     return replace(
-        program, steps=steps, size=max(program.size, *(slot + 1 for slot in slots.values()))
+        program, instructions=steps, size=max(program.size, *(slot + 1 for slot in slots.values()))
     )
 
 
-def _round_step(step: Step, place: FakeQuantPoint, slots: Mapping[str, int]) -> Step:
+def _round_step(step: Instruction, place: FakeQuantPoint, slots: Mapping[str, int]) -> Instruction:
     if place.is_dynamic:
         return replace(
-            step, function=fake.round_dynamic_activation, keywords={}, wants_training=True
+            step, function=fake.round_dynamic_activation, keywords={}, uses_training=True
         )
     inputs, keywords = (step.inputs[0], slots[place.scale]), {"share": place.extremes_fraction}
     return replace(
-        step, function=fake.round_activation, inputs=inputs, keywords=keywords, wants_training=True
+        step, function=fake.round_activation, inputs=inputs, keywords=keywords, uses_training=True
     )
 
 
-def _disable_training_mode(step: Step) -> Step:
-    if not step.wants_training:
+def _disable_training_mode(step: Instruction) -> Instruction:
+    if not step.uses_training:
         return step
-    return replace(step, wants_training=False, keywords={**step.keywords, "training": False})
+    return replace(step, uses_training=False, keywords={**step.keywords, "training": False})
 
 
 def _hash_inputs(rounding: QatRounding, epochs: int) -> str:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from ltp_pipeline.results.records import PrunedNetwork, TrailEntry
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.train.job import RunContext
@@ -22,11 +22,11 @@ def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
     Raises:
         TrainingFailed: A layer has lost all its weights.
     """
-    model = read(context.workspace.trail_path(entry.entry))
+    model = read_model(context.workspace.trail_path(entry.entry))
     state = from_file_weights(context, read_tensors(model, list_file_tensors(context.network)))
     masks = nonzero_masks(context.network, state)
     for name, mask in masks.items():
-        if not mask.any() and context.network.file.model.array(name).any():
+        if not mask.any() and context.network.file.model.get_array(name).any():
             raise TrainingFailed(
                 f"layer {name!r} has lost all its weights",
                 "raise method.min_layer_density, or ask for less",
@@ -37,7 +37,7 @@ def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
 
 def nonzero_masks(network: Network, state: StateDict) -> dict[str, Tensor]:
     """Return the masks of nonzero weights in prunable layers."""
-    return {k.name: state[k.name] != 0 for k in network.prunable}
+    return {k.name: state[k.name] != 0 for k in network.prunable_weights}
 
 
 def apply_masks(state: StateDict, masks: Mapping[str, Tensor]) -> StateDict:
@@ -47,4 +47,4 @@ def apply_masks(state: StateDict, masks: Mapping[str, Tensor]) -> StateDict:
 
 def count_nonzeros(network: Network, state: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the number of nonzeros of every layer, also of those excluded from pruning."""
-    return {k.name: int(state[k.name].count_nonzero()) for k in network.kernels}
+    return {k.name: int(state[k.name].count_nonzero()) for k in network.layer_weights}

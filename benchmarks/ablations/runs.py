@@ -39,7 +39,7 @@ def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, A
     cell = matrix.CELLS[CELL]
     model = matrix.dense(CELL, plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
-    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].kernels)
+    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].layer_weights)
     with tempfile.TemporaryDirectory() as scratch:
         if plan["mode"] == "dense":
             job, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
@@ -71,7 +71,7 @@ def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
 
 def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
     """Learn, prune and fine-tune; accuracies, what each epoch was like, and where the weights lie."""
-    before = {k.name: state[k.name] for k in job.network.prunable}
+    before = {k.name: state[k.name] for k in job.network.prunable_weights}
     phases: list[Watched] = []
 
     def begin(live: Mapping[str, Tensor]) -> Watched:

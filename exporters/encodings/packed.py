@@ -25,9 +25,9 @@ from ltp_pipeline.graph.edit import drop_inputs
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
-    byte_size,
-    elements,
-    initializers_by_name,
+    collect_stored_tensors,
+    count_elements,
+    get_byte_size,
     make_empty_tensor,
 )
 from ltp_pipeline.settings.file_names import EXACT
@@ -67,7 +67,7 @@ class _PackableTensor:
     @property
     def size(self) -> int:
         """Elements of the dense tensor."""
-        return elements(self.tensor)
+        return count_elements(self.tensor)
 
     @property
     def can_share_unit(self) -> bool:
@@ -125,7 +125,7 @@ def _find_packable(
     ]
     return {
         name: tensor
-        for name, tensor in initializers_by_name(model.graph).items()
+        for name, tensor in collect_stored_tensors(model.graph).items()
         if name in weight_names
         and name not in outputs
         and tensor.data_type in types
@@ -142,10 +142,10 @@ def _prepare_tensor(
         found = scan.get_nonzeros(name)
     else:
         axis = rounding.find_output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = rounding.round_tensor(scan.model.array(name), values, axis)
+        rounded = rounding.round_tensor(scan.model.get_array(name), values, axis)
         kept, scale, found = rounded.storage, rounded.scale, find_nonzeros(rounded.values)
     gaps = packed_codec.compute_deltas(found.positions)
-    sizes = packed_codec.estimate_sizes(gaps, elements(tensor))
+    sizes = packed_codec.estimate_sizes(gaps, count_elements(tensor))
     once = 0 if scale is None else scale.nbytes
     kernel = _PackableTensor(name, tensor, kept, scale, found.values, gaps, [])
     again = [_measure_overhead(k)[2 if kernel.can_share_unit else 1] for k in KINDS]
@@ -154,7 +154,7 @@ def _prepare_tensor(
         sizes[k][0] + sizes[k][1] * width + once + more
         for k, more in zip(KINDS, again, strict=True)
     ]
-    return replace(kernel, costs=[*costs, float(byte_size(tensor))])
+    return replace(kernel, costs=[*costs, float(get_byte_size(tensor))])
 
 
 def _iter_groups(
@@ -242,7 +242,7 @@ def _is_smaller(
 ) -> bool:
     """Whether a group takes less than its kernels take dense; what chose its kind only knew it roughly."""
     packed = nodes + sum(
-        byte_size(tensor) + len(tensor.name) + TENSOR_HEADER_BYTES for tensor in stored
+        get_byte_size(tensor) + len(tensor.name) + TENSOR_HEADER_BYTES for tensor in stored
     )
     return packed < sum(kernel.costs[DENSE_COLUMN] for kernel in tensors)
 

@@ -295,4 +295,4 @@ def _add_bit_table(into: DecoderGraph) -> str:
 
 def get_opset(model: ModelProto) -> int:
     """The version of the standard operators that a model uses."""
-    return schemas.opset_of(model, "", 0)
+    return schemas.get_opset(model, "", 0)

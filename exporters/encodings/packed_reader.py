@@ -19,12 +19,12 @@ from ltp_pipeline.exporters.encodings.packed_graph import (
 )
 from ltp_pipeline.exporters.files import rounding
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import standard_domain
+from ltp_pipeline.graph.nodes import normalize_domain
 from ltp_pipeline.graph.tensors import (
-    LARGEST,
-    MOST_DIMS,
+    MAX_BYTES,
+    MAX_DIMS,
     WEIGHT_TYPES,
-    elements,
+    count_elements,
     make_empty_tensor,
     to_array,
 )
@@ -118,7 +118,7 @@ def _read_group(
             shape = initializers.get(reshape.input[1]) if len(reshape.input) == 2 else None
             if shape is None or len(last.output) != 1 or shape.data_type != TensorProto.INT64:
                 raise _make_edited_error(match[0])
-            if elements(shape) > MOST_DIMS:
+            if count_elements(shape) > MAX_DIMS:
                 raise _make_edited_error(match[0])
             dims = tuple(int(n) for n in to_array(shape).reshape(-1))
             members.append(PackedTensor(str(last.output[0]), dims))
@@ -131,7 +131,7 @@ def _read_group(
     )
     sizes = _read_split_sizes(split, initializers)
     if not sizes:
-        stored = elements(initializers[match[0]])
+        stored = count_elements(initializers[match[0]])
         sizes = [
             stored
             + stored // packed_codec.LOW_ROWS.get(packed_codec.WIDTHS.get(kind, 8), stored + 1)
@@ -162,9 +162,9 @@ def _check_group(
         size = 1
         for n in member.dims:
             size *= n
-        if min(member.dims, default=0) < 1 or size > LARGEST // 2:
+        if min(member.dims, default=0) < 1 or size > MAX_BYTES // 2:
             raise _make_edited_error(member.name)
-    if any(unit.codes < 0 or unit.size > LARGEST // 2 for unit in group.units):
+    if any(unit.codes < 0 or unit.size > MAX_BYTES // 2 for unit in group.units):
         raise _make_edited_error(name)
     if group.data_type not in WEIGHT_TYPES:
         raise _make_edited_error(name)
@@ -199,7 +199,7 @@ def _decode_group(
     stored_type = rounding.STORED_TYPES.get(group.storage, group.data_type)
     start, name = 0, group.tensors[0].name
     try:
-        codes = packed_codec.unpack(group.kind, model.array(group.part_name(group.kind)))
+        codes = packed_codec.unpack(group.kind, model.get_array(group.part_name(group.kind)))
         used = sum(unit.codes for unit in group.units)
         if codes.size != used + packed_codec.count_padding(group.kind, used):
             raise ValueError(f"has {codes.size} codes, where {used} are needed")
@@ -212,7 +212,7 @@ def _decode_group(
             unit_codes = codes[start : start + unit.codes]
             start += unit.codes
             flat, at = (
-                packed_codec.decode(group.kind, unit_codes, model.array(values), unit.size),
+                packed_codec.decode(group.kind, unit_codes, model.get_array(values), unit.size),
                 0,
             )
             for i, member in enumerate(unit.tensors):
@@ -245,12 +245,12 @@ def _read_scale(
     )
     if tensor.data_type != group.data_type or not fits:
         raise _make_edited_error(member.name)
-    return model.array(name)
+    return model.get_array(name)
 
 
 def _is_same_node(wanted: NodeProto, found: NodeProto) -> bool:
     parts = [
-        (n.op_type, standard_domain(n.domain), list(n.input), list(n.output))
+        (n.op_type, normalize_domain(n.domain), list(n.input), list(n.output))
         for n in (wanted, found)
     ]
     ours, theirs = (

@@ -20,8 +20,8 @@ from ltp_pipeline.graph.edit import drop_inputs
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
-    byte_size,
-    initializers_by_name,
+    collect_stored_tensors,
+    get_byte_size,
     make_empty_tensor,
     to_array,
 )
@@ -42,7 +42,7 @@ def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     outputs = {value.name for value in model.graph.output}
     dense = {
         n: t
-        for n, t in initializers_by_name(model.graph).items()
+        for n, t in collect_stored_tensors(model.graph).items()
         if n in weight_names and n not in outputs
     }
     encoded = {
@@ -72,9 +72,9 @@ def _find_nonzeros_if_smaller(
     if tensor.data_type not in WEIGHT_TYPES or not tensor.dims or 0 in tensor.dims:
         return None
     found = scan.get_nonzeros(name)
-    if found.positions.size * (8 + found.values.dtype.itemsize) + INDEX_HEADER_BYTES >= byte_size(
-        tensor
-    ):
+    if found.positions.size * (
+        8 + found.values.dtype.itemsize
+    ) + INDEX_HEADER_BYTES >= get_byte_size(tensor):
         return None
     return found
 
@@ -107,7 +107,9 @@ def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
 
 def _get_dense_bytes(sparse: SparseTensorProto) -> int:
     """The bytes of a tensor once it is dense; dims that no tensor can have are refused."""
-    return byte_size(make_empty_tensor(sparse.values.name, sparse.values.data_type, sparse.dims))
+    return get_byte_size(
+        make_empty_tensor(sparse.values.name, sparse.values.data_type, sparse.dims)
+    )
 
 
 def _read_parts(sparse: SparseTensorProto) -> tuple[Array, Array]:

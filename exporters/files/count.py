@@ -9,8 +9,8 @@ from ltp_pipeline.exporters.files.decode import decode_all
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.graph.storage import read
-from ltp_pipeline.graph.weights import stored_float_weights
+from ltp_pipeline.graph.storage import read_model
+from ltp_pipeline.graph.weights import iter_stored_float_weights
 
 
 class FileSparsity(NamedTuple):
@@ -29,12 +29,12 @@ class FileSparsity(NamedTuple):
 def iter_float_weights(model: OnnxModel) -> Iterator[tuple[str, Sparsity]]:
     """Yield name and count of every float weight of a model, whatever encoding it is stored in."""
     decoded = decode_all(model)
-    yield from stored_float_weights(model, decoded.added_names, decoded.weights)
+    yield from iter_stored_float_weights(model, decoded.added_names, decoded.weights)
 
 
 def count_file_sparsity(path: Path, weight_names: Sequence[str]) -> FileSparsity:
     """Sparsity as the file itself says."""
-    return count_sparsity(read(path), weight_names)
+    return count_sparsity(read_model(path), weight_names)
 
 
 def count_sparsity(model: OnnxModel, weight_names: Sequence[str]) -> FileSparsity:
@@ -50,5 +50,5 @@ def count_sparsity(model: OnnxModel, weight_names: Sequence[str]) -> FileSparsit
         )
     each = {name: by_name[name] for name in weight_names}
     return FileSparsity(
-        Sparsity.total(each.values()), Sparsity.total(counted for _, counted in found), each
+        Sparsity.combine(each.values()), Sparsity.combine(counted for _, counted in found), each
     )

@@ -32,7 +32,7 @@ def to_dense(model: OnnxModel) -> OnnxModel:
 
 def read_tensors(model: OnnxModel, names: Collection[str]) -> dict[str, Array]:
     """The dense values of these tensors, decoded where they are encoded, in nested graphs too."""
-    found = {name: model.array(name) for name in names if name in model.tensors}
+    found = {name: model.get_array(name) for name in names if name in model.tensors}
     for encoding in ENCODINGS.values():
         found.update(encoding.decode(model, set(names) - set(found)).weights)
     missing = [name for name in names if name not in found]

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from onnx import helper
 
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 
 PREFIX = "ltp."
 
 
 def write_metadata(model: OnnxModel, **values: object) -> OnnxModel:
     """Label a model: `stamp(model, format="packed")` sets ltp.format; keys already there are replaced."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     labels = {entry.key: entry.value for entry in proto.metadata_props}
     labels.update((f"{PREFIX}{key}", str(value)) for key, value in values.items())
     del proto.metadata_props[:]

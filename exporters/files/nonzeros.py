@@ -50,7 +50,7 @@ class NonzeroIndex(Collection[str]):
     def get_nonzeros(self, name: str) -> TensorNonzeros:
         """What a kernel holds."""
         if name not in self._found:
-            self._found[name] = find_nonzeros(self.model.array(name))
+            self._found[name] = find_nonzeros(self.model.get_array(name))
         return self._found[name]
 
     def replace_negative_zeros(self, model: OnnxModel) -> OnnxModel:
@@ -63,13 +63,13 @@ class NonzeroIndex(Collection[str]):
                 and tensor.data_type in FLOAT_TYPES
                 and self._has_negative_zeros(name)
             ):
-                cleaned[name] = tensors.replace_negative_zeros(self.model.array(name))
+                cleaned[name] = tensors.replace_negative_zeros(self.model.get_array(name))
         return replace(model, weights=cleaned)
 
     def _has_negative_zeros(self, name: str) -> bool:
         if name in self._found:
             return self._found[name].has_negative_zeros
-        return tensors.has_negative_zeros(self.model.array(name))
+        return tensors.has_negative_zeros(self.model.get_array(name))
 
 
 def find_nonzeros(array: Array) -> TensorNonzeros:

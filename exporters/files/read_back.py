@@ -10,9 +10,9 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.schemas import allow_onnxruntime
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.schemas import make_checkable
+from ltp_pipeline.graph.storage import read_model
 from ltp_pipeline.system.arrays import Array
 
 EXPORT_AGAIN = "export again; if it happens twice, report it as a bug"
@@ -24,7 +24,7 @@ def verify_weights(file: Path | OnnxModel, expected: Mapping[str, Array], encodi
     Expected values count as what the file's dtype makes of them, with -0.0 as 0.0.
     """
     try:
-        model = file if isinstance(file, OnnxModel) else read(file)
+        model = file if isinstance(file, OnnxModel) else read_model(file)
         decoded = read_tensors(model, list(expected))
     except InputError as error:
         raise ExportFailed(
@@ -47,13 +47,13 @@ def _check_onnx(model: OnnxModel, path: Path | None, full_check: bool) -> None:
         for v in (*model.graph.input, *model.graph.output)
         if v.type.HasField("tensor_type")
     ]
-    if all(v.HasField("shape") for v in values) and not allow_onnxruntime(copy_of(model.proto)):
-        onnx.checker.check_model(str(path) if path else model.filled(), full_check=full_check)
+    if all(v.HasField("shape") for v in values) and not make_checkable(copy_proto(model.proto)):
+        onnx.checker.check_model(str(path) if path else model.to_proto(), full_check=full_check)
         return
     # onnxruntime forgives an output without a shape and has operators that the standard has not, the checker does not;
     # the rest of such a file can still be checked.
-    copy = model.filled()
-    allow_onnxruntime(copy)
+    copy = model.to_proto()
+    make_checkable(copy)
     for value in (*copy.graph.input, *copy.graph.output):
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()

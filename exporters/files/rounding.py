@@ -7,7 +7,7 @@ import numpy as np
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UsageError
-from ltp_pipeline.graph.readers import output_axis
+from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
@@ -97,4 +97,4 @@ def round_packed_weights(
 
 def find_output_axis(graph: GraphProto, name: str) -> int:
     """The axis of a kernel that counts output channels, by the node that uses it first."""
-    return next((output_axis(node) for node in graph.node if name in node.input[1:2]), 0)
+    return next((get_output_axis(node) for node in graph.node if name in node.input[1:2]), 0)

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
 
@@ -85,7 +85,7 @@ def run_dense_model(
     """What a dense model computes from its file: what files of any encoding must compute too."""
     with scratch_folder("proof") as folder:
         path = folder / "dense.onnx"
-        write(ENCODINGS["dense"].encode(model, weight_names), path)
+        write_model(ENCODINGS["dense"].encode(model, weight_names), path)
         return run_file(path, feeds)
 
 

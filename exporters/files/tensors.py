@@ -6,7 +6,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.system.arrays import Array
 
 
@@ -48,7 +48,7 @@ def remove_tensors(
     model: OnnxModel, names: Collection[str], first: Collection[NodeProto] = ()
 ) -> OnnxModel:
     """A copy without the tensors of these names and the nodes that make them; `first` go before its nodes."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     graph = proto.graph
     set_nodes(
         graph, [*first, *(n for n in graph.node if not any(output in names for output in n.output))]

@@ -15,20 +15,26 @@ from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.run_proof import run_dense_model
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.graph.constants import constants, small_value
-from ltp_pipeline.graph.edit import Names, copy_fields, drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.constants import collect_constants, get_small_value
+from ltp_pipeline.graph.edit import (
+    UniqueNames,
+    copy_fields,
+    drop_inputs,
+    set_initializers,
+    set_nodes,
+)
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.tensors import (
     Weights,
-    constant_tensor,
-    initializers_by_name,
-    is_constant,
+    collect_stored_tensors,
+    get_constant_tensor,
+    has_constant_tensor,
     make_empty_tensor,
     to_array,
 )
-from ltp_pipeline.graph.view import outer_reads
+from ltp_pipeline.graph.view import iter_read_names
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.arrays import Array
@@ -52,7 +58,7 @@ def build_graph(
     """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
     del calibration, settings
     new, note = rewrite_model(model, weight_names)
-    kept = {name: new.array(name) for name in weight_names}
+    kept = {name: new.get_array(name) for name in weight_names}
     if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in weight_names):
         raise ExportFailed(
             "the deploy graph has other zeros than the pruned network",
@@ -74,7 +80,7 @@ def build_graph(
 
 def rewrite_model(model: OnnxModel, weight_names: Collection[str]) -> tuple[OnnxModel, str]:
     """A smaller graph that computes the same, and what was done."""
-    proto, weights = copy_of(model.proto), dict(model.weights)
+    proto, weights = copy_proto(model.proto), dict(model.weights)
     tensors.raise_ir_version(proto, IR_VERSION)
     _lift_constants(proto.graph, weight_names)
     _remove_passthrough_nodes(proto.graph)
@@ -96,9 +102,9 @@ def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
     """Turn kernels in Constant nodes into initializers, which keep their names whatever is done to the nodes."""
     kept = []
     for node in graph.node:
-        if is_constant(node) and node.output[0] in weight_names:
+        if has_constant_tensor(node) and node.output[0] in weight_names:
             slot = graph.initializer.add()
-            slot.CopyFrom(constant_tensor(node))
+            slot.CopyFrom(get_constant_tensor(node))
             slot.name = node.output[0]
         else:
             kept.append(node)
@@ -107,7 +113,7 @@ def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
 
 def _remove_passthrough_nodes(graph: GraphProto) -> None:
     """Take out Identity and Dropout; what they pass on goes by one name."""
-    known, reads = constants(graph), Counter(outer_reads(graph))
+    known, reads = collect_constants(graph), Counter(iter_read_names(graph))
     fixed = {o.name for g in iter_graphs(graph) for o in g.output}
     renamed: dict[str, str] = {}
     made, kept = set[str](), list[NodeProto]()
@@ -137,7 +143,7 @@ def _is_passthrough(node: NodeProto, known: Mapping[str, object], reads: Mapping
         return False
     if len(node.input) < 3 or not node.input[2]:
         return True
-    training = small_value(known, node.input[2])  # type: ignore[arg-type]
+    training = get_small_value(known, node.input[2])  # type: ignore[arg-type]
     return training is not None and not training.any()
 
 
@@ -150,8 +156,8 @@ def _resolve_name(name: str, renamed: Mapping[str, str]) -> str:
 def _fold_batch_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
     """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
     given = {v.name for v in graph.input}
-    known = {name: t for name, t in initializers_by_name(graph).items() if name not in given}
-    reads, taken = Counter(outer_reads(graph)), Names.of(graph)
+    known = {name: t for name, t in collect_stored_tensors(graph).items() if name not in given}
+    reads, taken = Counter(iter_read_names(graph)), UniqueNames.from_graph(graph)
     layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
     gone = set[str]()
     for norm in graph.node:
@@ -180,7 +186,7 @@ def _fold_into_layer(
     known: dict[str, TensorProto],
     weights: dict[str, Array],
     reads: Mapping[str, int],
-    taken: Names,
+    taken: UniqueNames,
 ) -> bool:
     """Scale a layer's weight and move its bias as the norm would; False where that cannot be done exactly enough."""
 
@@ -245,13 +251,13 @@ def _prepare_bias(
     graph: GraphProto,
     known: dict[str, TensorProto],
     reads: Mapping[str, int],
-    taken: Names,
+    taken: UniqueNames,
     shape: tuple[int, ...],
 ) -> str:
     """The name of a layer's bias of this shape: its own, or a new one where that is shared or shaped differently."""
     name = layer.input[2] if len(layer.input) > 2 else ""
     if not name or reads[name] > 1 or tuple(known[name].dims) != shape:
-        name = taken.unique_name(f"{layer.input[1]}.folded_bias")
+        name = taken.make_unique(f"{layer.input[1]}.folded_bias")
         known[name] = make_empty_tensor(name, known[layer.input[1]].data_type, shape)
         graph.initializer.append(known[name])
         layer.input[2:] = [name]
@@ -263,11 +269,11 @@ def _prepare_bias(
 
 
 def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
-    read = {*outer_reads(graph), *weight_names}
+    read = {*iter_read_names(graph), *weight_names}
     unused = [t.name for t in graph.initializer if t.name not in read]
     drop_inputs(graph, unused)
     set_initializers(graph, [t for t in graph.initializer if t.name in read])
-    _keep_nodes(graph, [n for n in graph.node if not is_constant(n) or n.output[0] in read])
+    _keep_nodes(graph, [n for n in graph.node if not has_constant_tensor(n) or n.output[0] in read])
     del graph.value_info[:]  # shapes of values, some of which are gone
 
 
@@ -275,7 +281,7 @@ def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxMode
     """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
     simple = simplify.simplify_model(model)
     if any(
-        n not in simple.tensors or model.array(n).tobytes() != simple.array(n).tobytes()
+        n not in simple.tensors or model.get_array(n).tobytes() != simple.get_array(n).tobytes()
         for n in weight_names
     ):
         raise simplify.SimplifyFailed("onnxsim changed kernels")

@@ -21,8 +21,8 @@ from ltp_pipeline.exporters.sparse_ops.functions import DOMAIN
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import iter_nodes
-from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST
@@ -59,7 +59,7 @@ def build_graph(
     except InputError as error:
         raise NotFaster(error.message, error.hint) from None
     smaller = deploy.build_graph(model, weights, weight_names, feeds)
-    flat, _ = flatten(smaller.model)  # functions would hide layers
+    flat, _ = flatten_model(smaller.model)  # functions would hide layers
     sample = select_first_sample(model, feeds)
     accelerate_min_sparsity = settings.accelerate_min_sparsity if settings else None
     choice = select_layers(flat, weight_names, sample, path, accelerate_min_sparsity)
@@ -69,7 +69,7 @@ def build_graph(
     with scratch_folder("fast") as folder:
         fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
         for one, at in ((new, fast), (smaller.model, dense), (model, given)):
-            write(ENCODINGS["dense"].encode(one, weight_names), at)
+            write_model(ENCODINGS["dense"].encode(one, weight_names), at)
         _verify_outputs(fast, dense, feeds, kernels_at)
         ratio = (
             None

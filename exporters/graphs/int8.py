@@ -24,8 +24,8 @@ from ltp_pipeline.exporters.int8.layers import (
 from ltp_pipeline.exporters.int8.prepare import prepare_graph
 from ltp_pipeline.exporters.int8.training_graph import build_training_graph, insert_trained_tensors
 from ltp_pipeline.exporters.int8.transposed import restore_transposes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import QuantizationInfo
 from ltp_pipeline.settings.schema import ExportSettings
@@ -70,7 +70,7 @@ def build_graph(
         else:
             found = after
     quantised = {layer.weight_name: layer for layer in found.layers}
-    exact = {name: plain.array(name) for name in weight_names} | (
+    exact = {name: plain.get_array(name) for name in weight_names} | (
         {} if trained is None else dict(trained.float_tensors)
     )
     held = proof.verify_int8_weights(
@@ -88,7 +88,11 @@ def build_graph(
     )
     new = restore_transposes(compact_names(found.model, plain), behind)
     return BuiltGraph(
-        new, {name: new.array(name) for name in held}, (*notes, _format_note(how)), tuple(held), how
+        new,
+        {name: new.get_array(name) for name in held},
+        (*notes, _format_note(how)),
+        tuple(held),
+        how,
     )
 
 
@@ -105,21 +109,21 @@ def check_quantizable(model: OnnxModel, weight_names: Collection[str]) -> None:
 
 def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights) -> OnnxModel:
     """The model in an opset that can be quantised, proven to compute the same."""
-    opset = standard_opset(model.proto)
+    opset = get_standard_opset(model.proto)
     if opset >= OPSET:
         return model
     why = f"opset {opset} has no scale for each channel, and the model cannot be raised to {OPSET}"
     try:
-        new = OnnxModel.of(version_converter.convert_version(model.filled(), OPSET))
+        new = OnnxModel.from_proto(version_converter.convert_version(model.to_proto(), OPSET))
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
         reason = first_line(error)
         raise ExportFailed(f"{why}: {reason}", SKIP_HINT) from None
     if any(
-        k not in new.tensors or new.array(k).tobytes() != model.array(k).tobytes()
+        k not in new.tensors or new.get_array(k).tobytes() != model.get_array(k).tobytes()
         for k in weight_names
     ):
         raise ExportFailed(f"{why}: its kernels would change", SKIP_HINT)
-    proto = copy_of(new.proto)
+    proto = copy_proto(new.proto)
     proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
     new = OnnxModel(proto, new.weights)
     for ours, theirs in zip(

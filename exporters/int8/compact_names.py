@@ -6,7 +6,7 @@ from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.edit import set_initializers
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 
 PREFIX = "int8/"  # of names that quantising adds
@@ -14,7 +14,7 @@ PREFIX = "int8/"  # of names that quantising adds
 
 def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
     """The same graph; names that were there `before`, and those of quantised weights, stay."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     graph = proto.graph
     kept = _collect_names(original.graph)
     added = [
@@ -22,7 +22,7 @@ def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
     ]
     renamed, known = dict[str, str](), dict[tuple[int, tuple[int, ...], bytes], str]()
     for tensor in added:
-        content = (tensor.data_type, tuple(tensor.dims), model.array(tensor.name).tobytes())
+        content = (tensor.data_type, tuple(tensor.dims), model.get_array(tensor.name).tobytes())
         renamed[tensor.name] = known.setdefault(content, _short(known))
     values = dict.fromkeys(
         name for node in graph.node for name in node.output if name and name not in kept

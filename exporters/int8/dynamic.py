@@ -11,8 +11,8 @@ from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.files.rounding import compute_channel_scale, round_to_steps
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
-from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.edit import UniqueNames, set_initializers, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 
@@ -24,8 +24,8 @@ LARGEST_STEPS = {
 
 def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits: int) -> OnnxModel:
     """The model with these layers in 8 bits; weights have so many `bits`."""
-    proto = copy_of(model.proto)
-    graph, names = proto.graph, Names.of(proto.graph)
+    proto = copy_proto(model.proto)
+    graph, names = proto.graph, UniqueNames.from_graph(proto.graph)
     layer_of = {name: layer for layer in layers for name in layer.node_names}
     weights, added = dict(model.weights), dict[str, TensorProto]()
     rounded: dict[
@@ -34,13 +34,13 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
     nodes = list[NodeProto]()
 
     def add(op: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
-        fresh = [names.unique_name(output) for output in outputs]
+        fresh = [names.make_unique(output) for output in outputs]
         nodes.append(helper.make_node(op, inputs, fresh, **attributes))
         return fresh[0]
 
     def constant(name: str, data_type: int, array: Array) -> str:
         if name not in added:
-            added[name] = make_tensor(names.unique_name(name), data_type, array)
+            added[name] = make_tensor(names.make_unique(name), data_type, array)
         return added[name].name
 
     for node in graph.node:
@@ -49,7 +49,7 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
             nodes.append(node)
             continue
         given, kernel, output = node.input[0], layer.weight_name, node.output[0]
-        stored, scale = quantize_weight(model.array(kernel), layer.axis, bits)
+        stored, scale = quantize_weight(model.get_array(kernel), layer.axis, bits)
         held = constant(kernel + QUANTIZED_SUFFIX, TensorProto.INT8, stored)
         scales = constant(f"{kernel}_scale", TensorProto.FLOAT, scale)
         zeros = constant(f"{kernel}_zero_point", TensorProto.INT8, np.zeros(scale.shape, np.int8))

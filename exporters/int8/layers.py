@@ -11,16 +11,16 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import (
     STANDARD_DOMAINS,
-    attribute,
+    format_node,
+    get_attribute,
+    get_subgraphs,
     is_standard,
     iter_nodes,
-    label,
-    subgraphs,
 )
-from ltp_pipeline.graph.readers import output_axis
+from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
-from ltp_pipeline.graph.tensors import elements, initializers_by_name, type_name
-from ltp_pipeline.graph.view import outer_reads
+from ltp_pipeline.graph.tensors import collect_stored_tensors, count_elements, get_type_name
+from ltp_pipeline.graph.view import iter_read_names
 
 SKIP_HINT = "go on without an int8 file"
 STATIC_OPERATORS = (
@@ -72,7 +72,7 @@ def describe_quantized_nodes(proto: ModelProto) -> str | None:
     """The nodes that a quantised model has, in words."""
     nodes = chain(iter_nodes(proto.graph), *(function.node for function in proto.functions))
     found = [
-        label(n)
+        format_node(n)
         for n in nodes
         if n.domain in QUANTIZED_DOMAINS and QUANTIZED_OPERATORS.match(n.op_type)
     ]
@@ -89,13 +89,13 @@ def make_no_layer_error(reasons: Mapping[str, str]) -> UnsupportedModel:
 def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> LayerSelection:
     """Look at every kernel."""
     layers = LayerSelection()
-    initial = initializers_by_name(model.graph)
+    initial = collect_stored_tensors(model.graph)
     outputs = {value.name for value in model.graph.output}
     nested = {
         name
         for node in model.graph.node
-        for graph in subgraphs(node)
-        for name in outer_reads(graph)
+        for graph in get_subgraphs(node)
+        for name in iter_read_names(graph)
     }
     uses: dict[str, list[tuple[NodeProto, int]]] = {}
     for node in model.graph.node:
@@ -106,7 +106,7 @@ def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> 
         if tensor is None or name in outputs:
             layers.reasons[name] = "is computed, or is an output itself"
         elif tensor.data_type != TensorProto.FLOAT:
-            layers.reasons[name] = f"is of type {type_name(tensor.data_type)}"
+            layers.reasons[name] = f"is of type {get_type_name(tensor.data_type)}"
         elif name in nested:
             layers.reasons[name] = "is read in a nested graph"
         elif not read:
@@ -119,11 +119,11 @@ def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> 
             layers.reasons[name] = f"would need the name of '{named}'"
         elif any(node.input[0] in initial for node, _ in read):
             layers.reasons[name] = "multiplies another weight"
-        elif len(axes := {output_axis(node) % len(tensor.dims) for node, _ in read}) > 1:
+        elif len(axes := {get_output_axis(node) % len(tensor.dims) for node, _ in read}) > 1:
             layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
         else:
             nodes = tuple(node for node, _ in read)
-            layers.layers.append(QuantizableLayer(name, nodes, axes.pop(), elements(tensor)))
+            layers.layers.append(QuantizableLayer(name, nodes, axes.pop(), count_elements(tensor)))
     return layers
 
 
@@ -131,23 +131,26 @@ def _find_problem(
     node: NodeProto, slot: int, tensor: TensorProto, initial: Mapping[str, TensorProto]
 ) -> str | None:
     if node.op_type in RECURRENT_OPERATORS:
-        return f"is the weight of {label(node)}: recurrent layers stay float"
+        return f"is the weight of {format_node(node)}: recurrent layers stay float"
     if not is_standard(node, *STATIC_OPERATORS):
-        return f"is read by {label(node)}, which onnxruntime does not run in 8 bits"
+        return f"is read by {format_node(node)}, which onnxruntime does not run in 8 bits"
     if slot != 1:
-        return f"is input {slot} of {label(node)}, where only activations are quantised"
+        return f"is input {slot} of {format_node(node)}, where only activations are quantised"
     if node.op_type != "Conv" and len(tensor.dims) != 2:
-        return f"is no matrix, at {label(node)}"
-    if node.op_type == "Gemm" and attribute(node, "transA", 0):
-        return f"is multiplied from the other side at {label(node)}"
-    if node.op_type == "Gemm" and (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)) != (
+        return f"is no matrix, at {format_node(node)}"
+    if node.op_type == "Gemm" and get_attribute(node, "transA", 0):
+        return f"is multiplied from the other side at {format_node(node)}"
+    if node.op_type == "Gemm" and (
+        get_attribute(node, "alpha", 1.0),
+        get_attribute(node, "beta", 1.0),
+    ) != (
         1.0,
         1.0,
     ):
-        return f"is multiplied by a factor besides, at {label(node)}"
+        return f"is multiplied by a factor besides, at {format_node(node)}"
     bias = node.input[2] if len(node.input) > 2 else ""
     if bias and (
-        bias not in initial or list(initial[bias].dims) != [tensor.dims[output_axis(node)]]
+        bias not in initial or list(initial[bias].dims) != [tensor.dims[get_output_axis(node)]]
     ):
-        return f"has a bias that is computed, or no row of numbers, at {label(node)}"
+        return f"has a bias that is computed, or no row of numbers, at {format_node(node)}"
     return None

@@ -8,7 +8,7 @@ from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system.scratch import scratch_folder
 
 REASON = "onnxruntime does not run it in 8 bits"
@@ -22,7 +22,7 @@ def find_unfused_layers(
 
     with scratch_folder("quantize") as folder:
         path, optimised = folder / "model.onnx", folder / "optimised.onnx"
-        write(model, path)
+        write_model(model, path)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

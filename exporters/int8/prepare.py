@@ -10,12 +10,12 @@ from onnx import NodeProto
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.exporters.int8.transposed import transpose_weights
-from ltp_pipeline.graph.edit import Names, drop_inputs
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.edit import UniqueNames, drop_inputs
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes
-from ltp_pipeline.graph.readers import output_axis
+from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.tensors import make_empty_tensor
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.system.arrays import Array
 
 # After the name of a value or a weight, for what is added to it.
@@ -42,12 +42,12 @@ def prepare_graph(
 
 def name_nodes(model: OnnxModel) -> OnnxModel:
     """The same model with a name of its own for every node of the main graph; those that have one keep it."""
-    names, nodes = Names(), [node.name for node in model.graph.node]
+    names, nodes = UniqueNames(), [node.name for node in model.graph.node]
     if len(set(nodes)) == len(nodes) and "" not in nodes:
         return model
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     for node in proto.graph.node:
-        node.name = names.unique_name(
+        node.name = names.make_unique(
             node.name or next((output for output in node.output if output), node.op_type)
         )
     return OnnxModel(proto, model.weights, model.sparse)
@@ -55,14 +55,14 @@ def name_nodes(model: OnnxModel) -> OnnxModel:
 
 def _fix_weights(model: OnnxModel) -> OnnxModel:
     """Weights that cannot be given from outside."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
     return OnnxModel(proto, model.weights, model.sparse)
 
 
 def _flatten_biases(model: OnnxModel) -> OnnxModel:
     """Rows of numbers for stored biases of Gemm that are matrices of one row."""
-    users, outputs = View(model.graph).consumers, {value.name for value in model.graph.output}
+    users, outputs = GraphView(model.graph).consumers, {value.name for value in model.graph.output}
     rows: dict[str, Array] = {}
     for tensor in model.graph.initializer:
         read = users.get(tensor.name, [])
@@ -71,10 +71,10 @@ def _flatten_biases(model: OnnxModel) -> OnnxModel:
         ):
             continue
         if {(1, _count_outputs(model, use.node)) for use in read} == {tuple(tensor.dims)}:
-            rows[tensor.name] = model.array(tensor.name).reshape(-1)
+            rows[tensor.name] = model.get_array(tensor.name).reshape(-1)
     if not rows:
         return model
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     for tensor in proto.graph.initializer:
         if tensor.name in rows:
             tensor.CopyFrom(
@@ -86,13 +86,13 @@ def _flatten_biases(model: OnnxModel) -> OnnxModel:
 def _count_outputs(model: OnnxModel, gemm: NodeProto) -> int:
     """How many outputs a Gemm with a stored weight has; 0 where that is not known."""
     tensor = model.tensors.get(gemm.input[1])
-    return 0 if tensor is None or len(tensor.dims) != 2 else tensor.dims[output_axis(gemm)]
+    return 0 if tensor is None or len(tensor.dims) != 2 else tensor.dims[get_output_axis(gemm)]
 
 
 def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     """Other names for nodes, values and tensors that are called as the tool would call what it adds."""
     graph = model.graph
-    names = Names.of(graph)
+    names = UniqueNames.from_graph(graph)
     kept = {*weight_names, *(value.name for value in (*graph.input, *graph.output))}
     values = [
         *(t.name for t in graph.initializer),
@@ -106,8 +106,8 @@ def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxMo
     nodes = {node.name for node in graph.node if find_name_base(node.name, names.taken)}
     if not renamed and not nodes:
         return model
-    renamed = {name: names.unique_name(new) for name, new in renamed.items()}
-    proto = copy_of(model.proto)
+    renamed = {name: names.make_unique(new) for name, new in renamed.items()}
+    proto = copy_proto(model.proto)
     for node in iter_nodes(proto.graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]

@@ -30,25 +30,25 @@ def verify_int8_weights(
         if layer is None:
             if (
                 kernel not in model.tensors
-                or model.array(kernel).tobytes() != weights[kernel].tobytes()
+                or model.get_array(kernel).tobytes() != weights[kernel].tobytes()
             ):
                 raise ExportFailed(
                     f"kernel '{kernel}' was to stay float, and is not there as it was", BUG_HINT
                 )
-            held[kernel] = model.array(kernel)
+            held[kernel] = model.get_array(kernel)
             continue
         if name not in model.tensors or model.tensors[name].data_type != TensorProto.INT8:
             raise ExportFailed(f"kernel '{kernel}' was not quantised", BUG_HINT)
         held[name] = _check_weight(
-            kernel, model.array(name), weights[kernel], _read_scale(model, layer), bits
+            kernel, model.get_array(name), weights[kernel], _read_scale(model, layer), bits
         )
     return held
 
 
 def _read_scale(model: OnnxModel, layer: QuantizableLayer) -> Array:
-    shape = [1] * model.array(layer.weight_name + QUANTIZED_SUFFIX).ndim
+    shape = [1] * model.get_array(layer.weight_name + QUANTIZED_SUFFIX).ndim
     shape[layer.axis] = -1
-    return model.array(f"{layer.weight_name}_scale").reshape(shape).astype(np.float64)
+    return model.get_array(f"{layer.weight_name}_scale").reshape(shape).astype(np.float64)
 
 
 def _check_weight(weight_name: str, steps: Array, weight: Array, scale: Array, bits: int) -> Array:

@@ -13,8 +13,8 @@ from onnx import ValueInfoProto
 from ltp_pipeline.errors import ExportFailed, first_line
 from ltp_pipeline.exporters.int8.calibration import Feeds
 from ltp_pipeline.exporters.int8.layers import SKIP_HINT
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
@@ -129,12 +129,12 @@ def observe_values(
     """Run a model on batches and look at these values; those that turn out not to be float32 are left out."""
     outside = {value.name for value in (*model.graph.input, *model.graph.output)}
     watched = [name for name in names if name not in outside]
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     proto.graph.output.extend(ValueInfoProto(name=name) for name in watched)
     seen: dict[str, HistogramObserver] = {}
     with scratch_folder("quantize") as folder:
         path = folder / "watched.onnx"
-        write(OnnxModel(proto, model.weights), path)
+        write_model(OnnxModel(proto, model.weights), path)
         session = _session(path)
         outputs = [output.name for output in session.get_outputs()]
         for feeds in batches:

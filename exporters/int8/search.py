@@ -31,7 +31,7 @@ from ltp_pipeline.exporters.int8.static import (
 )
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
 from ltp_pipeline.system.text import pluralize
@@ -244,7 +244,7 @@ class QuantizationSearch:
     def _evaluate_model(self, model: OnnxModel) -> FileEvaluation:
         with scratch_folder("quantize") as folder:
             path = folder / "model.onnx"
-            write(model, path)
+            write_model(model, path)
             try:
                 return self.calibration.evaluate(path)
             except InputError as error:

@@ -13,11 +13,11 @@ from ltp_pipeline.exporters.int8.layers import SKIP_HINT, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.schemas import opsets
-from ltp_pipeline.graph.tensors import initializers_by_name
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.schemas import get_opsets
+from ltp_pipeline.graph.tensors import collect_stored_tensors
+from ltp_pipeline.graph.view import GraphView
 
 # Between quantised layers these run in 8 bits too, so that values need not become float and 8 bits again.
 _INTERMEDIATE_OPERATORS = (
@@ -31,7 +31,7 @@ def find_intermediate_nodes(model: OnnxModel) -> list[NodeProto]:
     """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
     if has_layer_norm_or_attention(model):
         return []
-    fixed, found = set(initializers_by_name(model.graph)), list[NodeProto]()
+    fixed, found = set(collect_stored_tensors(model.graph)), list[NodeProto]()
     for node in model.graph.node:
         if all(name in fixed for name in node.input if name):
             fixed.update(node.output)  # computed once, at load
@@ -46,7 +46,7 @@ def list_observed_values(
     """The values whose ranges have to be known: all that these nodes read and make, but for weights."""
     nodes, weights = (
         [*(node for layer in layers for node in layer.nodes), *others],
-        initializers_by_name(model.graph),
+        collect_stored_tensors(model.graph),
     )
     names = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output))
     return [name for name in names if name and name not in weights]
@@ -112,8 +112,8 @@ def _declare_float_values(model: OnnxModel, floats: Collection[str]) -> ModelPro
 
     It also stumbles over operators that are imported twice, which some exporters write.
     """
-    proto = model.filled()
-    versions = opsets(proto)
+    proto = model.to_proto()
+    versions = get_opsets(proto)
     del proto.opset_import[:]
     proto.opset_import.extend(
         helper.make_opsetid(domain, version) for domain, version in versions.items()
@@ -134,7 +134,7 @@ def _select_nodes(
     model: OnnxModel, layers: list[NodeProto], others: Sequence[NodeProto]
 ) -> list[NodeProto]:
     """The nodes of layers, and those between them whose results another quantised node reads."""
-    users, kept = View(model.graph).consumers, {node.name: node for node in (*layers, *others)}
+    users, kept = GraphView(model.graph).consumers, {node.name: node for node in (*layers, *others)}
     fixed = {node.name for node in layers}
     for node in reversed(others):
         readers = (use.node.name for output in node.output for use in users.get(output, ()))
@@ -149,7 +149,7 @@ def _override_dead_channels(
     """Scales for channels without weights, for the sake of their biases, which are counted in steps of that scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
-        weight = np.abs(model.array(layer.weight_name))
+        weight = np.abs(model.get_array(layer.weight_name))
         largest = weight.max(axis=tuple(i for i in range(weight.ndim) if i != layer.axis))
         if (largest > 0).all() or not weight.size:
             continue
@@ -165,26 +165,26 @@ def _restore_model(
     model: OnnxModel, made: ModelProto, quantised: Collection[str], products: Collection[str]
 ) -> OnnxModel:
     """The new graph in the model that was given."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     graph = proto.graph
     set_nodes(graph, made.graph.node)
     set_initializers(graph, made.graph.initializer)
     del graph.value_info[:]
     used = {node.domain for node in graph.node}
-    for domain, version in opsets(made).items():
-        if domain in used and domain not in opsets(proto):
+    for domain, version in get_opsets(made).items():
+        if domain in used and domain not in get_opsets(proto):
             proto.opset_import.add(domain=domain, version=version)
     _keep_float_products(graph, quantised, products)
     sort_topologically(graph)
     _remove_unread(graph)
-    return OnnxModel.of(proto)
+    return OnnxModel.from_proto(proto)
 
 
 def _keep_float_products(
     graph: GraphProto, quantised: Collection[str], products: Collection[str]
 ) -> None:
     """Leave products as floats where no quantised node reads them: 8 bits of an output would make equal scores."""
-    view = View(graph)
+    view = GraphView(graph)
     outputs = {value.name for value in graph.output}
     gone, renamed = set[str](), dict[str, str]()
     for node in graph.node:

@@ -12,10 +12,10 @@ from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
-from ltp_pipeline.graph.edit import Names, set_initializers, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.edit import UniqueNames, set_initializers, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import Weights, initializers_by_name, make_empty_tensor
+from ltp_pipeline.graph.tensors import Weights, collect_stored_tensors, make_empty_tensor
 from ltp_pipeline.system.arrays import Array
 
 MARK_OPERATOR = (
@@ -86,14 +86,17 @@ def build_training_graph(
 
 
 def _build_dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
-    proto = copy_of(plain.proto)
-    names, inside = Names.of(proto.graph), {name for layer in layers for name in layer.node_names}
+    proto = copy_proto(plain.proto)
+    names, inside = (
+        UniqueNames.from_graph(proto.graph),
+        {name for layer in layers for name in layer.node_names},
+    )
     nodes, marked, places = list[NodeProto](), dict[str, str](), list[FakeQuantPoint]()
     for node in proto.graph.node:
         if node.name in inside:
             given = node.input[0]
             if given not in marked:
-                marked[given] = names.unique_name(f"{given}/rounded")
+                marked[given] = names.make_unique(f"{given}/rounded")
                 nodes.append(_make_mark(given, marked[given]))
                 places.append(FakeQuantPoint(marked[given]))
             node.input[0] = marked[given]
@@ -108,13 +111,13 @@ def _build_static(
     layers: Sequence[QuantizableLayer],
     extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
-    proto = copy_of(made.proto)
-    graph, initial = proto.graph, initializers_by_name(made.graph)
+    proto = copy_proto(made.proto)
+    graph, initial = proto.graph, collect_stored_tensors(made.graph)
     outputs = {value.name for value in graph.output}
     scales = {n.output[0]: n.input[1] for n in graph.node if is_standard(n, "DequantizeLinear")}
     biases = _find_biases(made, plain, layers, scales)
-    floats = {layer.weight_name: plain.array(layer.weight_name) for layer in layers}
-    floats.update((bias.name, plain.array(bias.name)) for bias in biases)
+    floats = {layer.weight_name: plain.get_array(layer.weight_name) for layer in layers}
+    floats.update((bias.name, plain.get_array(bias.name)) for bias in biases)
     renamed, frozen = dict[str, str](), list[str]()
     nodes, places, ranges = list[NodeProto](), list[FakeQuantPoint](), dict[str, ValueRange]()
     kernels = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers} | {
@@ -173,7 +176,7 @@ def _iter_dequantized(made: OnnxModel, node: NodeProto) -> Iterable[str]:
 
 def _read_range(made: OnnxModel, node: NodeProto) -> ValueRange:
     """What scale and zero point of a node stand for."""
-    scale, zero = float(made.array(node.input[1])), int(made.array(node.input[2]))
+    scale, zero = float(made.get_array(node.input[1])), int(made.get_array(node.input[2]))
     return ValueRange(-zero * scale, (255 - zero) * scale)
 
 
@@ -203,7 +206,10 @@ def _find_biases(
         source = held.get(name)
         if layer is None or source is None or reads.count(name) > 1 or name not in plain.tensors:
             continue
-        if node.input[0] in scales and plain.array(name).size == made.array(source.input[1]).size:
+        if (
+            node.input[0] in scales
+            and plain.get_array(name).size == made.get_array(source.input[1]).size
+        ):
             found.append(
                 QuantizedBias(
                     name, layer.weight_name, source.input[0], source.input[1], scales[node.input[0]]
@@ -214,8 +220,8 @@ def _find_biases(
 
 def _dequantize(made: OnnxModel, node: NodeProto) -> Array:
     """A stored tensor that a node turns to float."""
-    whole, scale = made.array(node.input[0]), made.array(node.input[1])
-    zero = made.array(node.input[2]) if len(node.input) > 2 else np.zeros_like(scale)
+    whole, scale = made.get_array(node.input[0]), made.get_array(node.input[1])
+    zero = made.get_array(node.input[2]) if len(node.input) > 2 else np.zeros_like(scale)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
     shape = (
         [-1 if i == axis % max(whole.ndim, 1) else 1 for i in range(whole.ndim)]

@@ -6,23 +6,23 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from ltp_pipeline.exporters.int8.layers import DYNAMIC_OPERATORS, QUANTIZED_SUFFIX
-from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
+from ltp_pipeline.graph.edit import UniqueNames, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard
 from ltp_pipeline.graph.tensors import make_empty_tensor
-from ltp_pipeline.graph.view import Use, View, outer_reads
+from ltp_pipeline.graph.view import GraphView, ValueUse, iter_read_names
 
 
 def transpose_weights(
     model: OnnxModel, weight_names: Collection[str]
 ) -> tuple[OnnxModel, frozenset[str]]:
     """The model without the Transpose of kernels, whose values are turned instead; and which kernels those are."""
-    view, outputs = View(model.graph), {value.name for value in model.graph.output}
+    view, outputs = GraphView(model.graph), {value.name for value in model.graph.output}
     nested = {
         name
         for node in model.graph.node
-        for graph in subgraphs(node)
-        for name in outer_reads(graph)
+        for graph in get_subgraphs(node)
+        for name in iter_read_names(graph)
     }
     taken = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
     sources = dict[str, str]()  # of what a Transpose puts out
@@ -39,7 +39,7 @@ def transpose_weights(
             sources.update(dict.fromkeys(made, kernel))
     if not sources:
         return model, frozenset()
-    proto, kept = copy_of(model.proto), frozenset(sources.values())
+    proto, kept = copy_proto(model.proto), frozenset(sources.values())
     for node in proto.graph.node:
         node.input[:] = [sources.get(name, name) for name in node.input]
     set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in sources])
@@ -55,8 +55,8 @@ def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxM
         for name in sorted(weight_names)
     ]
     back = _swap_axes(model, held)
-    proto, names = back.proto, Names.of(back.graph)
-    new = {name: names.unique_name(f"{name}/turned") for name in held}
+    proto, names = back.proto, UniqueNames.from_graph(back.graph)
+    new = {name: names.make_unique(f"{name}/turned") for name in held}
     for node in proto.graph.node:
         node.input[:] = [new.get(name, name) for name in node.input]
     first = [
@@ -69,8 +69,8 @@ def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxM
 def _swap_axes(model: OnnxModel, names: Collection[str]) -> OnnxModel:
     """The model with rows for columns in these matrices, whatever reads them."""
     proto, arrays = (
-        copy_of(model.proto),
-        {name: np.ascontiguousarray(model.array(name).T) for name in names},
+        copy_proto(model.proto),
+        {name: np.ascontiguousarray(model.get_array(name).T) for name in names},
     )
     for tensor in proto.graph.initializer:
         if tensor.name in arrays:
@@ -81,8 +81,8 @@ def _swap_axes(model: OnnxModel, names: Collection[str]) -> OnnxModel:
 
 
 def _is_matrix_transpose(node: NodeProto) -> bool:
-    return is_standard(node, "Transpose") and list(attribute(node, "perm", [1, 0])) == [1, 0]
+    return is_standard(node, "Transpose") and list(get_attribute(node, "perm", [1, 0])) == [1, 0]
 
 
-def _is_product_weight(use: Use) -> bool:
+def _is_product_weight(use: ValueUse) -> bool:
     return is_standard(use.node, *DYNAMIC_OPERATORS) and use.slot == 1

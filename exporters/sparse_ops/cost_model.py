@@ -18,11 +18,11 @@ from ltp_pipeline.exporters.sparse_ops.replace import (
     convert_to_sparse_ops,
     infer_shapes,
 )
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.nodes import attribute, is_standard, label
-from ltp_pipeline.graph.readers import output_axis
-from ltp_pipeline.graph.tensors import Weights, type_name
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import format_node, get_attribute, is_standard
+from ltp_pipeline.graph.readers import get_output_axis
+from ltp_pipeline.graph.tensors import Weights, get_type_name
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.system.arrays import Array
 
 BLOCK_HEIGHT = 4  # output channels that a block of weights has
@@ -142,15 +142,15 @@ def _build_regions(
     for turned in eligible:
         node = turned.nodes[0]
         weight, rows = (
-            model.array(turned.weight_name),
+            model.get_array(turned.weight_name),
             _count_rows(node, turned.weight_name, shapes),
         )
         if is_standard(node, "Conv"):
-            if (groups := attribute(node, "group", 1)) > 1 and len(
+            if (groups := get_attribute(node, "group", 1)) > 1 and len(
                 weight
             ) < MIN_GROUP_CHANNELS * groups:
                 left[turned.weight_name] = (
-                    f"has groups of fewer than {MIN_GROUP_CHANNELS} output channels, at {label(node)}"
+                    f"has groups of fewer than {MIN_GROUP_CHANNELS} output channels, at {format_node(node)}"
                 )
                 continue
             region, times = convs, rows if math.isfinite(rows) else 1
@@ -171,7 +171,7 @@ def _estimate_time(
 ) -> float:
     """The time of a layer on sparse kernels / dense."""
     single, blocks = COSTS.get(path, (UNKNOWN_COST, UNKNOWN_COST))
-    axis = 0 if node.input[0] == weight_name else output_axis(node)
+    axis = 0 if node.input[0] == weight_name else get_output_axis(node)
     share = np.count_nonzero(weight) / max(weight.size, 1)
     filled = compute_block_fraction(weight, axis)
     time: float = (
@@ -179,7 +179,7 @@ def _estimate_time(
         if share < MIN_BLOCK_FILL * filled
         else blocks.estimate_time(filled)
     )
-    groups: int = attribute(node, "group", 1)
+    groups: int = get_attribute(node, "group", 1)
     time += INPUT_COST * groups / max(weight.shape[axis], 1)
     lanes = LANES.get(path, 1)
     return (
@@ -216,7 +216,7 @@ def compute_block_fraction(weight: Array, axis: int) -> float:
 
 def _set_input_shapes(model: OnnxModel, sample: Weights) -> OnnxModel:
     """The model with the shapes of a sample for its inputs."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     for value in proto.graph.input:
         if value.name in sample:
             shape = value.type.tensor_type.shape
@@ -235,10 +235,10 @@ def _explain_ineligible(name: str, model: OnnxModel) -> str:
     if tensor.data_type in (TensorProto.INT8, TensorProto.UINT8):
         return "is quantised already"
     if tensor.data_type != TensorProto.FLOAT:
-        return f"is of type {type_name(tensor.data_type)}"
-    users = View(model.graph).consumers.get(name, [])
+        return f"is of type {get_type_name(tensor.data_type)}"
+    users = GraphView(model.graph).consumers.get(name, [])
     return (
-        f"is read by {label(users[0].node)}, which the kernels do not compute"
+        f"is read by {format_node(users[0].node)}, which the kernels do not compute"
         if users
         else "is read by nothing"
     )

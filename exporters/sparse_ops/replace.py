@@ -10,12 +10,12 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.sparse_ops import functions
-from ltp_pipeline.graph.constants import Constants, constants, small_value
+from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.nodes import attribute, is_standard
-from ltp_pipeline.graph.schemas import opsets, standard_opset
-from ltp_pipeline.graph.view import View, outer_reads
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import get_attribute, is_standard
+from ltp_pipeline.graph.schemas import get_opsets, get_standard_opset
+from ltp_pipeline.graph.view import GraphView, iter_read_names
 
 Shapes = Mapping[str, tuple[object, ...]]
 
@@ -33,7 +33,7 @@ def convert_to_sparse_ops(
     model: OnnxModel, weight_names: Collection[str]
 ) -> tuple[OnnxModel, list[ConvertedChain]]:
     """The model with every eligible node that has one of these kernels turned over, and which those are."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     before = list(
         proto.graph.node
     )  # kept, because protobuf's objects are the same only as long as one is held
@@ -46,12 +46,12 @@ def convert_to_sparse_ops(
     set_nodes(proto.graph, nodes)
     _remove_unused_limits(proto.graph, found)
     tensors.raise_ir_version(proto, functions.IR_VERSION)
-    if functions.DOMAIN not in opsets(proto):
+    if functions.DOMAIN not in get_opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
     wanted = {turned.sparse_node.op_type for turned in found} - there
     proto.functions.extend(
-        functions.make_function(name, standard_opset(proto)) for name in sorted(wanted)
+        functions.make_function(name, get_standard_opset(proto)) for name in sorted(wanted)
     )
     new = OnnxModel(proto, model.weights, model.sparse)
     return replace(
@@ -68,7 +68,7 @@ def _remove_unused_limits(graph: GraphProto, found: Collection[ConvertedChain]) 
         if is_standard(node, "Clip")
         for name in node.input[1:]
     }
-    unused = limits - set(outer_reads(graph))
+    unused = limits - set(iter_read_names(graph))
     drop_inputs(graph, unused)
     set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
 
@@ -76,8 +76,8 @@ def _remove_unused_limits(graph: GraphProto, found: Collection[ConvertedChain]) 
 def _find_chains(
     model: OnnxModel, proto: ModelProto, nodes: list[NodeProto], weight_names: Collection[str]
 ) -> list[ConvertedChain]:
-    graph, opset = proto.graph, standard_opset(proto)
-    view, known, shapes = View(graph), constants(graph), infer_shapes(proto)
+    graph, opset = proto.graph, get_standard_opset(proto)
+    view, known, shapes = GraphView(graph), collect_constants(graph), infer_shapes(proto)
     place = set(map(id, nodes))
     taken = set[int]()
     found = []
@@ -85,7 +85,7 @@ def _find_chains(
     def next_of(node: NodeProto) -> NodeProto | None:
         """The only reader of a node's result, if there is just one and it is of this graph."""
         users = view.consumers.get(node.output[0], [])
-        alone = len(users) == 1 and view.counts[node.output[0]] == 1
+        alone = len(users) == 1 and view.read_counts[node.output[0]] == 1
         return (
             users[0].node
             if alone and id(users[0].node) in place and id(users[0].node) not in taken
@@ -199,10 +199,10 @@ def _read_limits(
     given = {value.name for value in model.graph.input}
     for i, name in enumerate(("min", "max")):
         if opset < functions.CLIP_INPUT_OPSET:
-            limits[i] = float(attribute(node, name, limits[i]))
+            limits[i] = float(get_attribute(node, name, limits[i]))
         elif len(node.input) > i + 1 and node.input[i + 1]:
             held = model.weights.get(node.input[i + 1])
-            value = small_value(known, node.input[i + 1]) if held is None else held
+            value = get_small_value(known, node.input[i + 1]) if held is None else held
             if value is None or value.size != 1 or node.input[i + 1] in given:
                 return None
             limits[i] = float(value.reshape(()))
@@ -211,7 +211,7 @@ def _read_limits(
 
 def infer_shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
     """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
-    bare = copy_of(proto)
+    bare = copy_proto(proto)
     inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
     found: dict[str, tuple[object, ...]] = {t.name: tuple(t.dims) for t in inferred.initializer}
     for value in (*inferred.input, *inferred.value_info, *inferred.output):

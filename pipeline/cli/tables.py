@@ -179,9 +179,9 @@ def show_model(found: InspectionResult) -> None:
         for other in found.others:
             cells = [
                 other.operator or "-",
-                f"{other.tensors}",
+                f"{other.num_tensors}",
                 f"{other.elements:,}",
-                other.what,
+                other.role,
                 other.largest,
             ]
             table.add_row(*(_cell(c) for c in cells))

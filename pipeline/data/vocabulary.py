@@ -22,18 +22,18 @@ _SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten"
 
 def sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
-    from ltp_pipeline.graph.nodes import attribute, is_standard  # reading data needs no onnx
-    from ltp_pipeline.graph.tensors import initializers_by_name
+    from ltp_pipeline.graph.nodes import get_attribute, is_standard  # reading data needs no onnx
+    from ltp_pipeline.graph.tensors import collect_stored_tensors
     from ltp_pipeline.graph.view import iter_uses
 
-    tables = initializers_by_name(graph)
+    tables = collect_stored_tensors(graph)
     names = {
         i.name for i in graph.input if i.name not in tables
     }  # others have a default and need no data
     found: dict[str, int] = {}
     for node, slot, name in iter_uses(graph, through=_SAME_VALUES):
         if slot == 1 and name in names and is_standard(node, "Gather") and node.input[0] in tables:
-            rows = tables[node.input[0]].dims[attribute(node, "axis", 0)]
+            rows = tables[node.input[0]].dims[get_attribute(node, "axis", 0)]
             found[name] = min(rows, found.get(name, rows))
     return found
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from ltp_pipeline.exporters.files.count import FileSparsity, count_sparsity
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
-from ltp_pipeline.graph.layer_weights import behind, find_layer_weights
+from ltp_pipeline.graph.layer_weights import find_ancestors, find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.readers import readers
-from ltp_pipeline.graph.storage import read_with_data
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, initializers_by_name
+from ltp_pipeline.graph.readers import find_readers
+from ltp_pipeline.graph.storage import read_model_with_data
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.results.checks import refuse
 from ltp_pipeline.results.derivations import ConsistencyCheck
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.system.files import data_beside
 from ltp_pipeline.system.text import shortened
 
@@ -39,7 +39,7 @@ def _claims(report: Report, folder: Path) -> Iterator[ConsistencyCheck]:
     counted = []
     for number, file in enumerate(report.pruned.files):
         path = folder / file.path
-        model, data = read_with_data(path)
+        model, data = read_model_with_data(path)
         yield _data(file, path, data)
         yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
         counted.append(count_sparsity(model, names))
@@ -127,18 +127,18 @@ def _kernels(file: FileResult, path: Path, listed: Sequence[str]) -> Iterator[Co
 
     In other graphs than the original's, folded constants may be float kernels that it has not; they are not missed.
     """
-    _, walked, _ = import_model.prepare(read(path))
-    needed = behind(walked.graph, [output.name for output in walked.graph.output])
+    _, walked, _ = import_model.prepare_graph(read_model_file(path))
+    needed = find_ancestors(walked.graph, [output.name for output in walked.graph.output])
     alive = {
         name: uses
-        for name, every in readers(walked.graph).items()
+        for name, every in find_readers(walked.graph).items()
         if (uses := [use for use in every if needed.intersection(use.node.output)])
     }
     weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
     unread = [name for name in listed if weights.isdisjoint((name, name + QUANTIZED_SUFFIX))]
     kernels, held = (
         {k.name for k in find_layer_weights(walked, found=alive)},
-        initializers_by_name(walked.graph),
+        collect_stored_tensors(walked.graph),
     )
     if file.graph == ORIGINAL:
         left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(
@@ -169,7 +169,7 @@ def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[Consis
     for file in files:
         path = folder / file.path
         if file.path not in counted and path.is_file():
-            model, data = read_with_data(path)
+            model, data = read_model_with_data(path)
             yield _data(file, path, data)
             counted[file.path] = count_sparsity(model, names)
         if file.path in counted:

@@ -6,7 +6,12 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, constant_tensor, is_constant, to_array
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    get_constant_tensor,
+    has_constant_tensor,
+    to_array,
+)
 from ltp_pipeline.system.arrays import Array
 
 Constants = Mapping[str, TensorProto | AttributeProto]
@@ -16,28 +21,28 @@ _NO_INTEGERS = (*FLOAT_TYPES, TensorProto.STRING, TensorProto.COMPLEX64, TensorP
 _SMALL = 1 << 12  # elements
 
 
-def constants(graph: GraphProto) -> dict[str, TensorProto | AttributeProto]:
+def collect_constants(graph: GraphProto) -> dict[str, TensorProto | AttributeProto]:
     """What a graph knows without running: initializers, and Constant nodes by their output."""
     known: dict[str, TensorProto | AttributeProto] = {t.name: t for t in graph.initializer}
     for node in graph.node:
-        value = constant_of(node)
+        value = get_node_constant(node)
         if value is not None:
             known[node.output[0]] = value
     return known
 
 
-def constant_of(node: NodeProto) -> TensorProto | AttributeProto | None:
+def get_node_constant(node: NodeProto) -> TensorProto | AttributeProto | None:
     """What a Constant node holds; None for every other node."""
     if not is_standard(node, "Constant"):
         return None
-    if is_constant(node):
-        return constant_tensor(node)
+    if has_constant_tensor(node):
+        return get_constant_tensor(node)
     return node.attribute[0] if len(node.attribute) == 1 and node.output else None
 
 
-def small_value(known: Constants, name: str) -> Array | None:
+def get_small_value(constants: Constants, name: str) -> Array | None:
     """The numbers of a constant, or None where there is none of that name or it is no small tensor of integers."""
-    found = known.get(name)
+    found = constants.get(name)
     if isinstance(found, AttributeProto):
         return np.asarray(helper.get_attribute_value(found)) if found.name in _NUMBERS else None
     if (

@@ -7,8 +7,8 @@ from graphlib import CycleError, TopologicalSorter
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph.nodes import iter_graphs, subgraphs
-from ltp_pipeline.graph.view import outer_reads
+from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs
+from ltp_pipeline.graph.view import iter_read_names
 
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
@@ -39,9 +39,9 @@ def sort_topologically(graph: GraphProto) -> None:
 
 
 def _reads(node: NodeProto) -> Sequence[str]:
-    nested = subgraphs(node)
+    nested = get_subgraphs(node)
     return (
-        [*node.input, *(name for graph in nested for name in outer_reads(graph))]
+        [*node.input, *(name for graph in nested for name in iter_read_names(graph))]
         if nested
         else node.input
     )
@@ -69,7 +69,7 @@ def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None
                 setattr(target, name, value)
 
 
-class Names:
+class UniqueNames:
     """Names that are taken; many of one name cost a try each."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -77,16 +77,16 @@ class Names:
         self._tries: Counter[str] = Counter()
 
     @classmethod
-    def of(cls, graph: GraphProto) -> "Names":
+    def from_graph(cls, graph: GraphProto) -> "UniqueNames":
         """The names of all values of a graph, nested graphs included."""
-        names = cls(outer_reads(graph))
+        names = cls(iter_read_names(graph))
         for nested in iter_graphs(graph):
             names.taken.update(value.name for value in (*nested.initializer, *nested.input))
             names.taken.update(output for node in nested.node for output in node.output)
         names.taken.discard("")
         return names
 
-    def unique_name(self, name: str) -> str:
+    def make_unique(self, name: str) -> str:
         """A name that nothing has yet: this one, or it with a number after it. It is taken from now on."""
         free = name
         while free in self.taken:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, MutableMapping
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.constants import Constants, constants, small_value
+from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import attribute, is_standard, subgraphs
+from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard
 
 _OPERATORS = ("LayerNormalization", "RMSNormalization", "Attention")
 _MICROSOFT = (
@@ -51,7 +51,7 @@ def _as_graph(nodes: Collection[NodeProto]) -> GraphProto:
 
 def _found(graph: GraphProto, outer: MutableMapping[str, None]) -> bool:
     """One way through the nodes, which are in order; `outer` are fixed values of the graph around this one."""
-    known = constants(graph)
+    known = collect_constants(graph)
     fixed = ChainMap(dict.fromkeys(known), outer)  # values that depend on no input
     trace = _Attention(), _Norm(known)
     for node in graph.node:
@@ -59,7 +59,7 @@ def _found(graph: GraphProto, outer: MutableMapping[str, None]) -> bool:
             return True
         if all(name in fixed for name in node.input if name):
             fixed.update(dict.fromkeys(node.output))
-        if any(_found(nested, fixed) for nested in subgraphs(node)):
+        if any(_found(nested, fixed) for nested in get_subgraphs(node)):
             return True
     return False
 
@@ -129,7 +129,7 @@ class _Norm:
         return is_standard(node, "Mul") and (first in self.inverses or second in self.inverses)
 
     def _over_one_axis(self, node: NodeProto) -> bool:
-        axes = attribute(node, "axes")
+        axes = get_attribute(node, "axes")
         if axes is None and len(node.input) > 1:
-            axes = small_value(self.known, node.input[1])
+            axes = get_small_value(self.known, node.input[1])
         return axes is not None and len(axes) == 1

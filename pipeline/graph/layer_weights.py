@@ -11,21 +11,21 @@ from fnmatch import fnmatchcase
 from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import is_standard, label, subgraphs
-from ltp_pipeline.graph.positions import frequencies
-from ltp_pipeline.graph.readers import Reader, Readers, output_axis, readers
+from ltp_pipeline.graph.nodes import format_node, get_subgraphs, is_standard
+from ltp_pipeline.graph.positions import find_frequencies
+from ltp_pipeline.graph.readers import TensorReader, TensorReaders, find_readers, get_output_axis
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
-    initializers_by_name,
-    is_mask,
-    stored_one_by_one,
+    collect_stored_tensors,
+    is_attention_mask,
+    iter_stored_tensors,
     to_array,
 )
-from ltp_pipeline.graph.weights import integer_weights, stored_float_weights
+from ltp_pipeline.graph.weights import find_integer_weights, iter_stored_float_weights
 from ltp_pipeline.system.arrays import Array
 
-BLOCK = 4  # neighbouring output channels whose weights at one position are pruned together, where that is asked for
-MOST_WEIGHTS = (
+BLOCK_SIZE = 4  # neighbouring output channels whose weights at one position are pruned together, where that is asked for
+MIN_LAYER_FRACTION = (
     0.9  # a model whose kernels hold a smaller share of its float weights is warned about
 )
 
@@ -79,7 +79,7 @@ class LayerWeight:
         return size
 
     @property
-    def prunable(self) -> bool:
+    def is_prunable(self) -> bool:
         """Whether pruning may touch it."""
         return self.reason is None
 
@@ -89,8 +89,8 @@ class OtherWeights:
     """Float weights that are no kernels, together where the same operator reads them as the same thing."""
 
     operator: str
-    what: str
-    tensors: int
+    role: str
+    num_tensors: int
     elements: int
     largest: str  # name of the largest
 
@@ -99,16 +99,16 @@ def find_layer_weights(
     model: OnnxModel,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    found: Readers | None = None,
+    found: TensorReaders | None = None,
 ) -> list[LayerWeight]:
     """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch.
 
     `found` are the readers of its tensors, where they are known already.
     """
-    found = readers(model.graph) if found is None else found
-    held = {name: tensor for name, tensor in stored_one_by_one(model.graph) if name in found}
-    rounded = integer_weights(model.graph)[0]
-    kernels, formulas = [], frequencies(model.graph)
+    found = find_readers(model.graph) if found is None else found
+    held = {name: tensor for name, tensor in iter_stored_tensors(model.graph) if name in found}
+    rounded = find_integer_weights(model.graph)[0]
+    kernels, formulas = [], find_frequencies(model.graph)
     for name, uses in found.items():
         operator = next((use.node.op_type for use in uses if use.is_weight), None)
         if operator is None or name in formulas or 0 in held[name].dims:
@@ -127,21 +127,21 @@ def _values(model: OnnxModel, name: str, tensor: TensorProto) -> Array:
     return model.weights[name] if name in model.weights else to_array(tensor, name)
 
 
-def block_axes(kernels: Collection[LayerWeight], block: str | None) -> dict[str, int]:
+def get_block_axes(layer_weights: Collection[LayerWeight], block: str | None) -> dict[str, int]:
     """The kernels that are pruned in blocks, with the axis of their output channels; the others have single weights."""
-    listed = [] if block is None else [k for k in kernels if k.prunable]
+    listed = [] if block is None else [k for k in layer_weights if k.is_prunable]
     return {k.name: k.block_axis for k in listed if k.block_axis is not None}
 
 
-def others(
-    model: OnnxModel, kernels: Collection[LayerWeight], found: Readers | None = None
+def find_other_weights(
+    model: OnnxModel, layer_weights: Collection[LayerWeight], found: TensorReaders | None = None
 ) -> list[OtherWeights]:
     """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
-    known = {k.name for k in kernels}
-    found = readers(model.graph) if found is None else found
+    known = {k.name for k in layer_weights}
+    found = find_readers(model.graph) if found is None else found
     tensors, elements = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     largest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name, counted in stored_float_weights(model):
+    for name, counted in iter_stored_float_weights(model):
         if name not in known:
             place = _place(found[name][0]) if name in found else ("", "read by nothing")
             tensors[place] += 1
@@ -155,10 +155,15 @@ def others(
     return sorted(listed, key=lambda group: -group.elements)
 
 
-def elsewhere(kernels: Collection[LayerWeight], others: Collection[OtherWeights]) -> str | None:
+def describe_other_weights(
+    layer_weights: Collection[LayerWeight], others: Collection[OtherWeights]
+) -> str | None:
     """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
-    in_kernels, total = sum(k.elements for k in kernels), sum(group.elements for group in others)
-    if in_kernels >= MOST_WEIGHTS * (in_kernels + total):
+    in_kernels, total = (
+        sum(k.elements for k in layer_weights),
+        sum(group.elements for group in others),
+    )
+    if in_kernels >= MIN_LAYER_FRACTION * (in_kernels + total):
         return None
     counts: Counter[str] = Counter()
     for group in others:
@@ -167,24 +172,24 @@ def elsewhere(kernels: Collection[LayerWeight], others: Collection[OtherWeights]
     return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; not pruned are above all {said}"
 
 
-def behind(graph: GraphProto, outputs: Collection[str]) -> set[str]:
+def find_ancestors(graph: GraphProto, outputs: Collection[str]) -> set[str]:
     """Every name that one of these outputs depends on."""
     needed = set(outputs)
     for node in reversed(graph.node):
         if needed.intersection(node.output):
             needed.update(node.input)
-            for inner in subgraphs(node):
-                needed |= behind(inner, [output.name for output in inner.output])
+            for inner in get_subgraphs(node):
+                needed |= find_ancestors(inner, [output.name for output in inner.output])
     return needed
 
 
-def makers(
-    graph: GraphProto, outputs: Collection[str], kernels: Collection[LayerWeight]
+def find_output_layers(
+    graph: GraphProto, outputs: Collection[str], layer_weights: Collection[LayerWeight]
 ) -> set[str]:
     """The kernels that make these outputs: no other kernel lies between."""
     made: dict[str, set[str]] = defaultdict(set)
-    names = {k.name for k in kernels}
-    for name, uses in readers(graph).items():
+    names = {k.name for k in layer_weights}
+    for name, uses in find_readers(graph).items():
         for use in uses if name in names else ():
             for value in filter(None, use.node.output):
                 made[value].add(name)
@@ -200,9 +205,9 @@ def makers(
     return found
 
 
-def normalised(graph: GraphProto, kernels: Collection[LayerWeight]) -> set[str]:
+def find_normalized_weights(graph: GraphProto, layer_weights: Collection[LayerWeight]) -> set[str]:
     """Kernels whose products only norms read, so that their scale does not matter; a bias may come between."""
-    constants = initializers_by_name(graph)
+    constants = collect_stored_tensors(graph)
     only_norms = dict.fromkeys((output.name for output in graph.output), False)
     for node in reversed(graph.node):
         norm = is_standard(node, *_NORMS)
@@ -211,12 +216,12 @@ def normalised(graph: GraphProto, kernels: Collection[LayerWeight]) -> set[str]:
                 _only_moves(node, value, constants) and only_norms.get(node.output[0], False)
             )
             only_norms[value] = only_norms.get(value, True) and passes
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             only_norms.update((value, False) for inner in nested.node for value in inner.input)
-    names = {k.name for k in kernels}
+    names = {k.name for k in layer_weights}
     return {
         name
-        for name, uses in readers(graph).items()
+        for name, uses in find_readers(graph).items()
         if name in names
         and all(
             use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False)
@@ -234,7 +239,7 @@ def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool
     )
 
 
-def _place(use: Reader) -> tuple[str, str]:
+def _place(use: TensorReader) -> tuple[str, str]:
     """The operator that reads a weight which is no kernel, and what it is there."""
     name, slot = use.node.op_type, use.slot
     if name in _LOOKUPS or (name == "EmbedLayerNormalization" and slot < 5):
@@ -260,20 +265,20 @@ def _place(use: Reader) -> tuple[str, str]:
     ) else "no kernel"
 
 
-def _is_formula(array: Array, uses: Sequence[Reader]) -> bool:
+def _is_formula(array: Array, uses: Sequence[TensorReader]) -> bool:
     """A lone number on the left of a product, or a mask, is nothing that was learned."""
     return (array.size == 1 and all(use.slot == 0 for use in uses)) or (
-        array.dtype.kind != "i" and is_mask(array)
+        array.dtype.kind != "i" and is_attention_mask(array)
     )
 
 
-def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[Reader]) -> int | None:
+def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[TensorReader]) -> int | None:
     """The axis of a kernel's output channels; None where these make no whole blocks, or nodes do not agree on it."""
     axes = {_channels(name, shape, use) for use in uses}
     return axes.pop() if len(axes) == 1 else None
 
 
-def _channels(name: str, shape: tuple[int, ...], use: Reader) -> int | None:
+def _channels(name: str, shape: tuple[int, ...], use: TensorReader) -> int | None:
     """The same for one node, which must be a plain product that reads the kernel as it is stored."""
     node, slot = use.node, use.slot
     if (
@@ -282,13 +287,13 @@ def _channels(name: str, shape: tuple[int, ...], use: Reader) -> int | None:
         or len(shape) < 2
     ):
         return None
-    axis = output_axis(node, slot) % len(shape)
+    axis = get_output_axis(node, slot) % len(shape)
     groups = max([1, *(a.i for a in node.attribute if a.name == "group")])
-    return None if shape[axis] % (BLOCK * groups) else axis
+    return None if shape[axis] % (BLOCK_SIZE * groups) else axis
 
 
-def _other_use(uses: Sequence[Reader]) -> str | None:
-    found = list(dict.fromkeys(label(use.node) for use in uses if not use.is_weight))
+def _other_use(uses: Sequence[TensorReader]) -> str | None:
+    found = list(dict.fromkeys(format_node(use.node) for use in uses if not use.is_weight))
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return f"also read by {', '.join(found[:_NAMED])}{more}" if found else None
 

@@ -25,7 +25,7 @@ class ModelFile:
     opset: int
     sha256: str
     path: Path | None
-    bytes: int
-    data: tuple[
+    num_bytes: int
+    data_files: tuple[
         str, ...
     ] = ()  # names of the files beside it that hold weights; part of the hash and of the bytes

@@ -9,7 +9,7 @@ _GRAPH, _GRAPHS = int(AttributeProto.GRAPH), int(AttributeProto.GRAPHS)
 STANDARD_DOMAINS = ("", "ai.onnx")  # two spellings of one domain
 
 
-def standard_domain(domain: str) -> str:
+def normalize_domain(domain: str) -> str:
     """The domain with both spellings of the standard one made equal."""
     return "" if domain in STANDARD_DOMAINS else domain
 
@@ -19,12 +19,12 @@ def is_standard(node: NodeProto, *operators: str) -> bool:
     return node.op_type in operators and node.domain in STANDARD_DOMAINS
 
 
-def label(node: NodeProto) -> str:
+def format_node(node: NodeProto) -> str:
     """How messages call a node: its operator and its name, or its first output where it has no name."""
     return f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
 
 
-def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+def get_attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     """The value of a node's attribute as onnx gives it, or the default where the node has none of that name."""
     for candidate in node.attribute:
         if candidate.name == name:
@@ -32,7 +32,7 @@ def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
-def subgraphs(node: NodeProto) -> Sequence[GraphProto]:
+def get_subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     """The graphs that a node holds as attributes."""
     attributes = node.attribute
     if not attributes:
@@ -50,7 +50,7 @@ def iter_graphs(graph: GraphProto) -> Iterator[GraphProto]:
     """A graph and every graph nested in its nodes."""
     yield graph
     for node in graph.node:
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             yield from iter_graphs(nested)
 
 
@@ -58,5 +58,5 @@ def iter_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """The nodes of a graph or function, and of everything nested in it."""
     for node in graph.node:
         yield node
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             yield from iter_nodes(nested)

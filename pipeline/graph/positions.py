@@ -6,26 +6,26 @@ a sine, as in a network with periodic activations, the weights before it are lea
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import is_standard, subgraphs
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, initializers_by_name
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.nodes import get_subgraphs, is_standard
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
+from ltp_pipeline.graph.view import GraphView
 
 _SHAPE_ONLY = ("Shape", "Size")
 _LOOKUPS = ("Gather", "GatherElements", "GatherND")
 
 
-def frequencies(graph: GraphProto) -> set[str]:
+def find_frequencies(graph: GraphProto) -> set[str]:
     """Names of the float tensors that only positions, not data, meet before a Sin or Cos."""
     waves = [node for node in graph.node if is_standard(node, "Sin", "Cos")]
     if not waves:
         return set()
     floats = {
         name
-        for name, tensor in initializers_by_name(graph).items()
+        for name, tensor in collect_stored_tensors(graph).items()
         if tensor.data_type in FLOAT_TYPES
     }
     data = _data(graph, floats)
-    producers = View(graph).producers
+    producers = GraphView(graph).producers
     waiting = [node.input[0] for node in waves if node.input[0] not in data]
     found, seen = set[str](), set[str]()
     while waiting:
@@ -55,4 +55,4 @@ def _data(graph: GraphProto, floats: set[str]) -> set[str]:
 
 def _makes_data(node: NodeProto, floats: set[str]) -> bool:
     looks_up = is_standard(node, *_LOOKUPS) and node.input[0] in floats
-    return looks_up or bool(subgraphs(node))
+    return looks_up or bool(get_subgraphs(node))

@@ -6,13 +6,19 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import attribute, is_standard, iter_graphs, iter_nodes, subgraphs
+from ltp_pipeline.graph.nodes import (
+    get_attribute,
+    get_subgraphs,
+    is_standard,
+    iter_graphs,
+    iter_nodes,
+)
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
-from ltp_pipeline.graph.tensors import stored_one_by_one
+from ltp_pipeline.graph.tensors import iter_stored_tensors
 
 # Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight; of an Einsum, an
 # operand is one where the equation is such a product.
-WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
+WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Conv": (1,),
     "ConvTranspose": (1,),
     "Gemm": (0, 1),
@@ -24,7 +30,7 @@ WEIGHT_SLOTS: Mapping[str, tuple[int, ...]] = {
     "ConvInteger": (1,),
 }
 # The same for operators that onnxruntime's optimisers write.
-FUSED_SLOTS: Mapping[str, tuple[int, ...]] = {
+FUSED_WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "FusedConv": (1,),
     "FusedGemm": (0, 1),
     "FusedMatMul": (0, 1),
@@ -50,7 +56,7 @@ _VIEWS = (
 _MOST_JOINED = 64  # tensors that Concat makes one weight of; more is no layer
 
 
-class Reader(NamedTuple):
+class TensorReader(NamedTuple):
     """A node that reads a tensor, in which of its inputs, and whether the tensor is the node's weight there."""
 
     node: NodeProto
@@ -58,41 +64,45 @@ class Reader(NamedTuple):
     is_weight: bool
 
 
-Readers = Mapping[str, Sequence[Reader]]
+TensorReaders = Mapping[str, Sequence[TensorReader]]
 
 
-def readers(graph: GraphProto) -> dict[str, list[Reader]]:
+def find_readers(graph: GraphProto) -> dict[str, list[TensorReader]]:
     """For each tensor stored in a graph the nodes that read it, those of nested graphs too; ordered by first use.
 
     Tensors that Concat joins with nothing but other stored tensors are read by what reads the joined one.
     """
-    found: dict[str, list[Reader]] = defaultdict(list)
+    found: dict[str, list[TensorReader]] = defaultdict(list)
     read = {name for node in iter_nodes(graph) for name in node.input}
     read |= {output.name for nested in iter_graphs(graph) for output in nested.output}
-    _walk(graph, {name: (name,) for name, _ in stored_one_by_one(graph) if name in read}, found)
+    _walk(graph, {name: (name,) for name, _ in iter_stored_tensors(graph) if name in read}, found)
     return found
 
 
 def _walk(
-    graph: GraphProto, known: MutableMapping[str, tuple[str, ...]], found: dict[str, list[Reader]]
+    graph: GraphProto,
+    known: MutableMapping[str, tuple[str, ...]],
+    found: dict[str, list[TensorReader]],
 ) -> None:
     """Go through the nodes; `known` has the tensors behind each value that is made of nothing else."""
     for node in graph.node:
         sources = [(slot, known[name]) for slot, name in enumerate(node.input) if name in known]
         if sources:
             _note(node, sources, known, found)
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             _walk(nested, ChainMap({}, known), found)
     for output in graph.output:
         for name in known.get(output.name, ()):
-            found[name].append(Reader(NodeProto(op_type="output", name=output.name), 0, False))
+            found[name].append(
+                TensorReader(NodeProto(op_type="output", name=output.name), 0, False)
+            )
 
 
 def _note(
     node: NodeProto,
     sources: list[tuple[int, tuple[str, ...]]],
     known: MutableMapping[str, tuple[str, ...]],
-    found: dict[str, list[Reader]],
+    found: dict[str, list[TensorReader]],
 ) -> None:
     """Pass on what a node only moves or joins; it reads the other tensors."""
     if is_standard(node, *_VIEWS) and sources[0][0] == 0 and node.output:
@@ -105,7 +115,7 @@ def _note(
             return
     constant = {slot for slot, _ in sources}
     for slot, names in sources:
-        reader = Reader(node, slot, _is_weight(node, slot, constant))
+        reader = TensorReader(node, slot, _is_weight(node, slot, constant))
         for name in names:
             found[name].append(reader)
 
@@ -117,20 +127,20 @@ def _is_weight(node: NodeProto, slot: int, constant: Collection[int]) -> bool:
     if is_standard(node, "Einsum"):
         return len(constant) == 1 and _contracts(node)
     if node.domain == ONNXRUNTIME_DOMAIN:
-        return slot in FUSED_SLOTS.get(node.op_type, ())
-    return is_standard(node, *WEIGHT_SLOTS) and slot in WEIGHT_SLOTS[node.op_type]
+        return slot in FUSED_WEIGHT_INPUTS.get(node.op_type, ())
+    return is_standard(node, *WEIGHT_INPUTS) and slot in WEIGHT_INPUTS[node.op_type]
 
 
 def _contracts(einsum: NodeProto) -> bool:
     """Whether two operands are multiplied and summed over an index that both have, as a MatMul does."""
-    equation = attribute(einsum, "equation", b"").decode("ascii", "replace").replace(" ", "")
+    equation = get_attribute(einsum, "equation", b"").decode("ascii", "replace").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     left, comma, right = operands.partition(",")
     letters = {c for c in left if c.isalpha()} & {c for c in right if c.isalpha()}
     return bool(arrow and comma) and "," not in right and bool(letters - {*result})
 
 
-def output_axis(node: NodeProto, slot: int = 1) -> int:
+def get_output_axis(node: NodeProto, slot: int = 1) -> int:
     """The axis of a node's weight that counts output channels; a product has its weight right or left (`slot` 0)."""
     if node.op_type == "MatMul":
         return -1 if slot else -2

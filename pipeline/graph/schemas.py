@@ -6,35 +6,35 @@ from typing import Any
 
 from onnx import FunctionProto, ModelProto, defs
 
-from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, is_standard, iter_nodes, standard_domain
+from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, is_standard, iter_nodes, normalize_domain
 
 ONNXRUNTIME_DOMAIN = "com.microsoft"
 
 
-def opsets(model: ModelProto | FunctionProto) -> dict[str, int]:
+def get_opsets(model: ModelProto | FunctionProto) -> dict[str, int]:
     """The version of each operator set that a model imports, by domain; "" is the standard one."""
     found: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = standard_domain(entry.domain)
+        domain = normalize_domain(entry.domain)
         found[domain] = max(entry.version, found.get(domain, 0))
     return found
 
 
-def opset_of(model: ModelProto | FunctionProto, domain: str, default: int = 1) -> int:
+def get_opset(model: ModelProto | FunctionProto, domain: str, default: int = 1) -> int:
     """The version of one operator set that a model imports."""
-    return opsets(model).get(standard_domain(domain), default)
+    return get_opsets(model).get(normalize_domain(domain), default)
 
 
-def standard_opset(model: ModelProto) -> int:
+def get_standard_opset(model: ModelProto) -> int:
     """The version of the standard operator set that a model imports."""
     return max((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), default=1)
 
 
 @cache
-def schema_of(name: str, opset: int, domain: str = "") -> defs.OpSchema | None:
+def find_schema(name: str, opset: int, domain: str = "") -> defs.OpSchema | None:
     """The schema that a model of this opset means by `name`, or None where there is no such operator."""
     try:
-        return defs.get_schema(name, opset, standard_domain(domain))
+        return defs.get_schema(name, opset, normalize_domain(domain))
     except defs.SchemaError:
         return None
 
@@ -55,9 +55,9 @@ class Signature:
 @cache
 def signature(name: str, opset: int, domain: str = "") -> Signature | None:
     """The signature of an operator in this opset, or None where there is no such operator."""
-    schema: Any = schema_of(name, opset, domain)  # whose stubs lack what is asked of it here
+    schema: Any = find_schema(name, opset, domain)  # whose stubs lack what is asked of it here
     if schema is None:
-        return _added().get(name) if standard_domain(domain) == "" else None
+        return _added().get(name) if normalize_domain(domain) == "" else None
     known = schema.attributes
     single = defs.OpSchema.FormalParameterOption.Single
     return Signature(
@@ -86,20 +86,20 @@ def _added() -> dict[str, Signature]:
     }
 
 
-def allow_onnxruntime(model: ModelProto) -> bool:
+def make_checkable(model: ModelProto) -> bool:
     """Let onnx's checker pass what onnxruntime's optimisers write; for a copy that is only checked.
 
     Nodes that onnxruntime adds to the standard domain move into its own, which is imported where a file forgot to.
     Whether anything had to be changed.
     """
-    opset = standard_opset(model)
-    added = [name for name in _added() if schema_of(name, opset) is None]
+    opset = get_standard_opset(model)
+    added = [name for name in _added() if find_schema(name, opset) is None]
     moved = used = False
     for node in iter_nodes(model.graph):
         if is_standard(node, *added):
             node.domain = ONNXRUNTIME_DOMAIN
             moved = True
         used = used or node.domain == ONNXRUNTIME_DOMAIN
-    if missing := used and ONNXRUNTIME_DOMAIN not in opsets(model):
+    if missing := used and ONNXRUNTIME_DOMAIN not in get_opsets(model):
         model.opset_import.add(domain=ONNXRUNTIME_DOMAIN, version=1)
     return moved or missing

@@ -17,7 +17,7 @@ class Sparsity:
     nonzeros: int
 
     @classmethod
-    def total(cls, parts: Iterable[Sparsity]) -> Sparsity:
+    def combine(cls, parts: Iterable[Sparsity]) -> Sparsity:
         """Several tensors counted as one."""
         listed = list(parts)
         return cls(sum(p.elements for p in listed), sum(p.nonzeros for p in listed))

@@ -10,16 +10,16 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError, first_line
-from ltp_pipeline.graph.model import OnnxModel, copy_of, own_floats, take_apart
-from ltp_pipeline.graph.serialize import Piece, content, pieces, size
+from ltp_pipeline.graph.model import OnnxModel, copy_proto, iter_unique_floats, separate_weights
+from ltp_pipeline.graph.serialize import FilePiece, get_content, get_size, serialize_model
 from ltp_pipeline.graph.tensors import (
-    AGAIN,
-    DATA,
-    LARGEST,
-    byte_size,
-    dtype_of,
+    DATA_FIELDS,
+    MAX_BYTES,
+    REFETCH_HINT,
+    get_byte_size,
+    get_dtype,
+    iter_named_tensors,
     iter_tensors,
-    named_tensors,
 )
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.files import data_beside, read_bytes, write_pieces
@@ -29,45 +29,47 @@ MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARG
 PAGE = 4096  # the alignment with which runtimes can map external data into memory
 
 
-def read(path: Path) -> OnnxModel:
+def read_model(path: Path) -> OnnxModel:
     """Read an ONNX file and the external data beside it."""
-    return read_with_data(path)[0]
+    return read_model_with_data(path)[0]
 
 
-def read_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
+def read_model_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
     """The same, and the data files that were read."""
     path = Path(path)
     proto = _parse(path)
     weights, data = dict[str, Array](), dict[Path, None]()
     outside = [
         (name, t)
-        for name, t in named_tensors(proto, sparse=True)
+        for name, t in iter_named_tensors(proto, sparse=True)
         if t.external_data or t.data_location
     ]
-    own = {name for name, _ in own_floats(proto)} if outside else set()
+    own = {name for name, _ in iter_unique_floats(proto)} if outside else set()
     for name, tensor in outside:
         if tensor.data_location == TensorProto.EXTERNAL:
             source, found = _read_external(tensor, path.parent)
             data[source] = None
             if name in own:
-                weights[name] = np.frombuffer(found, dtype_of(tensor).newbyteorder("<")).reshape(
+                weights[name] = np.frombuffer(found, get_dtype(tensor).newbyteorder("<")).reshape(
                     tuple(tensor.dims)
                 )
             else:
                 tensor.raw_data = found
             tensor.ClearField("data_location")
         del tensor.external_data[:]  # where the values were says nothing about where they will be
-    return take_apart(proto, weights), list(data)
+    return separate_weights(proto, weights), list(data)
 
 
 def _parse(path: Path) -> ModelProto:
-    content = read_bytes(path, "give the path of an ONNX model", LARGEST)
+    content = read_bytes(path, "give the path of an ONNX model", MAX_BYTES)
     if not content:
-        raise InputError(f"{path} is empty", AGAIN)
+        raise InputError(f"{path} is empty", REFETCH_HINT)
     try:
         model: ModelProto = ModelProto.FromString(content)
     except (DecodeError, ValueError):
-        raise InputError(f"{path} is not an ONNX model, or only part of one", AGAIN) from None
+        raise InputError(
+            f"{path} is not an ONNX model, or only part of one", REFETCH_HINT
+        ) from None
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
         raise InputError(
             f"{path} is not an ONNX model: it has no graph or no opset",
@@ -80,12 +82,13 @@ def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
     """The values of a tensor, and the file that has them."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     source = _external_file(tensor.name, entries.get("location", ""), folder)
-    expected = byte_size(tensor)
+    expected = get_byte_size(tensor)
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
     except ValueError:
         raise InputError(
-            f"tensor '{tensor.name}' has an external offset or length that is no number", AGAIN
+            f"tensor '{tensor.name}' has an external offset or length that is no number",
+            REFETCH_HINT,
         ) from None
     try:
         size = source.stat().st_size
@@ -93,7 +96,7 @@ def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
             raise InputError(
                 f"tensor '{tensor.name}' needs {expected} bytes, but the model points at bytes {offset} to "
                 f"{offset + length} of {source.name}, which has {size}",
-                AGAIN,
+                REFETCH_HINT,
             )
         with source.open("rb") as file:
             file.seek(offset)
@@ -133,23 +136,23 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
     return source
 
 
-def write(model: OnnxModel, path: Path, external: bool = False) -> None:
+def write_model(model: OnnxModel, path: Path, external: bool = False) -> None:
     """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
 
     Everything is in the one file; of more than 2 GB, or where `external` asks for it, the large tensors go to
     `<name>.data` beside it.
     """
-    path, data = Path(path), list[Piece]()
+    path, data = Path(path), list[FilePiece]()
     if external or _too_large(model.proto):
         model, data = _with_external_data(model, data_beside(path).name)
     if data:
         # An older model of this name must not meet the new data, should we be stopped between the two.
         path.unlink(missing_ok=True)
         _write(data_beside(path), data)
-    _write(path, pieces(model))
+    _write(path, serialize_model(model))
 
 
-def write_all(
+def write_models(
     models: Iterable[tuple[OnnxModel, Path]], written: list[Path], external: bool = False
 ) -> dict[Path, Future[None]]:
     """Write each as it comes, in the background while the next one is made.
@@ -158,7 +161,7 @@ def write_all(
     """
 
     def write_one(model: OnnxModel, path: Path) -> None:
-        write(model, path, external)
+        write_model(model, path, external)
         written.append(path)
 
     pool = ThreadPoolExecutor(max_workers=2)
@@ -171,37 +174,41 @@ def write_all(
 
 
 def _too_large(proto: ModelProto) -> bool:
-    return sum(map(byte_size, iter_tensors(proto))) > LARGEST - MARGIN
+    return sum(map(get_byte_size, iter_tensors(proto))) > MAX_BYTES - MARGIN
 
 
-def _with_external_data(model: OnnxModel, location: str) -> tuple[OnnxModel, list[Piece]]:
+def _with_external_data(model: OnnxModel, location: str) -> tuple[OnnxModel, list[FilePiece]]:
     """The model without the values of its large tensors, and these as one run of pieces, still where they are."""
-    proto, left, inside = copy_of(model.proto), dict(model.weights), dict[str, Array]()
-    data, offset = list[Piece](), 0
-    for name, tensor in named_tensors(proto):
+    proto, left, inside = copy_proto(model.proto), dict(model.weights), dict[str, Array]()
+    data, offset = list[FilePiece](), 0
+    for name, tensor in iter_named_tensors(proto):
         del tensor.external_data[:]
-        held: Piece | None = left.pop(name, None)
-        if byte_size(tensor) < INLINE_BELOW:
+        held: FilePiece | None = left.pop(name, None)
+        if get_byte_size(tensor) < INLINE_BELOW:
             if isinstance(held, np.ndarray):
                 inside[name] = held
             continue
         if held is None and not tensor.HasField("raw_data"):
             continue
         held = tensor.raw_data if held is None else held
-        for field in DATA:
+        for field in DATA_FIELDS:
             tensor.ClearField(field)
-        for key, value in {"location": location, "offset": offset, "length": size(held)}.items():
+        for key, value in {
+            "location": location,
+            "offset": offset,
+            "length": get_size(held),
+        }.items():
             tensor.external_data.add(key=key, value=str(value))
         tensor.data_location = TensorProto.EXTERNAL
-        padding = bytes(-size(held) % PAGE)
+        padding = bytes(-get_size(held) % PAGE)
         data += [held, padding]
-        offset += size(held) + len(padding)
+        offset += get_size(held) + len(padding)
     return replace(model, proto=proto, weights=inside), data
 
 
-def _write(path: Path, parts: Sequence[Piece]) -> None:
-    if sum(map(size, parts)) > LARGEST and path.suffix == ".onnx":
+def _write(path: Path, parts: Sequence[FilePiece]) -> None:
+    if sum(map(get_size, parts)) > MAX_BYTES and path.suffix == ".onnx":
         raise ExportFailed(
             f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed"
         )
-    write_pieces(path, map(content, parts))
+    write_pieces(path, map(get_content, parts))

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import is_standard, iter_nodes, subgraphs
+from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_nodes
 
 
-class Use(NamedTuple):
+class ValueUse(NamedTuple):
     """A node that reads a value, and in which of its inputs."""
 
     node: NodeProto
     slot: int
 
 
-class View:
+class GraphView:
     """Producers and users of the values of one graph, looked up in maps that are made once.
 
     Nodes of nested graphs count as users. The view does not follow later changes of the graph.
@@ -35,22 +35,22 @@ class View:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     @cached_property
-    def consumers(self) -> dict[str, list[Use]]:
+    def consumers(self) -> dict[str, list[ValueUse]]:
         """The nodes that read each value, in order; a value that nobody reads is not there."""
-        found: dict[str, list[Use]] = defaultdict(list)
+        found: dict[str, list[ValueUse]] = defaultdict(list)
         for node, slot, name in iter_uses(self.graph, through=()):
-            found[name].append(Use(node, slot))
+            found[name].append(ValueUse(node, slot))
         return dict(found)
 
     @cached_property
-    def behind(self) -> dict[str, str]:
+    def identity_sources(self) -> dict[str, str]:
         """For each output of an Identity the value that it stands for."""
-        return identities(self.graph)
+        return find_identity_sources(self.graph)
 
     @cached_property
-    def counts(self) -> Counter[str]:
+    def read_counts(self) -> Counter[str]:
         """How often each value is read, by nodes and as an output of a graph."""
-        return Counter(outer_reads(self.graph))
+        return Counter(iter_read_names(self.graph))
 
 
 def iter_uses(
@@ -73,13 +73,13 @@ def iter_uses(
                 known.update((output, name) for output in node.output if output)
             else:
                 yield node, slot, name
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             yield from iter_uses(nested, through, outputs, ChainMap({}, known))
     for output in graph.output if outputs else ():
         yield NodeProto(op_type="output", name=output.name), 0, known.get(output.name, output.name)
 
 
-def identities(graph: GraphProto) -> dict[str, str]:
+def find_identity_sources(graph: GraphProto) -> dict[str, str]:
     """For each output of an Identity the value that stands behind the whole chain."""
     behind: dict[str, str] = {}
     for node in graph.node:
@@ -88,10 +88,10 @@ def identities(graph: GraphProto) -> dict[str, str]:
     return behind
 
 
-def outer_reads(graph: GraphProto) -> Iterator[str]:
+def iter_read_names(graph: GraphProto) -> Iterator[str]:
     """Every name that a graph's nodes and outputs read, nested graphs included."""
     for node in iter_nodes(graph):
         yield from node.input
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             yield from (o.name for o in nested.output)
     yield from (o.name for o in graph.output)

@@ -15,7 +15,7 @@ from onnx import GraphProto
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_mask, stored_one_by_one, to_array
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_attention_mask, iter_stored_tensors, to_array
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.system.arrays import Array
 
@@ -23,7 +23,7 @@ _PRODUCTS = ("MatMulInteger", "ConvInteger")
 _QUANTISING = frozenset({"DequantizeLinear", "QuantizeLinear", "DynamicQuantizeLinear", *_PRODUCTS})
 
 
-def stored_float_weights(
+def iter_stored_float_weights(
     model: OnnxModel, skipped: Collection[str] = (), decoded: Mapping[str, Array] | None = None
 ) -> Iterator[tuple[str, Sparsity]]:
     """Yield name and count of every float weight that a model stores, in the order of the file.
@@ -34,11 +34,11 @@ def stored_float_weights(
         decoded: Values of encoded tensors, which are counted last.
     """
     for name, array in _arrays(model, skipped, decoded or {}):
-        if array.dtype.kind == "i" or not is_mask(array):
+        if array.dtype.kind == "i" or not is_attention_mask(array):
             yield name, Sparsity(array.size, int(np.count_nonzero(array)))
 
 
-def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
+def find_integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
     """The names of values that stand for weights in a quantised graph, and of their scales and zero points."""
     weights, scales, ranges = set[str](), set[str](), set[str]()
     if not any(node.op_type in _QUANTISING for node in iter_nodes(graph)):
@@ -58,9 +58,9 @@ def integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
 def _arrays(
     model: OnnxModel, skipped: Collection[str], decoded: Mapping[str, Array]
 ) -> Iterator[tuple[str, Array]]:
-    weights, scales = integer_weights(model.graph)
+    weights, scales = find_integer_weights(model.graph)
     for name, tensor in (
-        item for graph in iter_graphs(model.graph) for item in stored_one_by_one(graph)
+        item for graph in iter_graphs(model.graph) for item in iter_stored_tensors(graph)
     ):
         counts = tensor.data_type in FLOAT_TYPES or name in weights
         if counts and name not in scales and name not in skipped:

@@ -263,7 +263,7 @@ def _total(
     """Over all layers; None where there are none, or one was not counted."""
     pairs = [(layer.elements, each(layer)) for layer in layers]
     counted = [Sparsity(elements, nonzeros) for elements, nonzeros in pairs if nonzeros is not None]
-    total = Sparsity.total(counted)
+    total = Sparsity.combine(counted)
     return total if len(counted) == len(pairs) and total.elements else None
 
 

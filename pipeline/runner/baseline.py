@@ -57,7 +57,7 @@ def run(
     job: RunContext, original: StateDict, rival: BaselineTarget, reference: Reference | None
 ) -> MeasuredBaseline | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
-    elements = sum(k.elements for k in job.network.kernels)
+    elements = sum(k.elements for k in job.network.layer_weights)
     axes, spared = baseline.block_axes_of(job), _spared(job, original, rival)
     start = TradeoffPoint(
         elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy

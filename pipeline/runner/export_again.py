@@ -36,7 +36,7 @@ from ltp_pipeline.settings.load import changed_export
 from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import check_same_task
 from ltp_pipeline.stages.report.notes import left_out_notes
 from ltp_pipeline.stages.write_back import to_file_types
@@ -109,7 +109,7 @@ def _with_more(
 
 def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> RunResult:
     """Write what is asked for and put it into the report that is there."""
-    file, content = read(model), read_write.read(workspace.path(REPORT_JSON))
+    file, content = read_model_file(model), read_write.read(workspace.path(REPORT_JSON))
     if file.sha256 != workspace.manifest.identity.model:
         raise InputError(
             f"{model} is no longer the model of the run in {workspace.root}", "bring it back"
@@ -123,8 +123,8 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
     compared, most_of_baseline = None, None
     if content.baseline is not None:
         compared, most_of_baseline = _baseline(content.baseline, write, settings)
-    elements, left = sum(k.elements for k in network.kernels), pruned.nonzeros
-    bound = None if left is None else size_bound(file.bytes, elements, left)
+    elements, left = sum(k.elements for k in network.layer_weights), pruned.nonzeros
+    bound = None if left is None else size_bound(file.num_bytes, elements, left)
     workspace.remember_inputs(model, settings)
     changes = {
         "pruned": pruned,
@@ -132,7 +132,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
         "difference": _difference(content, pruned, compared),
         "layers": tuple(_layer(layer, most, most_of_baseline) for layer in content.layers),
         "sizes": {
-            "original": file.bytes,
+            "original": file.num_bytes,
             **{f.label: f.bytes for f in pruned.files},
             "entropy_bound": bound,
         },
@@ -199,7 +199,7 @@ class _Writer:
             what = f"the weights kept in {self.workspace.root} do not fit the model as it is read without data"
             raise InputError(what, "bring the data back, and export again")
         weights = to_file_types(self.network, known[0])
-        kernels = [k.name for k in self.network.kernels]
+        kernels = [k.name for k in self.network.layer_weights]
         file = self.network.file
         wanted = [name for name in self.settings.formats if find_format(name).graph == INT8]
         kept = tuple(

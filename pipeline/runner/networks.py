@@ -16,7 +16,7 @@ from ltp_pipeline.results.records import MeasuredNetwork, PrunedNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
-from ltp_pipeline.stages.import_model.parity_inputs import as_input
+from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.stages.import_model.values import array_to_torch
 from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.prune import nonzero_masks
@@ -65,7 +65,7 @@ def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weigh
     if found is None:
         return None
     tensors, meta = found[0], _kept(job.workspace, name, found[1])
-    shapes = {n: job.network.file.model.array(n).shape for n in list_file_tensors(job.network)}
+    shapes = {n: job.network.file.model.get_array(n).shape for n in list_file_tensors(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
         raise job.workspace.damaged_weights(
             name, "its tensors have other names or shapes than the model's"
@@ -104,8 +104,8 @@ def export_and_evaluate(
     if reference is None:
         return None
     file, shown = job.network.file, job.data.test.first(PROOF_SAMPLES).inputs
-    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
-    kernels, asked = [k.name for k in job.network.kernels], settings or job.settings.export
+    feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
+    kernels, asked = [k.name for k in job.network.layer_weights], settings or job.settings.export
     with timed(job.workspace, "export", but=finetune_qat.NAME):
         judged = quantize.make_calibration(
             file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say

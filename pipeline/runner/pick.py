@@ -9,7 +9,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.verdicts import asked, effective_limits, gate_settings
-from ltp_pipeline.graph.layer_weights import BLOCK
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
 from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, finished_already
@@ -28,7 +28,7 @@ from ltp_pipeline.settings.schema import (
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.baseline_search import MAX_POINTS
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
@@ -115,11 +115,11 @@ def finish_entry(
             tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries)
         )
         entry = select_entry.find_entry(learned, number)
-        job, original = prepare.prepare(read(model), settings, workspace, task)
+        job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
         job = defaults.recall(job, original, parent)
         identity = prepare.run_identity(job.network.file, job.data, settings)
         parent.require_same(identity)
-        elements = sum(k.elements for k in job.network.kernels)
+        elements = sum(k.elements for k in job.network.layer_weights)
         point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
         points = [
             baseline.point_key(n, settings.baseline.exclude_classifier)
@@ -215,7 +215,7 @@ def _fits(known: BaselineSpec | None, point: BaselineSpec, method: MethodSetting
     """Whether a baseline is one of this point; in blocks it may have a few weights less."""
     if known is None or known.epochs != point.epochs:
         return False
-    return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK)
+    return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK_SIZE)
 
 
 def _cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:

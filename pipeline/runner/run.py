@@ -30,7 +30,7 @@ from ltp_pipeline.runner.networks import (
 )
 from ltp_pipeline.settings.schema import Settings, check_reachable
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.report.assemble import Findings, build
@@ -66,7 +66,7 @@ def run(
     workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
     prepare.check_same_task(workspace, task, fresh)
     with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
-        job, original = prepare.prepare(read(model), settings, workspace, task)
+        job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
         with workspace.held():
             return _run(job, original, model, fresh, exactly)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.view import GraphView
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -32,7 +32,7 @@ def decision_threshold(is_probability: bool) -> float:
 
 def find_producers(graph: GraphProto) -> list[str]:
     """For each output, the kind of node that computes it; nodes that only move values are looked through."""
-    nodes = View(graph).producers
+    nodes = GraphView(graph).producers
     found = []
     for output in graph.output:
         node = nodes.get(output.name)

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING
 from onnx import ModelProto
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.graph.layer_weights import elsewhere, find_layer_weights, others
+from ltp_pipeline.graph.layer_weights import (
+    describe_other_weights,
+    find_layer_weights,
+    find_other_weights,
+)
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.graph.rewrites.flatten import flatten, has_weights_in_functions
-from ltp_pipeline.graph.rewrites.normalise import normalise
+from ltp_pipeline.graph.rewrites.flatten import flatten_model, has_weights_in_functions
+from ltp_pipeline.graph.rewrites.normalise import normalize_model
 from ltp_pipeline.settings.schema import ModelSettings, PruneSettings
 from ltp_pipeline.stages.import_model import unsupported
-from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.import_model.supported import opset_problem, problems
-from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
+from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.import_model.supported import find_opset_problem, find_problems
+from ltp_pipeline.stages.import_model.value_sizes import check_declared_types, require_room
 from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
@@ -30,37 +34,46 @@ from ltp_pipeline.system.text import pluralize
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
-__all__ = ["build", "import_model", "read", "require_consistent", "require_prunable", "run"]
+__all__ = [
+    "build_network",
+    "check_declared_types",
+    "check_prunable",
+    "import_model",
+    "read_model_file",
+    "run",
+]
 
 
 def import_model(
     source: AnyPath | ModelProto,
-    kernels: PruneSettings | None = None,
+    patterns: PruneSettings | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
     """Make a file, or a model in memory, trainable; the public entry."""
-    return run(read(source), kernels or PruneSettings(), settings=settings)
+    return run(read_model_file(source), patterns or PruneSettings(), settings=settings)
 
 
 def run(
     file: ModelFile,
-    kernels: PruneSettings,
+    patterns: PruneSettings,
     samples: Mapping[str, Array] | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
     """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
-    given, _ = normalise(file.model)  # as it was given, but for what training left in it
+    given, _ = normalize_model(file.model)  # as it was given, but for what training left in it
     require_room(given, samples)
     if when != "always":
         try:
-            return _checked(*build(file, kernels), given, samples)
+            return _checked(*build_network(file, patterns), given, samples)
         except UnsupportedModel as error:
-            if when == "never" or unsupported.reasons(given.proto):
+            if when == "never" or unsupported.find_inherent_problems(given.proto):
                 raise
             refused = error
     try:
-        network, state = build(replace(file, model=simplify.simplify_model(given)), kernels)
+        network, state = build_network(
+            replace(file, model=simplify.simplify_model(given)), patterns
+        )
         return _checked(_noted(network, simplify.NOTES[when]), state, given, samples)
     except (simplify.SimplifyFailed, InputError) as error:
         if when == "always":
@@ -74,13 +87,13 @@ def run(
         raise refused from None
 
 
-def build(file: ModelFile, kernels: PruneSettings) -> tuple[Network, StateDict]:
+def build_network(file: ModelFile, patterns: PruneSettings) -> tuple[Network, StateDict]:
     """Compile the graph, without running it."""
     from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError
 
-    file, walked, notes = prepare(file)
-    reasons = problems(walked.proto)
+    file, walked, notes = prepare_graph(file)
+    reasons = find_problems(walked.proto)
     if reasons:
         raise UnsupportedModel(
             f"the model cannot be handled: {len(reasons)} problem{'s' if len(reasons) > 1 else ''}",
@@ -93,9 +106,11 @@ def build(file: ModelFile, kernels: PruneSettings) -> tuple[Network, StateDict]:
         raise UnsupportedModel(
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
-    trained = set(forward.weights)
+    trained = set(forward.weight_names)
     found = tuple(
-        k for k in find_layer_weights(walked, kernels.include, kernels.exclude) if k.name in trained
+        k
+        for k in find_layer_weights(walked, patterns.include, patterns.exclude)
+        if k.name in trained
     )
     elements = sum(k.elements for k in found)
     zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
@@ -103,32 +118,32 @@ def build(file: ModelFile, kernels: PruneSettings) -> tuple[Network, StateDict]:
         notes.append(
             f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})"
         )
-    if unpruned := elsewhere(found, others(walked, found)):
+    if unpruned := describe_other_weights(found, find_other_weights(walked, found)):
         notes.append(unpruned)
     return Network(file, forward, found, notes=tuple(notes)), state
 
 
-def prepare(file: ModelFile) -> tuple[ModelFile, OnnxModel, list[str]]:
+def prepare_graph(file: ModelFile) -> tuple[ModelFile, OnnxModel, list[str]]:
     """The file to write back to, the model to walk, and what was done to get there; needs no torch."""
-    reason = opset_problem(file.model.proto)
+    reason = find_opset_problem(file.model.proto)
     if reason is not None:
         raise UnsupportedModel(reason, "convert it with onnx.version_converter", [reason])
-    model, notes = normalise(file.model)
-    walked, done = flatten(model)
+    model, notes = normalize_model(file.model)
+    walked, done = flatten_model(model)
     if has_weights_in_functions(model.proto):
         model = walked
         done.append("functions that hold weights are written out in the exported files too")
     return replace(file, model=model), walked, [*notes, *done]
 
 
-def require_prunable(network: Network) -> None:
+def check_prunable(network: Network) -> None:
     """Refuse a model of which nothing can be pruned."""
-    if not network.kernels:
+    if not network.layer_weights:
         raise UnsupportedModel(
             "the model has no kernels: no Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU or RNN has a weight of its own",
             "give a model with weights; `ltp-pipeline inspect` shows what was found",
         )
-    if not network.prunable:
+    if not network.prunable_weights:
         raise InputError("no kernel is left to prune", "loosen --include and --exclude")
 
 
@@ -136,13 +151,13 @@ def _checked(
     network: Network, state: StateDict, given: OnnxModel, samples: Mapping[str, Array] | None
 ) -> tuple[Network, StateDict]:
     """Compare with what onnxruntime makes of the model that was given."""
-    from ltp_pipeline.stages.import_model.parity import check_parity, fixed_batch
+    from ltp_pipeline.stages.import_model.parity import check_parity, find_fixed_batch
 
     parity, problem = check_parity(given, network, state, samples)
     network = replace(network, parity=parity)
-    if (size := fixed_batch(network, state, samples)) is not None:
+    if (size := find_fixed_batch(network, state, samples)) is not None:
         network = _noted(
-            replace(network, forward=replace(network.forward, batch=size)),
+            replace(network, forward=replace(network.forward, batch_size=size)),
             f"the graph only runs on {pluralize(size, 'sample')} at a time, so larger batches are run in parts",
         )
     return (

@@ -7,7 +7,7 @@ import torch
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
 from torch import Tensor
 
-from ltp_pipeline.graph.schemas import opset_of
+from ltp_pipeline.graph.schemas import get_opset
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class BodyFunction:
         if key not in self.programs:
             self.programs[key] = self._build(inputs)
         program = self.programs[key]
-        values = program.blank()
+        values = program.make_values()
         for slot, value in zip(program.inputs, (x for x in inputs if x is not None), strict=True):
             values[slot] = value
         off_cpu = any(x is not None and x.device.type != "cpu" for x in inputs)
@@ -51,11 +51,11 @@ class BodyFunction:
     def _build(self, inputs: Sequence[Tensor | None]) -> "Program":
         function = self._body(inputs)
         given = {name: x for name, x in zip(function.input, inputs, strict=False) if x is not None}
-        graph = as_graph(function, self._attributes(function), given)
+        graph = to_graph(function, self._attributes(function), given)
         for i in reversed(range(len(graph.output))):
             if i >= len(self.node.output) or not self.node.output[i]:
                 del graph.output[i]
-        return self.builder(graph, opset_of(function, "", self.opset))
+        return self.builder(graph, get_opset(function, "", self.opset))
 
     def _body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
         version = max(
@@ -91,7 +91,7 @@ def _type_of(x: Tensor) -> TypeProto:
     return helper.make_tensor_type_proto(_ONNX_TYPES[x.dtype], [None] * x.dim())
 
 
-def as_graph(
+def to_graph(
     function: FunctionProto, attributes: Mapping[str, AttributeProto], given: Mapping[str, Any]
 ) -> GraphProto:
     """The body as a graph over the inputs that are there, references to attributes replaced by their values."""

@@ -22,7 +22,7 @@ _SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 Run = Callable[[Mapping[str, Tensor]], tuple[Any, ...]]
 
 
-def declared_batch(graph: GraphProto) -> int | None:
+def get_declared_batch(graph: GraphProto) -> int | None:
     """The batch size that a file fixes: the first dimension of most of its inputs."""
     stored = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in stored]
@@ -33,12 +33,12 @@ def declared_batch(graph: GraphProto) -> int | None:
     return size if size > 0 else None
 
 
-def any_batch(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
 
     For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
     """
-    batch = declared_batch(model.graph)
+    batch = get_declared_batch(model.graph)
     if batch is None:
         return tensors
     uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
@@ -70,7 +70,7 @@ def _zero_is_zero(reshape: NodeProto) -> bool:
 def _first_dims(model: OnnxModel) -> dict[str, int]:
     """First dimensions of the graph's values, as far as they can be inferred."""
     try:
-        graph = shape_inference.infer_shapes(model.filled(below=_SMALL)).graph
+        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=_SMALL)).graph
     except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
         return {}
     values = [*graph.input, *graph.value_info, *graph.output]
@@ -121,7 +121,7 @@ def _samples(inputs: Mapping[str, Tensor]) -> int:
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
-def runs_on_any(
+def supports_any_batch(
     run: Run, inputs: Mapping[str, Tensor], size: int, same: Callable[[Any, Any], bool]
 ) -> bool:
     """Whether a graph written for `size` samples gives the same for each sample of a batch of one more.

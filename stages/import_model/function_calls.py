@@ -6,7 +6,7 @@ from typing import NamedTuple
 from onnx import FunctionProto, ModelProto, NodeProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.nodes import iter_nodes, standard_domain
+from ltp_pipeline.graph.nodes import iter_nodes, normalize_domain
 from ltp_pipeline.system.text import pluralize
 
 DEEPEST = 100  # calls within calls
@@ -57,7 +57,7 @@ def require_bounded(model: ModelProto) -> None:
 
 def _key(domain: str, name: str, held: FunctionProto | NodeProto) -> Key:
     return (
-        standard_domain(domain),
+        normalize_domain(domain),
         name,
         getattr(held, "overload", ""),
     )  # which older versions of onnx do not have

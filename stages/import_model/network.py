@@ -15,25 +15,30 @@ from onnx import GraphProto
 from torch import Tensor
 
 from ltp_pipeline.graph.layer_weights import LayerWeight
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.model_file import ModelFile
-from ltp_pipeline.graph.nodes import attribute, is_standard, label
-from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.graph.nodes import format_node, get_attribute, is_standard
+from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import ops
-from ltp_pipeline.stages.import_model.fixed_batch import any_batch, run_in_chunks
+from ltp_pipeline.stages.import_model.fixed_batch import relax_batch_size, run_in_chunks
 from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
-from ltp_pipeline.stages.import_model.program import Compiler, NodeError, Program, guarded
-from ltp_pipeline.stages.import_model.roles import Role, assign_roles
-from ltp_pipeline.stages.import_model.values import HALF_TYPES, TORCH_TYPES, to_torch, widened
+from ltp_pipeline.stages.import_model.program import GraphCompiler, NodeError, Program, read_guarded
+from ltp_pipeline.stages.import_model.roles import TensorRole, assign_roles
+from ltp_pipeline.stages.import_model.values import (
+    HALF_TYPES,
+    TORCH_TYPES,
+    to_single_precision,
+    to_torch,
+)
 from ltp_pipeline.system.arrays import StateDict
 
-__all__ = ["Forward", "Network", "RestoredNorm", "compile_graph", "observer", "ops"]
+__all__ = ["CompiledGraph", "Network", "RestoredNorm", "compile_graph", "compile_observer", "ops"]
 
 
 @dataclass(frozen=True)
-class Forward:
+class CompiledGraph:
     """A compiled graph.
 
     Half-precision weights are held and computed with in single precision; outputs have the types the graph declares.
@@ -41,12 +46,14 @@ class Forward:
 
     program: Program
     slots: Mapping[str, int]  # of the tensors of a state
-    roles: Mapping[str, Role]  # of every tensor of the graph
+    roles: Mapping[str, TensorRole]  # of every tensor of the graph
     input_names: tuple[str, ...]
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
-    statistics: Mapping[str, float]  # running statistics of norms, and how far a batch moves each
-    batch: int | None = (
+    update_fractions: Mapping[
+        str, float
+    ]  # running statistics of norms, and how far a batch moves each
+    batch_size: int | None = (
         None  # how many samples it is run on at a time, where it does not run on any number
     )
 
@@ -56,11 +63,11 @@ class Forward:
         """Run the graph; in training, norms compute with the batch's own statistics and move those of the state."""
         if missing := [name for name in self.input_names if name not in inputs]:
             raise NodeError(f"no value is given for input {missing[0]!r}")
-        if self.batch is None:
+        if self.batch_size is None:
             return self._run(inputs, state, training)
         try:
             return run_in_chunks(
-                partial(self._run, state=state, training=training), inputs, self.batch
+                partial(self._run, state=state, training=training), inputs, self.batch_size
             )
         except ValueError as error:
             raise NodeError(str(error)) from None
@@ -68,11 +75,11 @@ class Forward:
     def _run(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool
     ) -> tuple[Any, ...]:
-        values = self.program.blank()
+        values = self.program.make_values()
         for name, slot in self.slots.items():
             values[slot] = state[name]
         for slot, name in zip(self.program.inputs, self.input_names, strict=True):
-            values[slot] = widened(inputs[name]) if self.is_half else inputs[name]
+            values[slot] = to_single_precision(inputs[name]) if self.is_half else inputs[name]
         probes = (*inputs.values(), *(state[name] for name in [*self.slots][:1]))
         off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in probes)
         outputs = self.program.run(values, training, off_cpu)
@@ -84,22 +91,26 @@ class Forward:
         )
 
     @property
-    def weights(self) -> tuple[str, ...]:
+    def weight_names(self) -> tuple[str, ...]:
         """Tensors of a state that are trained; the others are running statistics."""
-        return tuple(name for name in self.slots if self.roles[name] is Role.WEIGHT)
+        return tuple(name for name in self.slots if self.roles[name] is TensorRole.WEIGHT)
 
 
-def compile_graph(model: OnnxModel) -> tuple[Forward, StateDict]:
+def compile_graph(model: OnnxModel) -> tuple[CompiledGraph, StateDict]:
     """Compile a graph; also its tensors that training changes."""
     graph = model.graph
-    opset = standard_opset(model.proto)
-    initial = any_batch(model, read_tensors(model))
+    opset = get_standard_opset(model.proto)
+    initial = relax_batch_size(model, read_tensors(model))
     roles = assign_roles(graph, initial, opset)
-    state = {name: tensor for name, tensor in initial.items() if roles[name] is not Role.CONSTANT}
-    is_half = any(t.dtype in HALF_TYPES for name, t in state.items() if roles[name] is Role.WEIGHT)
-    compiler = Compiler(opset, wide=is_half, weights=model.weights)
+    state = {
+        name: tensor for name, tensor in initial.items() if roles[name] is not TensorRole.CONSTANT
+    }
+    is_half = any(
+        t.dtype in HALF_TYPES for name, t in state.items() if roles[name] is TensorRole.WEIGHT
+    )
+    compiler = GraphCompiler(opset, wide=is_half, weights=model.weights)
     program = compiler.compile(graph, initial, trained=state)
-    forward = Forward(
+    forward = CompiledGraph(
         program,
         {name: compiler.slots[name] for name in state},
         roles,
@@ -108,15 +119,15 @@ def compile_graph(model: OnnxModel) -> tuple[Forward, StateDict]:
         is_half,
         _update_shares(graph, roles),
     )
-    return forward, {name: widened(tensor) for name, tensor in state.items()}
+    return forward, {name: to_single_precision(tensor) for name, tensor in state.items()}
 
 
-def _update_shares(graph: GraphProto, roles: Mapping[str, Role]) -> dict[str, float]:
+def _update_shares(graph: GraphProto, roles: Mapping[str, TensorRole]) -> dict[str, float]:
     """For each running statistic, the share of the way to a batch's own that the batch moves it."""
     return {
-        name: update_share(attribute(node, "momentum", 0.9))
+        name: update_share(get_attribute(node, "momentum", 0.9))
         for node, _, name in iter_uses(graph)
-        if is_standard(node, "BatchNormalization") and roles.get(name) is Role.STATISTIC
+        if is_standard(node, "BatchNormalization") and roles.get(name) is TensorRole.STATISTIC
     }
 
 
@@ -124,14 +135,14 @@ def _update_shares(graph: GraphProto, roles: Mapping[str, Role]) -> dict[str, fl
 class RestoredNorm:
     """A BatchNormalization that only the network has, after a Conv of the file; its bias goes by the Conv's name."""
 
-    kernel: str
+    layer_weight: str
     bias: str
     scale: str
     mean: str
     variance: str
 
     @property
-    def added(self) -> tuple[str, str, str]:
+    def added_names(self) -> tuple[str, str, str]:
         """Tensors of the state that the file does not have."""
         return self.scale, self.mean, self.variance
 
@@ -141,26 +152,26 @@ class Network:
     """A model that can be trained: the file it came from, and its graph for torch."""
 
     file: ModelFile  # with the original weights; its graph is the one that is written back
-    forward: Forward
-    kernels: tuple[LayerWeight, ...]
+    forward: CompiledGraph
+    layer_weights: tuple[LayerWeight, ...]
     parity: float | None = (
         None  # largest difference between torch and onnxruntime, relative to the output's size
     )
     notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
-    norms: tuple[RestoredNorm, ...] = ()  # in graph order
-    observed: Forward | None = field(
+    restored_norms: tuple[RestoredNorm, ...] = ()  # in graph order
+    norm_observer: CompiledGraph | None = field(
         default=None, repr=False
     )  # returns, last, what each restored norm reads
 
     @property
-    def prunable(self) -> tuple[LayerWeight, ...]:
+    def prunable_weights(self) -> tuple[LayerWeight, ...]:
         """The kernels that pruning may touch, in graph order."""
-        return tuple(k for k in self.kernels if k.prunable)
+        return tuple(k for k in self.layer_weights if k.is_prunable)
 
 
-def observer(model: OnnxModel, names: Sequence[str]) -> Forward:
+def compile_observer(model: OnnxModel, names: Sequence[str]) -> CompiledGraph:
     """The same graph, compiled to return these values too, last."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     for name in names:
         proto.graph.output.add().name = name
     return compile_graph(replace(model, proto=proto))[0]
@@ -176,10 +187,12 @@ def read_tensors(model: OnnxModel) -> dict[str, Tensor]:
             tensor.data_type in TORCH_TYPES
         ):  # a node that reads one of another type says so by itself
             what = f"the initializer {tensor.name!r} cannot be read"
-            tensors[tensor.name] = guarded(partial(to_torch, weights=model.weights), tensor, what)
+            tensors[tensor.name] = read_guarded(
+                partial(to_torch, weights=model.weights), tensor, what
+            )
     for node in model.graph.node:
         if is_tensor_constant(node) and node.output[0] not in tensors:
-            tensors[node.output[0]] = guarded(
-                partial(constant_value, weights=model.weights), node, label(node)
+            tensors[node.output[0]] = read_guarded(
+                partial(constant_value, weights=model.weights), node, format_node(node)
             )
     return tensors

@@ -5,9 +5,9 @@ from functools import cache
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph.nodes import is_standard, label, standard_domain, subgraphs
-from ltp_pipeline.graph.schemas import Signature, opsets, signature
-from ltp_pipeline.graph.tensors import NUMBER_TYPES, TYPE_ATTRIBUTES, type_name
+from ltp_pipeline.graph.nodes import format_node, get_subgraphs, is_standard, normalize_domain
+from ltp_pipeline.graph.schemas import Signature, get_opsets, signature
+from ltp_pipeline.graph.tensors import NUMBER_TYPES, TYPE_ATTRIBUTES, get_type_name
 from ltp_pipeline.stages.import_model import operators
 
 # By prefix and suffix, because the vendors' own domains have dozens of these.
@@ -37,7 +37,7 @@ _CONSTANT_VALUES = {
 }
 
 
-def is_quantised(operator: str) -> bool:
+def is_quantized(operator: str) -> bool:
     """Whether an operator computes with quantised numbers, which have no gradient."""
     return operator in _QUANTISED or operator.startswith(_QUANTISED_STARTS)
 
@@ -47,7 +47,7 @@ def node_problems(model: ModelProto) -> list[str]:
 
     Quantised nodes are left to untrainable.py, which tells of all of them in one line.
     """
-    return list(_walk(model.graph, opsets(model), {}))
+    return list(_walk(model.graph, get_opsets(model), {}))
 
 
 def _walk(
@@ -56,22 +56,24 @@ def _walk(
     here = _unreadable(graph)
     unreadable = {**outer, **here} if here else outer
     for node in graph.node:
-        domain = standard_domain(node.domain)
+        domain = normalize_domain(node.domain)
         opset = versions.get(domain, 1)
-        reason = None if is_quantised(node.op_type) else node_problem(node, opset)
+        reason = None if is_quantized(node.op_type) else find_node_problem(node, opset)
         if reason is None and unreadable:
             name = next((n for n in node.input if n in unreadable), None)
             reason = name and f"input {name!r} has type {unreadable[name]}, which is not supported"
         if reason is not None:
-            yield f"{label(node)} (opset {opset}, domain {domain or 'ai.onnx'}): {reason}"
-        for nested in subgraphs(node):
+            yield f"{format_node(node)} (opset {opset}, domain {domain or 'ai.onnx'}): {reason}"
+        for nested in get_subgraphs(node):
             yield from _walk(nested, versions, unreadable)
 
 
 def _unreadable(graph: GraphProto) -> dict[str, str]:
     """Names of inputs and initializers whose type torch does not have, each with that type."""
     found = {
-        t.name: type_name(t.data_type) for t in graph.initializer if t.data_type not in NUMBER_TYPES
+        t.name: get_type_name(t.data_type)
+        for t in graph.initializer
+        if t.data_type not in NUMBER_TYPES
     }
     found |= {t.values.name: "sparse tensor" for t in graph.sparse_initializer}
     for value in graph.input:
@@ -79,16 +81,16 @@ def _unreadable(graph: GraphProto) -> dict[str, str]:
         if kind == "tensor_type":
             data_type = value.type.tensor_type.elem_type
             if data_type not in NUMBER_TYPES and data_type != TensorProto.UNDEFINED:
-                found[value.name] = type_name(data_type)
+                found[value.name] = get_type_name(data_type)
         elif kind in ("sparse_tensor_type", "map_type", "opaque_type"):
             found[value.name] = kind.removesuffix("_type").replace("_", " ")
     return found
 
 
-def node_problem(node: NodeProto, opset: int) -> str | None:
+def find_node_problem(node: NodeProto, opset: int) -> str | None:
     """Why a node cannot run in a model of this opset, if so; looks at the node alone."""
-    domain = standard_domain(node.domain)
-    problem = operator_problem(node.op_type, opset, domain)
+    domain = normalize_domain(node.domain)
+    problem = find_operator_problem(node.op_type, opset, domain)
     if problem is not None:
         return problem
     known = signature(node.op_type, opset, domain)
@@ -98,7 +100,7 @@ def node_problem(node: NodeProto, opset: int) -> str | None:
     if problem is not None or known is None or not node.attribute:
         return problem
     if is_standard(node, "Constant"):
-        return constant_problem(node)
+        return find_constant_problem(node)
     nests = any(a.type == AttributeProto.GRAPH for a in node.attribute)
     return (
         "no implementation"
@@ -108,13 +110,13 @@ def node_problem(node: NodeProto, opset: int) -> str | None:
 
 
 @cache
-def operator_problem(name: str, opset: int, domain: str = "") -> str | None:
+def find_operator_problem(name: str, opset: int, domain: str = "") -> str | None:
     """Why no node of an operator can run in a model of this opset, if so."""
-    domain = standard_domain(domain)
+    domain = normalize_domain(domain)
     known = signature(name, opset, domain)
     if known is None and domain == "":
         return "there is no such operator"
-    if is_quantised(name):
+    if is_quantized(name):
         return "quantised numbers have no gradient"
     if operators.is_implemented(name, opset if known is None else known.since, domain):
         return None
@@ -123,7 +125,7 @@ def operator_problem(name: str, opset: int, domain: str = "") -> str | None:
     return None if known.has_body or (name == "Constant" and domain == "") else "no implementation"
 
 
-def constant_problem(node: NodeProto) -> str | None:
+def find_constant_problem(node: NodeProto) -> str | None:
     """Why a Constant cannot be read, if so."""
     if len(node.attribute) != 1:
         return f"a constant has one value, this one {len(node.attribute)}"
@@ -133,23 +135,23 @@ def constant_problem(node: NodeProto) -> str | None:
     if attribute.type != _CONSTANT_VALUES[attribute.name]:
         return f"attribute {attribute.name!r} has the wrong type"
     if attribute.name == "value" and attribute.t.data_type not in NUMBER_TYPES:
-        return f"a constant of type {type_name(attribute.t.data_type)} is not supported"
+        return f"a constant of type {get_type_name(attribute.t.data_type)} is not supported"
     return None
 
 
 def _type_problem(node: NodeProto) -> str | None:
     for attribute in node.attribute:
         if attribute.type == AttributeProto.TENSOR and attribute.t.data_type not in NUMBER_TYPES:
-            return f"attribute {attribute.name!r} has type {type_name(attribute.t.data_type)}, which is not supported"
+            return f"attribute {attribute.name!r} has type {get_type_name(attribute.t.data_type)}, which is not supported"
         is_type = attribute.name in TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT
         if is_type and attribute.i and attribute.i not in NUMBER_TYPES:
-            return f"type {type_name(attribute.i)} is not supported"
+            return f"type {get_type_name(attribute.i)} is not supported"
     return None
 
 
 def _unknown_to_onnx(node: NodeProto, domain: str) -> str | None:
     """Compare the attributes with those of the implementation, where onnx has no schema."""
-    known = operators.attributes(node.op_type, domain)
+    known = operators.get_attributes(node.op_type, domain)
     given = {a.name for a in node.attribute}
     missing = [name for name, needed in known.items() if needed and name not in given]
     unknown = sorted(given - known.keys())

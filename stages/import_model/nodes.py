@@ -9,14 +9,16 @@ from torch import Tensor
 
 from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.stages.import_model.node_problems import constant_problem
+from ltp_pipeline.stages.import_model.node_problems import find_constant_problem
 from ltp_pipeline.stages.import_model.values import array_to_torch, to_torch
 
 
 def is_tensor_constant(node: NodeProto) -> bool:
     """Whether a node is a Constant that holds a numeric tensor."""
     return (
-        is_standard(node, "Constant") and len(node.output) == 1 and constant_problem(node) is None
+        is_standard(node, "Constant")
+        and len(node.output) == 1
+        and find_constant_problem(node) is None
     )
 
 
@@ -38,7 +40,7 @@ def constant_value(node: NodeProto, weights: Weights) -> Tensor:
     """The tensor that a Constant node stands for; its values may be among the weights."""
     if node.output[0] in weights:
         return array_to_torch(weights[node.output[0]])
-    problem = constant_problem(node)
+    problem = find_constant_problem(node)
     if problem is not None:
         raise ValueError(problem)
     attribute = node.attribute[0]

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ltp_pipeline.graph.nodes import standard_domain
+from ltp_pipeline.graph.nodes import normalize_domain
 
 TABLE = "operators.json"
 
@@ -27,19 +27,19 @@ def is_implemented(name: str, version: int, domain: str = "") -> bool:
     return since is not None and since <= version
 
 
-def attributes(name: str, domain: str) -> dict[str, bool]:
+def get_attributes(name: str, domain: str) -> dict[str, bool]:
     """The attributes of an operator that onnx has no schema of, and whether each must be given."""
     found: dict[str, bool] = _table()["attributes"].get(_key(name, domain), {})
     return found
 
 
-def render() -> str:
+def render_table() -> str:
     """The table as the registry has it now."""
     from ltp_pipeline.stages.import_model import ops, registry  # noqa: F401 - the first fills the second
 
     since: dict[str, int] = {}
     given: dict[str, dict[str, bool]] = {}
-    for op in registry.all_ops():
+    for op in registry.iter_ops():
         key = _key(op.name, op.domain)
         since[key] = min(op.since, since.get(key, op.since))
         if op.domain:
@@ -48,5 +48,5 @@ def render() -> str:
 
 
 def _key(name: str, domain: str) -> str:
-    domain = standard_domain(domain)
+    domain = normalize_domain(domain)
     return f"{domain}/{name}" if domain else name

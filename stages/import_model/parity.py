@@ -18,16 +18,16 @@ import torch
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.graph.storage import write
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
+from ltp_pipeline.graph.storage import write_model
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.stages.import_model import fixed_batch as batches
 from ltp_pipeline.stages.import_model import onnxruntime_child, parity_inputs
-from ltp_pipeline.stages.import_model.network import Forward, Network, observer
-from ltp_pipeline.stages.import_model.parity_inputs import Feeds
+from ltp_pipeline.stages.import_model.network import CompiledGraph, Network, compile_observer
+from ltp_pipeline.stages.import_model.parity_inputs import ParityInputs
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.values import HALF_TYPES, array_to_torch
 from ltp_pipeline.system import child_process, memory
@@ -54,12 +54,12 @@ def check_parity(
     Gives the largest relative difference, None where nothing could be compared; and what could not, and why.
     """
     inputs = network.file.inputs
-    odd = [i for i in inputs if not parity_inputs.numeric(i)]
+    odd = [i for i in inputs if not parity_inputs.is_numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
     with scratch_folder("parity") as folder:
         path = folder / "model.onnx"
-        write(model, path)
+        write_model(model, path)
         try:
             first, problem = _first_run(path, network.forward, state, inputs, samples)
             if first is None:
@@ -78,22 +78,22 @@ def check_parity(
             raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
 
 
-def fixed_batch(
+def find_fixed_batch(
     network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
 ) -> int | None:
     """The batch size that a file fixes, where its graph does not give the same for samples of larger batches."""
-    size = batches.declared_batch(network.file.model.graph)
+    size = batches.get_declared_batch(network.file.model.graph)
     inputs = network.file.inputs
-    if size is None or not all(map(parity_inputs.numeric, inputs)):
+    if size is None or not all(map(parity_inputs.is_numeric, inputs)):
         return None
-    for feeds in filter(None, parity_inputs.likely(inputs, samples)):
+    for feeds in filter(None, parity_inputs.iter_likely_inputs(inputs, samples)):
         tensors = {name: array_to_torch(array) for name, array in feeds.arrays.items()}
         with torch.no_grad():
             try:
                 network.forward(tensors, state)
             except NodeError:
                 continue
-            alike = batches.runs_on_any(
+            alike = batches.supports_any_batch(
                 partial(network.forward, state=state), tensors, size, _alike
             )
             return None if alike else size
@@ -102,28 +102,30 @@ def fixed_batch(
 
 def _alike(ours: object, theirs: torch.Tensor) -> bool:
     tolerance = TOLERANCE_HALF if theirs.dtype in HALF_TYPES else TOLERANCE
-    found = gap(ours, (theirs.float() if theirs.dtype in HALF_TYPES else theirs).cpu().numpy())
+    found = compare_outputs(
+        ours, (theirs.float() if theirs.dtype in HALF_TYPES else theirs).cpu().numpy()
+    )
     return closeness.check_tolerance(found, tolerance, lambda: 0.0) is not Agreement.DIFFERENT
 
 
 class _Run(NamedTuple):
     """What both make of the same input."""
 
-    feeds: Feeds
+    feeds: ParityInputs
     ours: Sequence[object]
     theirs: Sequence[object]
 
 
 def _first_run(
     path: Path,
-    forward: Forward,
+    forward: CompiledGraph,
     state: StateDict,
     inputs: Sequence[TensorInfo],
     samples: Mapping[str, Array] | None,
 ) -> tuple[_Run | None, str | None]:
     """Try inputs until both run. torch goes first: it names a node that asks for too much."""
     problem = "the graph has no inputs"
-    for feeds in parity_inputs.likely(inputs, samples):
+    for feeds in parity_inputs.iter_likely_inputs(inputs, samples):
         if feeds is None:
             problem = "its inputs are too large to try"
             continue
@@ -139,8 +141,8 @@ def _first_run(
         try:
             theirs = onnxruntime_child.run_model(path, feeds.arrays)
         except onnxruntime_child.RunFailed as error:
-            problem = f"onnxruntime does not run the model on {feeds.shown}: {error}"
-            if feeds.shown == parity_inputs.SAMPLES:  # on which it is to be measured
+            problem = f"onnxruntime does not run the model on {feeds.description}: {error}"
+            if feeds.description == parity_inputs.SAMPLES:  # on which it is to be measured
                 raise UnsupportedModel(
                     problem, "check the model and the shape of the data"
                 ) from None
@@ -196,7 +198,7 @@ class _Comparison:
 
     def _others(self, first: _Run) -> Iterator[_Run]:
         """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
-        for feeds in parity_inputs.scaled(self.inputs, first.feeds, self.half):
+        for feeds in parity_inputs.iter_scaled_inputs(self.inputs, first.feeds, self.half):
             try:
                 theirs = onnxruntime_child.run_model(self.path, feeds.arrays)
                 ours = _run_torch(self.network.forward, self.state, feeds)
@@ -224,12 +226,12 @@ class _Comparison:
             return onnxruntime_child.run_model(path, run.feeds.arrays, "NONE")
 
         def noise(i: int) -> float:
-            return gap(plain()[i], run.theirs[i]).apart
+            return compare_outputs(plain()[i], run.theirs[i]).apart
 
         for i, name in enumerate(names):
             if name not in wanted:
                 continue
-            found = gap(run.ours[i], run.theirs[i])
+            found = compare_outputs(run.ours[i], run.theirs[i])
             verdict = closeness.check_tolerance(found, self.tolerance, partial(noise, i))
             if verdict is Agreement.DIFFERENT:
                 what = (
@@ -239,7 +241,7 @@ class _Comparison:
                 )
                 raise UnsupportedModel(
                     f"torch and onnxruntime disagree on {what} by {found.relative:.2g} of its largest value, "
-                    f"more than {self.tolerance:.0e} ({run.feeds.shown})",
+                    f"more than {self.tolerance:.0e} ({run.feeds.description})",
                     "please report the model's operators (ltp-pipeline inspect) as a bug",
                 )
             if verdict is Agreement.EQUAL:
@@ -247,7 +249,7 @@ class _Comparison:
 
     def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
         """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
-        walked, _ = flatten(self.network.file.model)
+        walked, _ = flatten_model(self.network.file.model)
         known = {name for node in walked.graph.node for name in node.output}
         sources = {
             name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent
@@ -255,15 +257,17 @@ class _Comparison:
         made = {source: name for name in silent for source in sources[name]}
         if not made:
             return list(silent)
-        inner = copy_of(self.model.proto)
+        inner = copy_proto(self.model.proto)
         del inner.graph.output[:]
         for name in made:
             inner.graph.output.add().name = name
         path = self.path.with_name("inner.onnx")
-        write(replace(self.model, proto=inner), path)
+        write_model(replace(self.model, proto=inner), path)
         try:
             theirs = onnxruntime_child.run_model(path, first.feeds.arrays)
-            ours = _run_torch(observer(walked, list(made)), self.state, first.feeds)[-len(made) :]
+            ours = _run_torch(compile_observer(walked, list(made)), self.state, first.feeds)[
+                -len(made) :
+            ]
         except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed, NodeError):
             return list(silent)
         floats = [
@@ -282,7 +286,7 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     for node in graph.node:
         if live.intersection(node.input) and not is_standard(node, "Shape", "Size"):
             live.update(node.output)
-    producers = View(graph).producers
+    producers = GraphView(graph).producers
     found: list[str] = []
     front = [output]
     for _ in range(_STEPS_BACK):
@@ -296,17 +300,17 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     return found
 
 
-def _run_torch(forward: Forward, state: StateDict, feeds: Feeds) -> tuple[object, ...]:
+def _run_torch(forward: CompiledGraph, state: StateDict, feeds: ParityInputs) -> tuple[object, ...]:
     with torch.no_grad():
         return forward({name: array_to_torch(array) for name, array in feeds.arrays.items()}, state)
 
 
-def gap(ours: object, theirs: object) -> MaxDifference:
+def compare_outputs(ours: object, theirs: object) -> MaxDifference:
     """How far two outputs are apart; of lists, the worst part. What is not made of numbers is not compared."""
     if isinstance(theirs, list) and isinstance(ours, list):
         if len(ours) != len(theirs):
             return closeness.OTHER
-        parts = [gap(a, b) for a, b in zip(ours, theirs, strict=True)]
+        parts = [compare_outputs(a, b) for a, b in zip(ours, theirs, strict=True)]
         return max(parts, key=lambda part: part.relative, default=closeness.SAME)
     if isinstance(ours, torch.Tensor):
         ours = (ours.float() if ours.dtype is torch.bfloat16 else ours).detach().cpu().numpy()
@@ -319,6 +323,6 @@ def gap(ours: object, theirs: object) -> MaxDifference:
     return closeness.max_difference(ours, theirs)
 
 
-def difference(ours: object, theirs: object) -> float:
+def relative_difference(ours: object, theirs: object) -> float:
     """Largest difference relative to the largest value; infinite where even the shapes differ."""
-    return gap(ours, theirs).relative
+    return compare_outputs(ours, theirs).relative

@@ -27,37 +27,39 @@ _GUESSES = (
 _CHANNELS = (3, 1)
 
 
-class Feeds(NamedTuple):
+class ParityInputs(NamedTuple):
     """One array for each input by its name, and what to call them."""
 
     arrays: dict[str, Array]
-    shown: str
+    description: str
 
 
-def likely(
+def iter_likely_inputs(
     inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None
-) -> Iterator[Feeds | None]:
+) -> Iterator[ParityInputs | None]:
     """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
     known = samples or {}
     if known and all(i.name in known for i in inputs):
-        yield Feeds({i.name: as_input(i, known[i.name]) for i in inputs}, SAMPLES)
+        yield ParityInputs({i.name: to_input(i, known[i.name]) for i in inputs}, SAMPLES)
     for shapes in _shapes(inputs, {name: array.shape[1:] for name, array in known.items()}):
         small = sum(map(math.prod, shapes)) <= LARGEST_INPUT
         yield _random(inputs, shapes) if small else None
 
 
-def scaled(inputs: Sequence[TensorInfo], like: Feeds, half: bool) -> Iterator[Feeds]:
+def iter_scaled_inputs(
+    inputs: Sequence[TensorInfo], like: ParityInputs, half: bool
+) -> Iterator[ParityInputs]:
     """Random inputs of the same shapes and other scales; large values would overflow in half precision."""
     if not any(_floating(i) for i in inputs):
         return
     shapes = [array.shape for array in like.arrays.values()]
     for scale in SCALES:
         feeds = _random(inputs, shapes, scale)
-        if feeds.shown != like.shown and (scale <= 1 or not half):
+        if feeds.description != like.description and (scale <= 1 or not half):
             yield feeds
 
 
-def numeric(info: TensorInfo) -> bool:
+def is_numeric(info: TensorInfo) -> bool:
     """Whether random values can be made for an input."""
     return _floating(info) or info.type == "BOOL" or info.type.startswith(("INT", "UINT"))
 
@@ -66,7 +68,7 @@ def _floating(info: TensorInfo) -> bool:
     return "FLOAT" in info.type or info.type == "DOUBLE"
 
 
-def as_input(info: TensorInfo, samples: Array) -> Array:
+def to_input(info: TensorInfo, samples: Array) -> Array:
     """Samples as an input wants them: its type, and its batch size where that is fixed."""
     size = info.shape[0] if info.shape else None
     count = size if isinstance(size, int) and size > 0 else len(samples)
@@ -76,12 +78,12 @@ def as_input(info: TensorInfo, samples: Array) -> Array:
 
 def _random(
     inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0
-) -> Feeds:
+) -> ParityInputs:
     sizes = ", ".join(
         f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True)
     )
     shown = f"random input {sizes}" + ("" if scale == 1 else f", {scale:g} times as large")
-    return Feeds(
+    return ParityInputs(
         {i.name: _values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)}, shown
     )
 

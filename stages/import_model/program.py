@@ -13,17 +13,17 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from torch import Tensor
 
-from ltp_pipeline.graph.nodes import is_standard, label
-from ltp_pipeline.graph.schemas import schema_of
-from ltp_pipeline.graph.tensors import LARGEST_CONSTANT, TYPE_ATTRIBUTES, Weights
+from ltp_pipeline.graph.nodes import format_node, is_standard
+from ltp_pipeline.graph.schemas import find_schema
+from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS, TYPE_ATTRIBUTES, Weights
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.body_functions import BodyFunction
-from ltp_pipeline.stages.import_model.node_problems import node_problem
+from ltp_pipeline.stages.import_model.node_problems import find_node_problem
 from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
-from ltp_pipeline.stages.import_model.values import to_torch, widened
+from ltp_pipeline.stages.import_model.values import to_single_precision, to_torch
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
-LARGEST_TOTAL = 2 * LARGEST_CONSTANT  # elements of all folded constants together
+LARGEST_TOTAL = 2 * MAX_CONSTANT_ELEMENTS  # elements of all folded constants together
 _NEVER_FOLDED = frozenset(
     {
         "RandomNormal",
@@ -44,7 +44,7 @@ class NodeError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Instruction:
     """One node: which function, on which slots, into which slots."""
 
     function: Callable[..., Any]
@@ -52,16 +52,16 @@ class Step:
     outputs: tuple[int, ...]
     keywords: dict[str, Any]
     branches: tuple[tuple[str, "Program"], ...]
-    wants_training: bool
+    uses_training: bool
     settings: frozenset[int]  # positions of inputs that stay on the CPU
     label: str
 
-    def call(
+    def execute(
         self, args: Sequence[Any], outer: Any, training: bool, off_cpu: bool
     ) -> tuple[Any, ...]:
         """Run the node; `outer` holds the values that its subgraphs capture, by slot."""
         keywords = self.keywords
-        if self.wants_training:
+        if self.uses_training:
             keywords = {**keywords, "training": training}
         if self.branches:
             keywords = {
@@ -78,7 +78,7 @@ class Step:
             raise NodeError(f"{self.label}: {error or type(error).__name__}") from error
         return result if isinstance(result, tuple) else (result,)
 
-    def reads(self) -> list[int]:
+    def get_read_slots(self) -> list[int]:
         """Slots whose values the step needs, those that its subgraphs capture included."""
         return [
             *self.inputs,
@@ -91,7 +91,7 @@ class Program:
     """The steps of one graph, and the slots where its inputs, outputs and captured outer values live."""
 
     size: int = 1
-    steps: list[Step] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     constants: dict[int, Any] = field(default_factory=dict)
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
@@ -100,8 +100,10 @@ class Program:
 
     def run(self, values: Values, training: bool, off_cpu: bool = False) -> tuple[Any, ...]:
         """Execute on `values`, a list of `size` slots with constants, inputs and captures in place."""
-        for step, dead in zip(self.steps, self.last_use, strict=True):
-            results = step.call([values[slot] for slot in step.inputs], values, training, off_cpu)
+        for step, dead in zip(self.instructions, self.last_use, strict=True):
+            results = step.execute(
+                [values[slot] for slot in step.inputs], values, training, off_cpu
+            )
             if len(results) < len(step.outputs):
                 raise NodeError(
                     f"{step.label}: {len(results)} results for {len(step.outputs)} outputs"
@@ -113,7 +115,7 @@ class Program:
                 values[slot] = None
         return tuple(values[slot] for slot in self.outputs)
 
-    def blank(self) -> Values:
+    def make_values(self) -> Values:
         """Value slots with only the constants filled in."""
         values: Values = [None] * self.size
         for slot, value in self.constants.items():
@@ -128,7 +130,7 @@ def _closure(
     captured = [(inner, outer[slot]) for slot, inner in program.captures]
 
     def call(*inputs: Any) -> tuple[Any, ...]:
-        values = program.blank()
+        values = program.make_values()
         for slot, value in [*captured, *zip(program.inputs, inputs, strict=True)]:
             values[slot] = value
         return program.run(values, training, off_cpu)
@@ -145,7 +147,7 @@ def _on_one_device(args: Sequence[Any], settings: frozenset[int]) -> Sequence[An
     return [a.to(device) if i in data else a for i, a in enumerate(args)]
 
 
-class Compiler:
+class GraphCompiler:
     """Turns one graph into a Program; subgraphs are compiled by nested compilers that see the outer names.
 
     With `wide`, values that the graph declares half precision are computed in single precision. `weights` are the
@@ -155,7 +157,7 @@ class Compiler:
     def __init__(
         self,
         opset: int,
-        outer: "Compiler | None" = None,
+        outer: "GraphCompiler | None" = None,
         wide: bool = False,
         weights: Weights | None = None,
     ) -> None:
@@ -174,25 +176,25 @@ class Compiler:
         """Compile `graph`; `tensors` are its initializers, of which `trained` may change and are not folded."""
         trained = set(trained)
         for name, tensor in tensors.items():
-            slot = self.define(name)
+            slot = self.define_slot(name)
             if name not in trained:
-                self.program.constants[slot] = widened(tensor) if self.wide else tensor
+                self.program.constants[slot] = to_single_precision(tensor) if self.wide else tensor
         self.program.inputs = tuple(
-            self.define(i.name) for i in graph.input if i.name not in tensors
+            self.define_slot(i.name) for i in graph.input if i.name not in tensors
         )
         lifted = set(tensors)
         for node in graph.node:
             if not (is_standard(node, "Constant") and node.output and node.output[0] in lifted):
-                self.add(node)
+                self.add_node(node)
         self.program.outputs = tuple(
-            self.lookup(o.name, "the graph's outputs") for o in graph.output
+            self.find_slot(o.name, "the graph's outputs") for o in graph.output
         )
         self.program.captures = tuple(self.captures.values())
         self.program.last_use = _last_uses(self.program)
         _drop_unread(self.program)
         return self.program
 
-    def define(self, name: str) -> int:
+    def define_slot(self, name: str) -> int:
         """Give `name` a slot of its own."""
         if name in self.slots:
             raise NodeError(f"the value {name!r} is produced twice")
@@ -201,33 +203,33 @@ class Compiler:
         self.slots[name] = slot
         return slot
 
-    def lookup(self, name: str, reader: str) -> int:
+    def find_slot(self, name: str, reader: str) -> int:
         """Find the slot of `name`, capturing it from an outer graph if need be."""
         if name in self.slots:
             return self.slots[name]
         if self.outer is None:
             raise NodeError(f"{reader}: nothing before it produces the value {name!r}")
-        outer_slot = self.outer.lookup(name, reader)
-        slot = self.define(name)
+        outer_slot = self.outer.find_slot(name, reader)
+        slot = self.define_slot(name)
         if outer_slot in self.outer.program.constants:
             self.program.constants[slot] = self.outer.program.constants[outer_slot]
         elif outer_slot != ABSENT:
             self.captures[name] = (outer_slot, slot)
         return slot
 
-    def add(self, node: NodeProto) -> None:
+    def add_node(self, node: NodeProto) -> None:
         """Append one node, or fold it away when all it reads is constant."""
-        where = label(node)
-        problem = node_problem(node, self.opset)
+        where = format_node(node)
+        problem = find_node_problem(node, self.opset)
         if problem is not None:
             raise NodeError(f"{where}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = guarded(partial(constant_value, weights=self.weights), node, where)
-            self.program.constants[self.define(node.output[0])] = (
-                widened(value) if self.wide else value
+            value = read_guarded(partial(constant_value, weights=self.weights), node, where)
+            self.program.constants[self.define_slot(node.output[0])] = (
+                to_single_precision(value) if self.wide else value
             )
             return
-        inputs = tuple(self.lookup(name, where) for name in node.input)
+        inputs = tuple(self.find_slot(name, where) for name in node.input)
         if is_standard(node, "Identity"):
             if node.output[0] in self.slots:
                 raise NodeError(f"{where}: the value {node.output[0]!r} is produced twice")
@@ -237,19 +239,19 @@ class Compiler:
         if self._is_constant(node, step):
             self._fold(step)
         else:
-            self.program.steps.append(step)
+            self.program.instructions.append(step)
 
-    def _step(self, node: NodeProto, inputs: tuple[int, ...], where: str) -> Step:
-        op = registry.find(node.op_type, self.opset, node.domain)
+    def _step(self, node: NodeProto, inputs: tuple[int, ...], where: str) -> Instruction:
+        op = registry.find_op(node.op_type, self.opset, node.domain)
         keywords, branches = self._attributes(node, where)
-        outputs = tuple(self.define(name) if name else ABSENT for name in node.output)
+        outputs = tuple(self.define_slot(name) if name else ABSENT for name in node.output)
         if op is None:
-            schema = schema_of(node.op_type, self.opset, node.domain)
+            schema = find_schema(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
-            return Step(body, inputs, outputs, {}, (), True, frozenset(), where)
+            return Instruction(body, inputs, outputs, {}, (), True, frozenset(), where)
         if "n_outputs" in op.context:
             keywords["n_outputs"] = len(node.output)
-        return Step(
+        return Instruction(
             op.function,
             inputs,
             outputs,
@@ -261,7 +263,7 @@ class Compiler:
         )
 
     def _compile_body(self, graph: GraphProto, opset: int) -> Program:
-        return Compiler(opset, wide=self.wide).compile(graph, {})
+        return GraphCompiler(opset, wide=self.wide).compile(graph, {})
 
     def _attributes(
         self, node: NodeProto, where: str
@@ -270,43 +272,45 @@ class Compiler:
         branches: list[tuple[str, Program]] = []
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                nested = Compiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
+                nested = GraphCompiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
                 read = partial(to_torch, weights=self.weights)
-                tensors = {t.name: guarded(read, t, where) for t in attribute.g.initializer}
+                tensors = {t.name: read_guarded(read, t, where) for t in attribute.g.initializer}
                 branches.append((attribute.name, nested.compile(attribute.g, tensors)))
                 continue
-            value = guarded(attribute_value, attribute, where)
+            value = read_guarded(attribute_value, attribute, where)
             if self.wide:
                 is_half = attribute.name in TYPE_ATTRIBUTES and value in _HALF_TYPES
-                value = TensorProto.FLOAT if is_half else widened(value)
+                value = TensorProto.FLOAT if is_half else to_single_precision(value)
             keywords[attribute.name] = value
         return keywords, tuple(branches)
 
-    def _is_constant(self, node: NodeProto, step: Step) -> bool:
+    def _is_constant(self, node: NodeProto, step: Instruction) -> bool:
         if node.op_type in _NEVER_FOLDED or (
-            step.wants_training and not isinstance(step.function, BodyFunction)
+            step.uses_training and not isinstance(step.function, BodyFunction)
         ):
             return False
-        return all(slot == ABSENT or slot in self.program.constants for slot in step.reads())
+        return all(
+            slot == ABSENT or slot in self.program.constants for slot in step.get_read_slots()
+        )
 
-    def _fold(self, step: Step) -> None:
+    def _fold(self, step: Instruction) -> None:
         constants = self.program.constants
         args = [constants.get(slot) for slot in step.inputs]
         _refuse_huge(step, args)
         for slot, value in zip(
-            step.outputs, step.call(args, constants, False, False), strict=False
+            step.outputs, step.execute(args, constants, False, False), strict=False
         ):
             if slot == ABSENT:
                 continue
             self.folded += _size(value)
-            if _size(value) > LARGEST_CONSTANT or self.folded > LARGEST_TOTAL:
+            if _size(value) > MAX_CONSTANT_ELEMENTS or self.folded > LARGEST_TOTAL:
                 raise NodeError(
                     f"{step.label}: constants of {self.folded:,} elements are beyond reason"
                 )
             constants[slot] = value
 
 
-def guarded(function: Callable[[Any], Any], argument: Any, where: str) -> Any:
+def read_guarded(function: Callable[[Any], Any], argument: Any, where: str) -> Any:
     """Read something from the file; a damaged tensor or attribute can fail in many ways."""
     try:
         return function(argument)
@@ -320,21 +324,21 @@ def _size(value: Any) -> int:
     return sum(_size(v) for v in value) if isinstance(value, list | tuple) else 0
 
 
-def _refuse_huge(step: Step, args: Sequence[Any]) -> None:
+def _refuse_huge(step: Instruction, args: Sequence[Any]) -> None:
     """Stop a product of two large constants before it is computed; what sizes say is checked by the operators."""
     tensors = [a for a in args if isinstance(a, Tensor)]
-    if step.branches or math.prod(max(t.numel(), 1) for t in tensors) <= LARGEST_CONSTANT:
+    if step.branches or math.prod(max(t.numel(), 1) for t in tensors) <= MAX_CONSTANT_ELEMENTS:
         return
     shadows = [
         a.to("meta") if isinstance(a, Tensor) and i not in step.settings else a
         for i, a in enumerate(args)
     ]
     try:
-        results = step.call(shadows, {}, False, False)
+        results = step.execute(shadows, {}, False, False)
     except NodeError:
         return  # the shape depends on the values: the real run will tell
     for result in results:
-        if isinstance(result, Tensor) and result.numel() > LARGEST_CONSTANT:
+        if isinstance(result, Tensor) and result.numel() > MAX_CONSTANT_ELEMENTS:
             raise NodeError(
                 f"{step.label}: a constant of {result.numel():,} elements is beyond reason"
             )
@@ -343,12 +347,12 @@ def _refuse_huge(step: Step, args: Sequence[Any]) -> None:
 def _last_uses(program: Program) -> list[tuple[int, ...]]:
     """For each step the slots that nobody reads after it, so that activations are freed as early as they can be."""
     kept = {ABSENT, *program.outputs, *program.constants}
-    produced = {slot for step in program.steps for slot in step.outputs}
+    produced = {slot for step in program.instructions for slot in step.outputs}
     last: dict[int, int] = {}
-    for index, step in enumerate(program.steps):
-        for slot in (*step.reads(), *step.outputs):
+    for index, step in enumerate(program.instructions):
+        for slot in (*step.get_read_slots(), *step.outputs):
             last[slot] = index
-    dead: list[list[int]] = [[] for _ in program.steps]
+    dead: list[list[int]] = [[] for _ in program.instructions]
     for slot, index in last.items():
         if slot in produced and slot not in kept:
             dead[index].append(slot)
@@ -357,5 +361,7 @@ def _last_uses(program: Program) -> list[tuple[int, ...]]:
 
 def _drop_unread(program: Program) -> None:
     """Forget constants that were needed only to fold others."""
-    read = {slot for step in program.steps for slot in step.reads()} | {*program.outputs}
+    read = {slot for step in program.instructions for slot in step.get_read_slots()} | {
+        *program.outputs
+    }
     program.constants = {slot: value for slot, value in program.constants.items() if slot in read}

@@ -10,23 +10,23 @@ from ltp_pipeline.exporters.files.decode import to_dense
 from ltp_pipeline.graph.edit import sort_topologically
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
-from ltp_pipeline.graph.schemas import standard_opset
-from ltp_pipeline.graph.storage import read_with_data
-from ltp_pipeline.graph.tensors import type_name
-from ltp_pipeline.stages.import_model.validity import require_valid
+from ltp_pipeline.graph.schemas import get_standard_opset
+from ltp_pipeline.graph.storage import read_model_with_data
+from ltp_pipeline.graph.tensors import get_type_name
+from ltp_pipeline.stages.import_model.validity import check_validity
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import sha256_together
 
 
-def read(source: AnyPath | ModelProto) -> ModelFile:
+def read_model_file(source: AnyPath | ModelProto) -> ModelFile:
     """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
     if isinstance(source, ModelProto):
         path, data = None, tuple[str, ...]()
         digest, size = _hash_of(source)
-        model = OnnxModel.of(source)
+        model = OnnxModel.from_proto(source)
     else:
         path = Path(source)
-        model, beside = read_with_data(
+        model, beside = read_model_with_data(
             path
         )  # which is part of hash and size: the weights are in it
         digest, size = (
@@ -35,15 +35,17 @@ def read(source: AnyPath | ModelProto) -> ModelFile:
         )
         data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
     sort_topologically(model.graph)
-    require_valid(model, path)
+    check_validity(model, path)
     dense = to_dense(model)
     if dense is not model:
         model = dense
-        require_valid(model, path)
+        check_validity(model, path)
     initial = {t.name for t in model.graph.initializer}
     inputs = tuple(_info(i) for i in model.graph.input if i.name not in initial)
     outputs = tuple(_info(o) for o in model.graph.output)
-    return ModelFile(model, inputs, outputs, standard_opset(model.proto), digest, path, size, data)
+    return ModelFile(
+        model, inputs, outputs, get_standard_opset(model.proto), digest, path, size, data
+    )
 
 
 def _hash_of(model: ModelProto) -> tuple[str, int]:
@@ -69,4 +71,4 @@ def _info(value: ValueInfoProto) -> TensorInfo:
             d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
             for d in tensor.shape.dim
         )
-    return TensorInfo(value.name, type_name(tensor.elem_type), dims)
+    return TensorInfo(value.name, get_type_name(tensor.elem_type), dims)

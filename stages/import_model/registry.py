@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ltp_pipeline.graph.nodes import standard_domain
+from ltp_pipeline.graph.nodes import normalize_domain
 from ltp_pipeline.graph.schemas import signature
 
 CONTEXT_KEYWORDS = frozenset({"training", "n_outputs"})
@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=OpFunction)
 
 
 @dataclass(frozen=True)
-class Op:
+class OpImplementation:
     """One implementation of an operator, valid from schema version `since` on.
 
     The sets say what an initializer in an input slot is: `weights` are trained whatever their size, `constants` are
@@ -41,7 +41,7 @@ class Op:
     domain: str
 
 
-_OPS: dict[tuple[str, str], list[Op]] = {}
+_OPS: dict[tuple[str, str], list[OpImplementation]] = {}
 
 
 def op(
@@ -71,16 +71,16 @@ def op(
             frozenset(statistics),
             frozenset(untrained),
         )
-        versions.append(Op(name, since, function, *slots, wanted, attributes, domain))
+        versions.append(OpImplementation(name, since, function, *slots, wanted, attributes, domain))
         versions.sort(key=lambda o: o.since)
         return function
 
     return register
 
 
-def find(name: str, opset: int, domain: str = "") -> Op | None:
+def find_op(name: str, opset: int, domain: str = "") -> OpImplementation | None:
     """Newest implementation that is not newer than the model's schema of this operator."""
-    domain = standard_domain(domain)
+    domain = normalize_domain(domain)
     known = signature(name, opset, domain)
     if known is None and domain == "":
         return None
@@ -88,7 +88,7 @@ def find(name: str, opset: int, domain: str = "") -> Op | None:
     return next((o for o in reversed(_OPS.get((domain, name), ())) if o.since <= version), None)
 
 
-def all_ops() -> Iterator[Op]:
+def iter_ops() -> Iterator[OpImplementation]:
     """Every implementation, by domain, name and version."""
     for key in sorted(_OPS):
         yield from _OPS[key]

@@ -18,22 +18,22 @@ from torch import Tensor
 
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.edit import UniqueNames, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.tensors import make_empty_tensor
-from ltp_pipeline.graph.view import identities, outer_reads
+from ltp_pipeline.graph.view import find_identity_sources, iter_read_names
 from ltp_pipeline.stages.import_model.network import (
-    Forward,
+    CompiledGraph,
     Network,
     RestoredNorm,
     compile_graph,
-    observer,
+    compile_observer,
 )
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
-from ltp_pipeline.stages.import_model.parity import difference
-from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.parity import relative_difference
+from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.system.arrays import StateDict
 
 EPSILON, MOMENTUM = 1e-5, 0.9
@@ -57,15 +57,15 @@ def run(
     network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
 ) -> tuple[Network, StateDict]:
     """The same network with a norm after each Conv that seems to have lost one; as it was where there is none."""
-    walked, _ = flatten(network.file.model)
+    walked, _ = flatten_model(network.file.model)
     convs = _candidates(walked.graph, network.forward.roles)
     if not convs:
         return network, state
-    if network.forward.batch is not None:
+    if network.forward.batch_size is not None:
         return _noted(
             network, "BatchNormalization not restored: the graph only runs on batches of one size"
         ), state
-    first = next(calibration_batches(train, batch_size, device))
+    first = next(iter_calibration_batches(train, batch_size, device))
     convs = _with_maps(walked, convs, state, first)
     if not convs:
         return network, state
@@ -73,16 +73,23 @@ def run(
     forward, filled = compile_graph(model)
     shares = {name: update_share(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)}
     forward = replace(
-        forward, statistics={**forward.statistics, **shares}
+        forward, update_fractions={**forward.update_fractions, **shares}
     )  # the node has single precision
-    restored = replace(network, forward=forward, norms=norms, observed=observer(model, normalised))
-    filled = calibrated(
+    restored = replace(
+        network,
+        forward=forward,
+        restored_norms=norms,
+        norm_observer=compile_observer(model, normalised),
+    )
+    filled = calibrate_norms(
         restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device
     )
     with torch.no_grad():
         pairs = zip(forward(first, filled), network.forward(first, state), strict=True)
         worst = max(
-            difference(new, old.cpu().numpy()) for new, old in pairs if isinstance(old, Tensor)
+            relative_difference(new, old.cpu().numpy())
+            for new, old in pairs
+            if isinstance(old, Tensor)
         )
     if not worst <= TOLERANCE:
         return _noted(
@@ -94,7 +101,9 @@ def run(
     return _noted(restored, note), filled
 
 
-def calibration_batches(train: Split, batch_size: int, device: torch.device) -> Iterator[Inputs]:
+def iter_calibration_batches(
+    train: Split, batch_size: int, device: torch.device
+) -> Iterator[Inputs]:
     """Samples by which means and variances are measured."""
     rows = np.linspace(0, len(train) - 1, min(SAMPLES, len(train))).astype(np.int64)
     for batch in batches(train, min(batch_size, len(rows)), rows, drop_last=True):
@@ -102,21 +111,23 @@ def calibration_batches(train: Split, batch_size: int, device: torch.device) -> 
 
 
 @torch.no_grad()
-def calibrated(
+def calibrate_norms(
     network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
 ) -> StateDict:
     """Give the restored norms the statistics of the Convs' kernels and biases as a file has them; same function."""
-    if network.observed is None:
+    if network.norm_observer is None:
         return state
     found = dict(state)
-    for norm in network.norms:
+    for norm in network.restored_norms:
         like = found[norm.bias]
         found[norm.mean] = torch.zeros_like(like)
         found[norm.variance] = torch.ones_like(like)
         found[norm.scale] = torch.full_like(like, math.sqrt(1 + EPSILON))
-    read = calibration_batches(train, batch_size, device)
+    read = iter_calibration_batches(train, batch_size, device)
     for norm, (mean, variance) in zip(
-        network.norms, _moments(network.observed, found, read, len(network.norms)), strict=True
+        network.restored_norms,
+        _moments(network.norm_observer, found, read, len(network.restored_norms)),
+        strict=True,
     ):
         like = found[norm.bias]
         found[norm.mean], found[norm.variance] = mean.to(like), variance.to(like)
@@ -125,24 +136,24 @@ def calibrated(
     return found
 
 
-def fold(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> StateDict:
+def fold_norms(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> StateDict:
     """Tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε); a zero stays a zero."""
     result = dict(state)
     for norm in norms:
-        scale, mean, variance = (result.pop(name).detach() for name in norm.added)
+        scale, mean, variance = (result.pop(name).detach() for name in norm.added_names)
         factor = scale / (variance + EPSILON).sqrt()
-        kernel = result[norm.kernel].detach()
+        kernel = result[norm.layer_weight].detach()
         columns = factor.reshape(-1, *[1] * (kernel.dim() - 1))
-        result[norm.kernel] = (
+        result[norm.layer_weight] = (
             kernel * columns + 0.0
         )  # a sum, because zero times a negative factor is -0.0
         result[norm.bias] = result[norm.bias].detach() - mean * factor
     return result
 
 
-def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]:
+def _candidates(graph: GraphProto, roles: Mapping[str, TensorRole]) -> list[NodeProto]:
     """Convs whose kernel and bias are their own, and whose output goes where that of a norm would go."""
-    uses, behind = Counter(outer_reads(graph)), identities(graph)
+    uses, behind = Counter(iter_read_names(graph)), find_identity_sources(graph)
     readers = (n for n in iter_nodes(graph) if is_standard(n, *_FOREIGN_READERS))
     seen = [*(n.input[0] for n in readers), *(o.name for o in graph.output)]
     taken = {behind.get(name, name) for name in seen}
@@ -151,7 +162,7 @@ def _candidates(graph: GraphProto, roles: Mapping[str, Role]) -> list[NodeProto]
         for node in graph.node
         if is_standard(node, "Conv")
         and len(node.input) == 3
-        and all(roles.get(name) is Role.WEIGHT and uses[name] == 1 for name in node.input[1:])
+        and all(roles.get(name) is TensorRole.WEIGHT and uses[name] == 1 for name in node.input[1:])
         and node.output[0] not in taken
     ]
 
@@ -160,7 +171,7 @@ def _with_maps(
     model: OnnxModel, convs: list[NodeProto], state: StateDict, inputs: Inputs
 ) -> list[NodeProto]:
     """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
-    watching = observer(model, [c.output[0] for c in convs])
+    watching = compile_observer(model, [c.output[0] for c in convs])
     with torch.no_grad():
         outputs = watching({name: x[:2] for name, x in inputs.items()}, state)[-len(convs) :]
     return [c for c, y in zip(convs, outputs, strict=True) if math.prod(y.shape[2:]) > 1]
@@ -170,24 +181,24 @@ def _insert(
     model: OnnxModel, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
 ) -> tuple[OnnxModel, tuple[RestoredNorm, ...], list[str]]:
     """A copy with a norm after each Conv, whose bias it takes over; also the values that the norms read."""
-    copy, weights = copy_of(model.proto), dict(model.weights)
+    copy, weights = copy_proto(model.proto), dict(model.weights)
     chosen = {c.output[0] for c in convs}
-    names = Names.of(copy.graph)
+    names = UniqueNames.from_graph(copy.graph)
     nodes, norms, normalised = [], [], []
     for node in copy.graph.node:
         nodes.append(node)
         if not chosen.intersection(node.output):
             continue
         output = node.output[0]
-        prefix = names.unique_name(f"{output}.restored")
-        added = [names.unique_name(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
+        prefix = names.make_unique(f"{output}.restored")
+        added = [names.make_unique(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
         norm = RestoredNorm(node.input[1], node.input[2], *added)
-        ones = tensors[norm.kernel].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
+        ones = tensors[norm.layer_weight].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
         data_type = helper.np_dtype_to_tensor_dtype(ones.dtype)
         copy.graph.initializer.extend(
-            make_empty_tensor(name, data_type, ones.shape) for name in norm.added
+            make_empty_tensor(name, data_type, ones.shape) for name in norm.added_names
         )
-        weights.update(dict.fromkeys(norm.added, ones))
+        weights.update(dict.fromkeys(norm.added_names, ones))
         node.output[0] = prefix
         del node.input[2]
         inputs = [prefix, norm.scale, norm.bias, norm.mean, norm.variance]
@@ -203,7 +214,7 @@ def _insert(
 
 
 def _moments(
-    watching: Forward, state: StateDict, read: Iterable[Inputs], count: int
+    watching: CompiledGraph, state: StateDict, read: Iterable[Inputs], count: int
 ) -> list[tuple[Tensor, Tensor]]:
     """Mean and variance per channel of what each norm reads, over all batches."""
     sums: list[tuple[Tensor, Tensor]] = []

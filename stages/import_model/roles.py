@@ -7,15 +7,15 @@ from enum import Enum
 from onnx import GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.graph.nodes import subgraphs
-from ltp_pipeline.graph.positions import frequencies
+from ltp_pipeline.graph.nodes import get_subgraphs
+from ltp_pipeline.graph.positions import find_frequencies
 from ltp_pipeline.graph.schemas import signature
-from ltp_pipeline.graph.tensors import MASKED
+from ltp_pipeline.graph.tensors import MASKED_SCORE
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import registry
 
 
-class Role(Enum):
+class TensorRole(Enum):
     """How the module holds a tensor."""
 
     WEIGHT = "weight"
@@ -23,10 +23,12 @@ class Role(Enum):
     CONSTANT = "constant"
 
 
-def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -> dict[str, Role]:
+def assign_roles(
+    graph: GraphProto, tensors: Mapping[str, Tensor], opset: int
+) -> dict[str, TensorRole]:
     """Role of every tensor, from the input slots that read it."""
-    uses: dict[str, set[Role]] = defaultdict(set)
-    data, formulas = data_values(graph, opset), frequencies(graph)
+    uses: dict[str, set[TensorRole]] = defaultdict(set)
+    data, formulas = find_data_values(graph, opset), find_frequencies(graph)
     for node, slot, name in iter_uses(graph):
         if (
             name in tensors
@@ -37,7 +39,7 @@ def assign_roles(graph: GraphProto, tensors: Mapping[str, Tensor], opset: int) -
     return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
 
 
-def data_values(graph: GraphProto, opset: int) -> set[str]:
+def find_data_values(graph: GraphProto, opset: int) -> set[str]:
     """Names of the values that reach the outputs as data, not only as shapes, scales or pads of some operator."""
     found = {output.name for output in graph.output}
     _trace_back(graph, opset, found)
@@ -48,38 +50,38 @@ def _trace_back(graph: GraphProto, opset: int, found: set[str]) -> None:
     for node in reversed(graph.node):
         if not any(output in found for output in node.output):
             continue
-        op = registry.find(node.op_type, opset, node.domain)
+        op = registry.find_op(node.op_type, opset, node.domain)
         settings = op.constants if op is not None else ()
         found.update(name for slot, name in enumerate(node.input) if name and slot not in settings)
-        for nested in subgraphs(node):
+        for nested in get_subgraphs(node):
             found.update(output.name for output in nested.output)
             _trace_back(nested, opset, found)
 
 
-def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Role:
-    op = registry.find(node.op_type, opset, node.domain)
+def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> TensorRole:
+    op = registry.find_op(node.op_type, opset, node.domain)
     if op is None:
         known = signature(node.op_type, opset, node.domain)
         return (
-            Role.WEIGHT
+            TensorRole.WEIGHT
             if known is not None and known.has_body and tensor.numel() > 1
-            else Role.CONSTANT
+            else TensorRole.CONSTANT
         )
     if slot in op.statistics:
-        return Role.STATISTIC
+        return TensorRole.STATISTIC
     if slot in op.constants or slot in op.untrained:
-        return Role.CONSTANT
+        return TensorRole.CONSTANT
     # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula, not something learned;
     # where the operator itself says that the slot holds weights, one element is a weight too.
-    return Role.WEIGHT if slot in op.weights or tensor.numel() > 1 else Role.CONSTANT
+    return TensorRole.WEIGHT if slot in op.weights or tensor.numel() > 1 else TensorRole.CONSTANT
 
 
-def _settle(tensor: Tensor, uses: set[Role]) -> Role:
-    if not uses - {Role.CONSTANT} or not tensor.is_floating_point():
-        return Role.CONSTANT
+def _settle(tensor: Tensor, uses: set[TensorRole]) -> TensorRole:
+    if not uses - {TensorRole.CONSTANT} or not tensor.is_floating_point():
+        return TensorRole.CONSTANT
     if tensor.numel() == 0 or _is_mask(tensor):
-        return Role.CONSTANT
-    return Role.WEIGHT if Role.WEIGHT in uses else Role.STATISTIC
+        return TensorRole.CONSTANT
+    return TensorRole.WEIGHT if TensorRole.WEIGHT in uses else TensorRole.STATISTIC
 
 
 def _is_mask(tensor: Tensor) -> bool:
@@ -87,4 +89,8 @@ def _is_mask(tensor: Tensor) -> bool:
     low, high = tensor.aminmax()
     if not bool(low.isfinite() & high.isfinite()):
         return True
-    return bool(low <= MASKED) and bool(high <= 0) and bool(((tensor == 0) | (tensor == low)).all())
+    return (
+        bool(low <= MASKED_SCORE)
+        and bool(high <= 0)
+        and bool(((tensor == 0) | (tensor == low)).all())
+    )

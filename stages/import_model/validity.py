@@ -11,15 +11,15 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import iter_graphs, iter_nodes, standard_domain, subgraphs
-from ltp_pipeline.graph.schemas import allow_onnxruntime
+from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs, iter_nodes, normalize_domain
+from ltp_pipeline.graph.schemas import make_checkable
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
-    byte_size,
     clear_values,
-    holds_its_values,
-    named_tensors,
-    stored_one_by_one,
+    get_byte_size,
+    has_all_values,
+    iter_named_tensors,
+    iter_stored_tensors,
     to_array,
 )
 from ltp_pipeline.stages.import_model.function_calls import require_bounded
@@ -33,7 +33,7 @@ _OUTLINE = "ltp.outline"  # a domain that no model has
 _AT_A_TIME = 5_000  # nodes that the checker is shown
 
 
-def require_valid(given: OnnxModel, path: Path | None = None) -> None:
+def check_validity(given: OnnxModel, path: Path | None = None) -> None:
     """Refuse a model that is not valid ONNX, with the name of what is wrong."""
     what, model = str(path or "the model"), given.proto
     if not model.graph.node:
@@ -42,7 +42,7 @@ def require_valid(given: OnnxModel, path: Path | None = None) -> None:
         raise InputError(f"{what} has no outputs", "give a trained ONNX model")
     _check_text(model)
     _check_versions(model)
-    for name, tensor in named_tensors(model, sparse=True):
+    for name, tensor in iter_named_tensors(model, sparse=True):
         _check_fields(tensor, name in given.weights)
         if name not in given.weights:
             _check_tensor(tensor)
@@ -97,7 +97,7 @@ def _texts(model: ModelProto) -> Iterator[str | bytes]:
         for nested in (
             graph
             for node in function.node
-            for outer in subgraphs(node)
+            for outer in get_subgraphs(node)
             for graph in iter_graphs(outer)
         ):
             yield from _node_texts(nested.node)
@@ -120,7 +120,7 @@ def _check_versions(model: ModelProto) -> None:
     """An operator set has one version, and old files list their initializers among the inputs."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        version = versions.setdefault(standard_domain(entry.domain), entry.version)
+        version = versions.setdefault(normalize_domain(entry.domain), entry.version)
         if version != entry.version:
             what = f"operators of the domain '{entry.domain}' are imported in versions {version} and {entry.version}"
             raise InputError(what, AGAIN)
@@ -153,7 +153,7 @@ def _check_tensor(tensor: TensorProto) -> None:
             f"the values of tensor '{tensor.name}' are in another file",
             "give the path of the model file",
         )
-    if not holds_its_values(tensor):
+    if not has_all_values(tensor):
         dims = list(tensor.dims)
         raise InputError(
             f"tensor '{tensor.name}' does not hold the values that its dims {dims} say", AGAIN
@@ -227,10 +227,10 @@ def _names_in(graph: GraphProto) -> set[str]:
 
 def _ease(outline: ModelProto, model: OnnxModel) -> None:
     """Leave values out, and let pass what runtimes forgive."""
-    allow_onnxruntime(outline)
-    for name, tensor in named_tensors(outline):
+    make_checkable(outline)
+    for name, tensor in iter_named_tensors(outline):
         if name not in model.weights:
-            if byte_size(tensor) < _INLINE:
+            if get_byte_size(tensor) < _INLINE:
                 continue
             clear_values(tensor)
         tensor.dims[:] = [0]
@@ -243,7 +243,9 @@ def _ease(outline: ModelProto, model: OnnxModel) -> None:
 
 def _check_values(model: OnnxModel) -> None:
     """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    floats = ((name, t) for name, t in stored_one_by_one(model.graph) if t.data_type in FLOAT_TYPES)
+    floats = (
+        (name, t) for name, t in iter_stored_tensors(model.graph) if t.data_type in FLOAT_TYPES
+    )
     with np.errstate(invalid="ignore"):
         for name, tensor in floats:
             array = model.weights[name] if name in model.weights else to_array(tensor, name)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from onnx import ModelProto, shape_inference
 
 from ltp_pipeline.errors import InputError, UnsupportedModel, first_line
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.nodes import label
-from ltp_pipeline.graph.schemas import allow_onnxruntime
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import format_node
+from ltp_pipeline.graph.schemas import make_checkable
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.stages.import_model.validity import AGAIN
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
@@ -19,7 +19,7 @@ _SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
 _WIDTH = 4  # bytes of an element; types that are wider or narrower change little
 
 
-def require_consistent(model: OnnxModel) -> None:
+def check_declared_types(model: OnnxModel) -> None:
     """Refuse a file whose values have other types or shapes than it declares: what is exported would be so too.
 
     Files that onnx cannot infer, which onnxruntime reads, are left to onnxruntime.
@@ -29,10 +29,12 @@ def require_consistent(model: OnnxModel) -> None:
         for v in (*model.graph.input, *model.graph.output)
         if v.type.HasField("tensor_type")
     ]
-    if not all(v.HasField("shape") for v in values) or allow_onnxruntime(copy_of(model.proto)):
+    if not all(v.HasField("shape") for v in values) or make_checkable(copy_proto(model.proto)):
         return
     try:
-        shape_inference.infer_shapes(model.filled(below=_SMALL), check_type=True, strict_mode=True)
+        shape_inference.infer_shapes(
+            model.to_proto(max_bytes=_SMALL), check_type=True, strict_mode=True
+        )
     except Exception as error:  # noqa: BLE001 - onnx's C++ errors share no narrower type
         raise InputError(f"the model is not valid ONNX: {_reason(error)}", AGAIN) from None
 
@@ -42,7 +44,7 @@ def require_room(model: OnnxModel, samples: Mapping[str, Array] | None = None) -
     free = memory.available()
     if free is None:
         return
-    proto = model.filled(below=_SMALL)
+    proto = model.to_proto(max_bytes=_SMALL)
     for value in proto.graph.input:
         dims = value.type.tensor_type.shape.dim
         known = samples[value.name].shape[1:] if samples and value.name in samples else ()
@@ -52,8 +54,8 @@ def require_room(model: OnnxModel, samples: Mapping[str, Array] | None = None) -
                 dim.dim_value = size
     name, elements = _largest(proto)
     if elements * _WIDTH > free:
-        node = View(model.graph).producers.get(name)
-        where = f"{label(node)}: " if node is not None else ""
+        node = GraphView(model.graph).producers.get(name)
+        where = f"{format_node(node)}: " if node is not None else ""
         told = f"{elements:,} elements take {elements * _WIDTH / GIGABYTE:,.1f} GB, and {free / GIGABYTE:,.1f} GB"
         raise UnsupportedModel(
             f"{where}value '{name}' does not fit into memory: its {told} are free",

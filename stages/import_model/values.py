@@ -7,7 +7,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor
 
-from ltp_pipeline.graph.tensors import Weights, type_name
+from ltp_pipeline.graph.tensors import Weights, get_type_name
 
 TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
@@ -35,7 +35,7 @@ def to_torch(tensor: TensorProto, weights: Weights | None = None) -> Tensor:
         return array_to_torch(weights[tensor.name])
     if tensor.data_type not in TORCH_TYPES:
         raise ValueError(
-            f"tensor {tensor.name!r} has type {type_name(tensor.data_type)}, which torch does not have"
+            f"tensor {tensor.name!r} has type {get_type_name(tensor.data_type)}, which torch does not have"
         )
     return array_to_torch(numpy_helper.to_array(tensor))
 
@@ -47,12 +47,12 @@ def array_to_torch(array: "np.ndarray[Any, Any]") -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))
 
 
-def widened(value: Any) -> Any:
+def to_single_precision(value: Any) -> Any:
     """Half-precision tensors in single precision, everything else as it is."""
     return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
 
 
-def to_array(tensor: Tensor, data_type: int) -> "np.ndarray[Any, Any]":
+def to_numpy(tensor: Tensor, data_type: int) -> "np.ndarray[Any, Any]":
     """Tensor as a numpy array of the given ONNX type, e.g. an fp32 master as the fp16 of its file."""
     array = tensor.detach().cpu()
     if array.dtype == torch.bfloat16:

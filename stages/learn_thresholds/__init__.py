@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.graph.layer_weights import block_axes, normalised
+from ltp_pipeline.graph.layer_weights import find_normalized_weights, get_block_axes
 from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
@@ -56,7 +56,7 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
         TrainingFailed: Training diverged, or nothing was pruned.
     """
     network = context.network
-    elements = sum(layer.elements for layer in network.kernels)
+    elements = sum(layer.elements for layer in network.layer_weights)
     compression_before = elements / sum(count_nonzeros(network, state).values())
     budget = context.settings.budget.accuracy_budget
     worst_accuracy = None
@@ -108,19 +108,19 @@ def make_pruning_method(
         InputError: The target cannot be met, or settings contradict each other.
     """
     method = settings.method
-    layer_weights = {layer.name: tensors[layer.name] for layer in network.prunable}
-    axes = block_axes(network.kernels, method.block)
+    layer_weights = {layer.name: tensors[layer.name] for layer in network.prunable_weights}
+    axes = get_block_axes(network.layer_weights, method.block)
     nonzeros = count_nonzeros(network, tensors)
     sizes = weight_sizes(layer_weights, axes)
     prunable_nonzeros = {name: int(r.count_nonzero()) for name, r in sizes.items()}
-    lowest = min_kept_counts(network.prunable, prunable_nonzeros, method, axes)
+    lowest = min_kept_counts(network.prunable_weights, prunable_nonzeros, method, axes)
     if method.lambda_ is not None:
         _check_clamp_optimizer(network, settings)
         momentum = settings.train.momentum
         return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
     target = settings.budget.wanted_compression
     compression = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
-    count = target_nonzeros(network.kernels, nonzeros, lowest, compression)
+    count = target_nonzeros(network.layer_weights, nonzeros, lowest, compression)
     if target and aggressiveness == 0:
         return FixedMaskPruning(layer_weights, lowest, count, axes)
     total = sum(w.numel() for w in layer_weights.values())
@@ -137,8 +137,8 @@ def _max_compression(
     network: Network, nonzeros: Mapping[str, int], lowest: Mapping[str, int]
 ) -> float:
     """Return the compression ratio at which every prunable layer keeps its `lowest` weights."""
-    elements = sum(layer.elements for layer in network.kernels)
-    excluded = sum(nonzeros[layer.name] for layer in network.kernels if not layer.prunable)
+    elements = sum(layer.elements for layer in network.layer_weights)
+    excluded = sum(nonzeros[layer.name] for layer in network.layer_weights if not layer.is_prunable)
     return elements / (excluded + sum(lowest.values()))
 
 
@@ -158,4 +158,6 @@ def _check_clamp_optimizer(network: Network, settings: Settings) -> None:
 def _scale_free_weights(network: Network) -> set[str]:
     """Return the layer weights with a normalization layer behind them, in the file or restored."""
     graph = network.file.model.graph
-    return {norm.kernel for norm in network.norms} | normalised(graph, network.prunable)
+    return {norm.layer_weight for norm in network.restored_norms} | find_normalized_weights(
+        graph, network.prunable_weights
+    )

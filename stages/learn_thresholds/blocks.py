@@ -11,7 +11,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph.layer_weights import BLOCK
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
 
 # The axis of the output channels of each layer that is pruned in blocks. Layers without an entry
 # are pruned weight by weight.
@@ -37,10 +37,10 @@ def block_values(r: Tensor, axis: int) -> Tensor:
 
 def repeat_in_blocks(values: Tensor, axis: int) -> Tensor:
     """Repeat one value for each block over the weights of the block."""
-    shape = [*values.shape[: axis + 1], BLOCK, *values.shape[axis + 1 :]]
+    shape = [*values.shape[: axis + 1], BLOCK_SIZE, *values.shape[axis + 1 :]]
     return values.unsqueeze(axis + 1).expand(shape).flatten(axis, axis + 1)
 
 
 def _split_blocks(w: Tensor, axis: int) -> Tensor:
     """Return a view whose axis `axis + 1` runs over the weights of one block."""
-    return w.view(*w.shape[:axis], -1, BLOCK, *w.shape[axis + 1 :])
+    return w.view(*w.shape[:axis], -1, BLOCK_SIZE, *w.shape[axis + 1 :])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.layer_weights import BLOCK, LayerWeight
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds.blocks import (
     NO_BLOCKS,
@@ -44,7 +44,7 @@ def min_kept_counts(
         by_density = math.ceil(settings.min_layer_density * layer.elements)
         count = max(settings.min_layer_weights, by_density)
         if layer.name in axes:
-            count = math.ceil(count / BLOCK) * BLOCK
+            count = math.ceil(count / BLOCK_SIZE) * BLOCK_SIZE
         counts[layer.name] = min(count, nonzeros[layer.name])
     return counts
 
@@ -89,7 +89,9 @@ def whole_block_mask(mask: Tensor, r: Tensor, axis: int) -> Tensor:
     A mask by size keeps whole blocks, except for the last one. If several blocks are equal, it may
     keep a part of each; then the first ones stay.
     """
-    return repeat_in_blocks(keep_largest(block_values(r, axis), int(mask.sum()) // BLOCK), axis)
+    return repeat_in_blocks(
+        keep_largest(block_values(r, axis), int(mask.sum()) // BLOCK_SIZE), axis
+    )
 
 
 def scale_thresholds(
@@ -137,7 +139,7 @@ def target_nonzeros(
         InputError: The target is out of reach, or the network has it already.
     """
     elements = sum(layer.elements for layer in layers)
-    excluded = sum(nonzeros[layer.name] for layer in layers if not layer.prunable)
+    excluded = sum(nonzeros[layer.name] for layer in layers if not layer.is_prunable)
     # A quotient may have been rounded down before.
     count = math.floor(elements / compression * (1 + 1e-12)) - excluded
     least = sum(lowest.values())

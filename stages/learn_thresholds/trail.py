@@ -41,7 +41,7 @@ def add_entry(
     network = context.network
     run_directory = context.workspace
     number = epoch + 1
-    names = [layer.name for layer in network.kernels]
+    names = [layer.name for layer in network.layer_weights]
     path = run_directory.trail_path(number)
     state = refresh_statistics(context, state)
     accuracy = evaluate_metric(context, state, context.data.val)
@@ -51,7 +51,7 @@ def add_entry(
         export.write_file(network.file, weights, names, ENCODING, path)
     layer_counts = export.count_layers(weights, names)
     model = network.file.model.with_weights(weights)
-    model_counts = Sparsity.total(counts for _, counts in iter_float_weights(model))
+    model_counts = Sparsity.combine(counts for _, counts in iter_float_weights(model))
     entry = TrailEntry(
         entry=number,
         epoch=number,

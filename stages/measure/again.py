@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from ltp_pipeline.results.schema import (
     BaselineDifference,
     BaselinePoint,
@@ -58,10 +58,10 @@ def measure_again(
             "the report names no file to measure", "give the report.json of a finished run"
         )
     path = folder / report.pruned.files[0].path
-    file = import_model.read(path)
+    file = import_model.read_model_file(path)
     opened = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
     session, original = Session(path, foreign=file.model), _original(report, folder, against)
-    other = None if original is None else Session(original, foreign=read(original))
+    other = None if original is None else Session(original, foreign=read_model(original))
     graph, imitate = file.model.graph, settings.train.distill_outputs_as
     evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric
@@ -108,7 +108,7 @@ def _original(report: Report, folder: Path, against: AnyPath | None) -> Path | N
     """The original: the file given, which must be it, or the one that the report names, where that is it."""
     model = report.model
     if against is not None:
-        found = import_model.read(against)
+        found = import_model.read_model_file(against)
         if found.sha256 != model.sha256:
             raise InputError(
                 f"{against} is not the original of the report: it has another hash",
@@ -205,7 +205,7 @@ class _Again:
     def _measured(self, name: str) -> Any:
         positions = [output.position for output in self.evaluator.task.outputs]
         path = self.folder / name
-        model = read(path)
+        model = read_model(path)
         session = Session(path, positions=positions, library=library_for(model), foreign=model)
         return self.evaluator(session.outputs, self.split)
 

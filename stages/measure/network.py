@@ -24,7 +24,7 @@ from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.records import (
     ExportedFile,
@@ -36,7 +36,7 @@ from ltp_pipeline.results.records import (
 )
 from ltp_pipeline.results.tool_results import ReferenceResult, ValidationResult
 from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, TaskSettings
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.session import (
     LATENCY_BATCHES,
     TWO,
@@ -165,7 +165,7 @@ def _prove(
                 f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
                 "please report this as a bug",
             )
-    counted = count_file_sparsity(file.path, [k.name for k in network.kernels])
+    counted = count_file_sparsity(file.path, [k.name for k in network.layer_weights])
     proven = MeasuredFile(
         file=file,
         accuracy=accuracy,
@@ -221,12 +221,12 @@ def validate(
     own: CustomTask | None = None,
 ) -> ValidationResult:
     """Measure any file on the test split, and beside another one if given."""
-    file = read(model)
-    kernels = [k.name for k in find_layer_weights(flatten(file.model)[0])]
+    file = read_model_file(model)
+    kernels = [k.name for k in find_layer_weights(flatten_model(file.model)[0])]
     opened = open_model_data(file, data, seed, asked, own)
-    beside = None if against is None else read(against)
+    beside = None if against is None else read_model_file(against)
     session = Session(Path(model), provider, library=library_for(file.model), foreign=file.model)
-    other_bytes = 0 if beside is None else beside.bytes
+    other_bytes = 0 if beside is None else beside.num_bytes
     other = None
     if against is not None and beside is not None:
         other = Session(
@@ -249,7 +249,7 @@ def validate(
         compression=counted.compression if counted else None,
         model_compression=counts.model.compression if counts else None,
         nonzeros=counted.nonzeros if counted else None,
-        bytes=file.bytes,
+        bytes=file.num_bytes,
         load_ms=session.load_ms,
         batch=len(batch),
         threads=session.threads,

@@ -19,7 +19,7 @@ from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.fast import explain_missing_library
-from ltp_pipeline.graph.layer_weights import behind
+from ltp_pipeline.graph.layer_weights import find_ancestors
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
 from ltp_pipeline.settings.checks import check_settings
@@ -28,7 +28,7 @@ from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.value_sizes import require_consistent
+from ltp_pipeline.stages.import_model.value_sizes import check_declared_types
 from ltp_pipeline.stages.prepare import activation_memory, explain
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
@@ -53,18 +53,18 @@ def prepare(
     """Import the model, open the data, and check that they belong together, before anything is trained or written."""
     data = _open_data(settings, file, own)
     device = pick_device(settings.train.device)
-    require_consistent(file.model)
+    check_declared_types(file.model)
     network, state = import_model.run(
         file, settings.prune, data.test.first(PARITY_SAMPLES).inputs, settings.model
     )
     state = {name: tensor.to(device) for name, tensor in state.items()}
-    import_model.require_prunable(network)
+    import_model.check_prunable(network)
     _check_patterns(settings.prune.exclude, network)
     if settings.export.has_int8:
         if settings.train.quantization_aware and distributed.is_distributed():
             what = "train.quantization_aware works in one process only"
             raise InputError(what, "start without torchrun, or leave train.quantization_aware out")
-        int8.check_quantizable(network.file.model, [k.name for k in network.kernels])
+        int8.check_quantizable(network.file.model, [k.name for k in network.layer_weights])
     if settings.export.has_fast and (missing := explain_missing_library()):
         workspace.progress.say(f"No fast file will be written: {missing}")
     task = _find_task(network, state, data, settings, device, own)
@@ -169,7 +169,7 @@ def _open_data(settings: Settings, file: ModelFile, own: CustomTask | None) -> D
 def _check_patterns(patterns: Sequence[str], network: Network) -> None:
     """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
     for pattern in patterns:
-        if not any(fnmatchcase(k.name, pattern) for k in network.kernels):
+        if not any(fnmatchcase(k.name, pattern) for k in network.layer_weights):
             raise InputError(
                 f"--exclude {pattern!r} matches no kernel",
                 "`ltp-pipeline inspect` lists their names",
@@ -260,15 +260,15 @@ def _exclude_unused_layers(network: Network, task: Task) -> Network:
     """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
     graph, judged = network.file.model.graph, {output.name for output in task.outputs}
     left_out = [o.name for o in graph.output if o.name not in judged]
-    needed = behind(graph, judged)
+    needed = find_ancestors(graph, judged)
     reason = "no judged output depends on it"
     kernels = tuple(
-        k if k.name in needed or not k.prunable else replace(k, reason=reason)
-        for k in network.kernels
+        k if k.name in needed or not k.is_prunable else replace(k, reason=reason)
+        for k in network.layer_weights
     )
-    if not left_out or kernels == network.kernels:
+    if not left_out or kernels == network.layer_weights:
         return network
     note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
-    network = replace(network, kernels=kernels, notes=(*network.notes, note))
-    import_model.require_prunable(network)
+    network = replace(network, layer_weights=kernels, notes=(*network.notes, note))
+    import_model.check_prunable(network)
     return network

@@ -41,7 +41,7 @@ def check_activation_memory(
 def saved_activation_bytes(network: Network, state: StateDict, inputs: Mapping[str, Tensor]) -> int:
     """The bytes that a forward pass keeps for the backward pass, weights apart; moves no running statistics."""
     weights = {
-        name: t.detach().requires_grad_(name in network.forward.weights)
+        name: t.detach().requires_grad_(name in network.forward.weight_names)
         for name, t in state.items()
     }
     known = {t.untyped_storage().data_ptr() for t in (*weights.values(), *inputs.values())}

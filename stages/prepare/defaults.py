@@ -131,7 +131,7 @@ def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
     wanted = job.settings.budget.wanted_compression
     if job.task.is_distilled or wanted is None or wanted >= STRONG_COMPRESSION:
         return 1.0
-    elements = sum(k.elements for k in job.network.kernels)
+    elements = sum(k.elements for k in job.network.layer_weights)
     guess = job.task.chance_level(job.data.val)
     cut = baseline.probe_accuracy(job, original, int(elements / wanted))
     if guess is not None and explain.is_guess(job, accuracy, guess):

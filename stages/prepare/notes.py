@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ltp_pipeline.graph.layer_weights import BLOCK, block_axes
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, get_block_axes
 from ltp_pipeline.stages.prepare import explain
 from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
 from ltp_pipeline.stages.train.job import RunContext
@@ -105,15 +105,15 @@ def describe_blocks(job: RunContext) -> list[str]:
     """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
     if job.settings.method.block is None:
         return []
-    blocks = block_axes(job.network.kernels, job.settings.method.block)
-    single = [shortened(k.name) for k in job.network.prunable if k.name not in blocks]
+    blocks = get_block_axes(job.network.layer_weights, job.settings.method.block)
+    single = [shortened(k.name) for k in job.network.prunable_weights if k.name not in blocks]
     said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
     if not single:
         return [said]
     more = f" and {len(single) - MAX_NAMED_LAYERS} more" if len(single) > MAX_NAMED_LAYERS else ""
     return [
         f"{said}; single weights in {', '.join(single[:MAX_NAMED_LAYERS])}{more}: their output channels, or those of a "
-        f"group, are no multiple of {BLOCK}, or no Conv, Gemm or MatMul reads them as they are stored"
+        f"group, are no multiple of {BLOCK_SIZE}, or no Conv, Gemm or MatMul reads them as they are stored"
     ]
 
 

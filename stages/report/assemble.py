@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.files.count import iter_float_weights
-from ltp_pipeline.graph.layer_weights import block_axes
+from ltp_pipeline.graph.layer_weights import get_block_axes
 from ltp_pipeline.results import schema
 from ltp_pipeline.results import schema_parts as parts
 from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
@@ -84,7 +84,7 @@ def build(f: Findings) -> schema.Report:
             accuracy=accuracy_part(f.original.accuracy),
             reasons=why_null(f.original.accuracy),
             path=str(model.path) if model.path else None,
-            bytes=model.bytes,
+            bytes=model.num_bytes,
             load_ms=f.original.load_ms,
             latency=tuple(
                 schema.LatencyResult(batch=x.batch, threads=x.threads, ms=x.ms)
@@ -104,7 +104,7 @@ def build(f: Findings) -> schema.Report:
             *f.notes,
             *_task_notes(f),
             *([unlikely] if unlikely else []),
-            *file_notes(f.pruned, pruned, model.bytes),
+            *file_notes(f.pruned, pruned, model.num_bytes),
         ),
         budget_not_met=f.budget_missed,
         suspicious_improvement=unlikely,
@@ -117,7 +117,7 @@ def build(f: Findings) -> schema.Report:
 
 def _model(f: Findings) -> parts.ModelInfo:
     model = f.network.file
-    kernels = {k.name for k in f.network.kernels}
+    kernels = {k.name for k in f.network.layer_weights}
     others = [
         (name, c.elements)
         for name, c in iter_float_weights(f.network.file.model)
@@ -128,14 +128,14 @@ def _model(f: Findings) -> parts.ModelInfo:
         path=str(model.path) if model.path else None,
         sha256=model.sha256,
         opset=model.opset,
-        num_layers=len(f.network.kernels),
-        layer_elements=sum(k.elements for k in f.network.kernels),
+        num_layers=len(f.network.layer_weights),
+        layer_elements=sum(k.elements for k in f.network.layer_weights),
         float_elements=f.pruned.most_nonzeros.whole.elements,
         largest_other_weights=tuple(
             parts.WeightInfo(name=name, elements=elements)
             for name, elements in sorted(others, key=lambda other: -other[1])[:OTHERS]
         ),
-        data=model.data,
+        data=model.data_files,
         inputs=tuple(parts.ModelTensorInfo(**asdict(i)) for i in model.inputs),
         outputs=tuple(parts.ModelTensorInfo(**asdict(o)) for o in model.outputs),
     )
@@ -286,7 +286,7 @@ def _difference(f: Findings) -> schema.BaselineDifference | None:
 def _layers(f: Findings) -> tuple[parts.LayerResult, ...]:
     pruned = f.pruned.most_nonzeros.nonzeros
     baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
-    blocks = block_axes(f.network.kernels, f.settings.method.block)
+    blocks = get_block_axes(f.network.layer_weights, f.settings.method.block)
     return tuple(
         parts.LayerResult(
             name=k.name,
@@ -297,11 +297,11 @@ def _layers(f: Findings) -> tuple[parts.LayerResult, ...]:
             threshold=f.chosen.thresholds.get(k.name),
             temperature=f.chosen.temperatures.get(k.name),
             baseline_nonzeros=baseline.get(k.name),
-            prunable=k.prunable,
+            prunable=k.is_prunable,
             reason=k.reason,
             block=f.settings.method.block if k.name in blocks else None,
         )
-        for k in f.network.kernels
+        for k in f.network.layer_weights
     )
 
 
@@ -312,7 +312,7 @@ def _entry(entry: TrailEntry, chosen: bool) -> parts.TrailEntryResult:
 
 
 def _sizes(f: Findings, pruned: schema.NetworkResult) -> dict[str, int | None]:
-    counted, original = f.pruned.most_nonzeros.counted, f.network.file.bytes
+    counted, original = f.pruned.most_nonzeros.counted, f.network.file.num_bytes
     files = {file.label: file.bytes for file in pruned.files}
     return {
         "original": original,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ltp_pipeline.graph.layer_weights import MOST_WEIGHTS
+from ltp_pipeline.graph.layer_weights import MIN_LAYER_FRACTION
 from ltp_pipeline.results.intervals import Interval
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import (
@@ -171,7 +171,7 @@ def whole(network: NetworkResult) -> str:
 def few_kernels(report: Report) -> str | None:
     """The warning that kernels are only a part of the model, so that their compression says little."""
     kernels, floats = report.model.layer_elements, report.model.float_elements
-    if kernels is None or not floats or kernels >= MOST_WEIGHTS * floats:
+    if kernels is None or not floats or kernels >= MIN_LAYER_FRACTION * floats:
         return None
     said = (
         f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"

@@ -31,8 +31,8 @@ def picture_weights(
     network: Network, after: Weights, thresholds: Mapping[str, float]
 ) -> WeightPictures:
     """Histograms of the largest layers, and the paper's scatter of w² for the largest of them."""
-    largest = sorted(network.prunable, key=lambda k: -k.elements)[:HISTOGRAMS]
-    before = {k.name: network.file.model.array(k.name) for k in largest}
+    largest = sorted(network.prunable_weights, key=lambda k: -k.elements)[:HISTOGRAMS]
+    before = {k.name: network.file.model.get_array(k.name) for k in largest}
     histograms = []
     for kernel in largest:
         old, new = (np.abs(np.asarray(x[kernel.name], np.float64)).ravel() for x in (before, after))

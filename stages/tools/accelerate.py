@@ -13,12 +13,12 @@ from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import query_instruction_sets, sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.tool_results import AccelerationResult
 from ltp_pipeline.settings.file_names import FAST, ExportFormat
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.parity_inputs import as_input, likely, numeric
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_likely_inputs, to_input
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import validate_beside
 from ltp_pipeline.stages.measure.session import Session, try_elsewhere
 from ltp_pipeline.system.files import keep_apart
@@ -47,9 +47,9 @@ def accelerate(
     source, target = Path(model), Path(out)
     library = sparse_ops_library()
     query_instruction_sets(library)  # raises where it cannot be loaded
-    file = read(source)
-    keep_apart(target, [source, *(source.parent / name for name in file.data)])
-    walked, _ = flatten(file.model)
+    file = read_model_file(source)
+    keep_apart(target, [source, *(source.parent / name for name in file.data_files)])
+    walked, _ = flatten_model(file.model)
     kernels = [
         kernel.name
         for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
@@ -66,13 +66,13 @@ def accelerate(
             .inputs
         )
         feeds, proven_on = (
-            {i.name: as_input(i, shown[i.name]) for i in file.inputs},
+            {i.name: to_input(i, shown[i.name]) for i in file.inputs},
             "the test split",
         )
         try_elsewhere(source, feeds)
     else:
         feeds, proven_on = _find_random_inputs(source, session, file.inputs)
-    weights = {name: walked.array(name) for name in kernels}
+    weights = {name: walked.get_array(name) for name in kernels}
     made = fast.build_graph(walked, weights, kernels, feeds, settings=settings.export)
     assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
     with export.move_when_done(target) as path:
@@ -113,9 +113,9 @@ def _find_random_inputs(
     refused = InputError(
         "no random inputs were found that the model runs on", "give samples with --data"
     )
-    if not all(map(numeric, inputs)):
+    if not all(map(is_numeric, inputs)):
         raise refused
-    for feeds in likely(inputs, None):
+    for feeds in iter_likely_inputs(inputs, None):
         if feeds is None:
             continue
         try_elsewhere(source, feeds.arrays)
@@ -123,5 +123,5 @@ def _find_random_inputs(
             session.run(None, feeds.arrays)
         except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do
             continue
-        return feeds.arrays, feeds.shown
+        return feeds.arrays, feeds.description
     raise refused

@@ -12,7 +12,7 @@ from ltp_pipeline.results.metric import BUDGET
 from ltp_pipeline.settings.load import CONFIG_NAME, join, load_settings, read_settings
 from ltp_pipeline.settings.schema import TaskSettings
 from ltp_pipeline.settings.write import format_section_name, format_value
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.prepare import trial as trials
 from ltp_pipeline.stages.tools.inspect import inspect
@@ -87,7 +87,7 @@ def init(
 
 def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> Trial | None:
     """Measure the original on some samples; None if the user passed neither data nor a task."""
-    file = read(model)
+    file = read_model_file(model)
     if task is not None:
         return trials.of_task(file, Session(model, foreign=file.model), task, settings)
     if settings.data.path is not None:

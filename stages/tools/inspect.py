@@ -11,17 +11,22 @@ import numpy as np
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.files.labels import read_metadata
-from ltp_pipeline.graph.layer_weights import LayerWeight, elsewhere, find_layer_weights, others
-from ltp_pipeline.graph.nodes import is_standard, iter_nodes, standard_domain
-from ltp_pipeline.graph.readers import readers
-from ltp_pipeline.graph.schemas import opsets
-from ltp_pipeline.graph.view import View
+from ltp_pipeline.graph.layer_weights import (
+    LayerWeight,
+    describe_other_weights,
+    find_layer_weights,
+    find_other_weights,
+)
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, normalize_domain
+from ltp_pipeline.graph.readers import find_readers
+from ltp_pipeline.graph.schemas import get_opsets
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.results.tool_results import InspectedLayer, InspectedOperator, InspectionResult
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.node_problems import operator_problem
-from ltp_pipeline.stages.import_model.read import read
-from ltp_pipeline.stages.import_model.supported import problems
+from ltp_pipeline.stages.import_model.node_problems import find_operator_problem
+from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.import_model.supported import find_problems
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
 
@@ -33,17 +38,17 @@ if TYPE_CHECKING:
 
 def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:
     """Describe a model."""
-    file = read(model)
+    file = read_model_file(model)
     metadata = read_metadata(file.model)
     try:
-        file, walked, notes = import_model.prepare(file)
-        reasons = problems(walked.proto)
+        file, walked, notes = import_model.prepare_graph(file)
+        reasons = find_problems(walked.proto)
     except UnsupportedModel as error:
         walked, notes, reasons = file.model, [], list(error.reasons) or [error.message]
-    uses = readers(walked.graph)
+    uses = find_readers(walked.graph)
     patterns = kernels or PruneSettings()
     found = find_layer_weights(walked, patterns.include, patterns.exclude, uses)
-    listed, rest = _kernels(walked, found), others(walked, found, uses)
+    listed, rest = _kernels(walked, found), find_other_weights(walked, found, uses)
     proto = file.model.proto
     elements, prunable = (
         sum(k.elements for k in listed),
@@ -53,7 +58,7 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
     described = InspectionResult(
         path=os.fspath(model),
         sha256=file.sha256,
-        bytes=file.bytes,
+        bytes=file.num_bytes,
         format="-".join(metadata[key] for key in ("graph", "format") if key in metadata) or None,
         opset=file.opset,
         ir_version=proto.ir_version,
@@ -70,7 +75,7 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         float_elements=elements + sum(group.elements for group in rest),
         prunable_elements=prunable,
         sparsity=zeros / elements if elements else None,
-        unpruned=elsewhere(found, rest),
+        unpruned=describe_other_weights(found, rest),
         notes=tuple(notes),
     )
     return replace(described, plan=tuple(_plan(described)))
@@ -85,8 +90,8 @@ def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedLayer
             shape=k.shape,
             elements=k.elements,
             fraction=k.elements / total,
-            nonzeros=int(np.count_nonzero(model.array(k.name))),
-            prunable=k.prunable,
+            nonzeros=int(np.count_nonzero(model.get_array(k.name))),
+            prunable=k.is_prunable,
             reason=k.reason,
             block_axis=k.block_axis,
         )
@@ -95,14 +100,14 @@ def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedLayer
 
 
 def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
-    counts = Counter((standard_domain(n.domain), n.op_type) for n in iter_nodes(model.graph))
-    versions = opsets(model)
+    counts = Counter((normalize_domain(n.domain), n.op_type) for n in iter_nodes(model.graph))
+    versions = get_opsets(model)
     return tuple(
         InspectedOperator(
             name,
             domain or "ai.onnx",
             count,
-            supported=operator_problem(name, versions.get(domain, 1), domain) is None,
+            supported=find_operator_problem(name, versions.get(domain, 1), domain) is None,
         )
         for (domain, name), count in sorted(
             counts.items(), key=lambda item: (item[0][1], item[0][0])
@@ -113,7 +118,7 @@ def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
 def _folded(graph: GraphProto) -> int:
     """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
     convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
-    users = View(graph).consumers if convs else {}
+    users = GraphView(graph).consumers if convs else {}
     return sum(
         not any(
             is_standard(use.node, "BatchNormalization") and use.slot == 0

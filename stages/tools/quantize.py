@@ -12,13 +12,13 @@ import numpy as np
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.tool_results import QuantizationResult
 from ltp_pipeline.settings.checks import check_settings
 from ltp_pipeline.settings.file_names import INT8, ExportFormat
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.parity_inputs import as_input
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.parity_inputs import to_input
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import find_evaluator, validate_beside
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.system.files import keep_apart
@@ -73,9 +73,11 @@ def quantize(
 ) -> QuantizationResult:
     """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
     source, target = Path(model), Path(out)
-    file = read(source)
-    keep_apart(target, [source, *(source.parent / name for name in file.data)])
-    walked, _ = flatten(file.model)  # functions would hide layers, as those of a fast file are
+    file = read_model_file(source)
+    keep_apart(target, [source, *(source.parent / name for name in file.data_files)])
+    walked, _ = flatten_model(
+        file.model
+    )  # functions would hide layers, as those of a fast file are
     kernels = [
         kernel.name
         for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
@@ -94,10 +96,10 @@ def quantize(
     )
     check_settings(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs
-    feeds = {i.name: as_input(i, shown[i.name]) for i in file.inputs}
+    feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
     judged = make_calibration(file.inputs, data, evaluator, settings.export, say)
     made = int8.build_graph(
-        walked, {name: walked.array(name) for name in kernels}, kernels, feeds, judged
+        walked, {name: walked.get_array(name) for name in kernels}, kernels, feeds, judged
     )
     with export.move_when_done(target) as path:
         export.write_graph(made, kernels, ExportFormat(INT8, encoding), path, feeds, file.sha256)
@@ -115,7 +117,7 @@ def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Ite
     )
     for start in range(0, len(rows), step):
         batch = split.read(rows[start : start + step]).inputs
-        yield {i.name: as_input(i, batch[i.name]) for i in inputs}
+        yield {i.name: to_input(i, batch[i.name]) for i in inputs}
 
 
 def _select_evenly(size: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -30,7 +30,7 @@ def save_checkpoint(
 ) -> None:
     """Save a phase after `completed` steps."""
     state = {_TENSOR + name: tensor for name, tensor in tensors.items()}
-    for name in context.network.forward.weights:
+    for name in context.network.forward.weight_names:
         for key, value in optimizer.state.get(tensors[name], {}).items():
             if value is not None:
                 state[f"{_OPTIMIZER}{key}/{name}"] = value

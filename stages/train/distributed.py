@@ -25,7 +25,7 @@ _EXPECTED_WARNINGS = (
 
 
 def wrap_forward(
-    forward: network.Forward, tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
+    forward: network.CompiledGraph, tensors: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
 ) -> LiveForward:
     """Return the forward pass over trained tensors, with gradients averaged over all processes.
 
@@ -48,7 +48,7 @@ class _ForwardModule(torch.nn.Module):
 
     def __init__(
         self,
-        forward: network.Forward,
+        forward: network.CompiledGraph,
         tensors: Mapping[str, Tensor],
         parameters: Mapping[str, Tensor],
     ) -> None:

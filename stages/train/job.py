@@ -16,7 +16,7 @@ from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages.import_model.network import Forward, Network
+from ltp_pipeline.stages.import_model.network import CompiledGraph, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.memory import batch_too_large
@@ -103,7 +103,7 @@ class RunContext:
         )
 
     @property
-    def teacher_forward(self) -> Forward:
+    def teacher_forward(self) -> CompiledGraph:
         """The network that the teacher is a state of."""
         return (self.original or self.network).forward
 

@@ -80,7 +80,7 @@ def train(
     memory.keep_freed_memory()
     progress = context.workspace.progress
     tensors = _copy_to_device(context, state)
-    parameters = {name: tensors[name] for name in context.network.forward.weights}
+    parameters = {name: tensors[name] for name in context.network.forward.weight_names}
     momentum = context.settings.train.momentum
     optimizer = make_optimizer(context.network, parameters, context.optimizer, momentum)
     phase = begin(tensors)
@@ -153,7 +153,7 @@ def _displayed_values(context: RunContext, values: Mapping[str, float]) -> dict[
 
 def _copy_to_device(context: RunContext, state: StateDict) -> dict[str, Tensor]:
     """Return a copy on the device, whose weights can be trained, and empty the dict."""
-    weights = set(context.network.forward.weights)
+    weights = set(context.network.forward.weight_names)
     tensors: dict[str, Tensor] = {}
     for name in list(state):
         copied = state.pop(name).detach().to(context.device, copy=True)
@@ -167,9 +167,9 @@ def _fixed_zeros(context: RunContext, tensors: Mapping[str, Tensor]) -> list[tup
     Their zeros stay zero, because every budget counts on them.
     """
     masked = []
-    for layer in context.network.kernels:
+    for layer in context.network.layer_weights:
         w = tensors[layer.name]
-        if not layer.prunable and not bool(w.detach().all()):
+        if not layer.is_prunable and not bool(w.detach().all()):
             masked.append((w, w.detach() != 0))
     return masked
 

@@ -122,7 +122,7 @@ def iter_moments(optimizer: torch.optim.Optimizer, w: Tensor) -> Iterator[Tensor
 
 def _decayed_names(network: Network) -> set[str]:
     """Return the names of layer weights and embeddings."""
-    names = {layer.name for layer in network.kernels}
+    names = {layer.name for layer in network.layer_weights}
     for node, slot, name in iter_uses(network.file.model.graph):
         if slot in _EMBEDDINGS.get(node.op_type, ()):
             names.add(name)

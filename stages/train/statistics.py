@@ -17,7 +17,7 @@ def refresh_statistics(context: RunContext, state: StateDict) -> StateDict:
     of the batch. Each move is undone. The moves, divided by the fraction, average to the statistic
     of all batches.
     """
-    momenta = context.network.forward.statistics
+    momenta = context.network.forward.update_fractions
     if not momenta:
         return state
     before = {name: state[name] for name in momenta}

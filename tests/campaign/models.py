@@ -26,7 +26,7 @@ from onnx import ModelProto
 from ltp_pipeline.cli import app
 from ltp_pipeline.errors import LtpError
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.stages.import_model import import_model
 from tests.campaign import program
 from tests.campaign.graph_mutants import GRAPH
@@ -70,10 +70,10 @@ class Case(NamedTuple):
 @cache
 def victims() -> dict[str, ModelProto]:
     """Models of all kinds, two of them as we export them."""
-    pruned = OnnxModel.of(prune(VICTIMS["conv"], 0.9))
+    pruned = OnnxModel.from_proto(prune(VICTIMS["conv"], 0.9))
     kernels = [t.name for t in pruned.graph.initializer if len(t.dims) > 1]
     encoded = {
-        name: ENCODINGS[name].encode(pruned, kernels).filled() for name in ("sparse", "packed")
+        name: ENCODINGS[name].encode(pruned, kernels).to_proto() for name in ("sparse", "packed")
     }
     sequences = {
         name: SEQUENCE_MODELS[name]
@@ -89,7 +89,7 @@ def make(seed: int, number: int) -> Case:
     model = victims()[victim]
     if level == "bytes":
         return Case(number, f"{victim} bytes", spoil_bytes(model.SerializeToString(), rng))
-    copy, done = copy_of(model), []
+    copy, done = copy_proto(model), []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         mutant = rng.choice(STRUCTURE if level == "structure" else GRAPH)
         try:

@@ -2,7 +2,7 @@
 
 import torch
 
-from ltp_pipeline.graph.schemas import standard_opset
+from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.stages.import_model import registry
 from tests.conformance import node_cases
 from tests.support.imported import compiled
@@ -19,7 +19,7 @@ def test_gradients_reach_every_float_input() -> None:
     broken, skipped = [], node_cases.expected_failures()
     for case in node_cases.plain_cases():
         node = case.model.graph.node[0]
-        op = registry.find(node.op_type, standard_opset(case.model), node.domain)
+        op = registry.find_op(node.op_type, get_standard_opset(case.model), node.domain)
         if node_cases.operator_of(case) is None or op is None or node.op_type in FLAT:
             continue
         if case.name in skipped:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.roles import TensorRole
 from tests.support.imported import imported
 from tests.support.models import random_inputs
 from tests.support.round_trip import check_gradients, check_round_trip, check_write_back
@@ -25,7 +25,7 @@ def test_light_models(path: Path) -> None:
     result = imported(path)
     assert result.parity is not None
     made = {n.output[0] for n in model.graph.node if n.op_type == "ConstantOfShape"}
-    weights = {n for n, role in result.forward.roles.items() if role is not Role.CONSTANT}
+    weights = {n for n, role in result.forward.roles.items() if role is not TensorRole.CONSTANT}
     assert made <= weights
     feeds = random_inputs(model)
     check_gradients(result, feeds)
@@ -83,6 +83,6 @@ def test_exports_of_torch(opset: int, mode: torch.onnx.TrainingMode, fold: bool)
         )
     model = onnx.load_model_from_string(buffer.getvalue())
     result = check_round_trip(model)
-    assert len(result.kernels) == 5
+    assert len(result.layer_weights) == 5
     wider = np.random.default_rng(1).standard_normal((5, 3, 16, 16)).astype(np.float32)
     assert result(torch.from_numpy(wider))[0].shape == (5, 5)

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.files.count import count_file_sparsity
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.parity import difference
+from ltp_pipeline.stages.import_model.parity import relative_difference
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support import transformer_exports
 from tests.support.imported import Imported, imported
@@ -40,7 +40,7 @@ def test_a_transformer_goes_all_the_way(
 ) -> None:
     model, inputs = transformer_exports.export(name, library, dynamo)
     result = goes_all_the_way(model, inputs, tmp_path)
-    assert len(result.kernels) == CASES[name].kernels
+    assert len(result.layer_weights) == CASES[name].kernels
 
 
 @pytest.mark.long
@@ -56,17 +56,17 @@ def test_what_onnxruntimes_optimiser_makes_of_a_transformer_goes_all_the_way(
     model = transformer_exports.optimised(model, tmp_path, "bert", level)
     result = goes_all_the_way(model, inputs, tmp_path)
     layers = 6 if name == "distilbert" else 12
-    assert len(result.kernels) == 4 * layers + 2
-    assert sum(k.op == "Attention" for k in result.kernels) == layers
+    assert len(result.layer_weights) == 4 * layers + 2
+    assert sum(k.op == "Attention" for k in result.layer_weights) == layers
 
 
 def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Imported:
     result = imported(model)
     assert result.parity is not None, result.notes
-    assert result.forward.batch is None
+    assert result.forward.batch_size is None
     learn(result, inputs)
     prune(result)
-    kernels = [k.name for k in result.kernels]
+    kernels = [k.name for k in result.layer_weights]
     feeds = {name: x.numpy() for name, x in inputs.items()}
     weights = to_file_weights(result.network, result.state)
     settings = ExportSettings(formats=("sparse", "packed"))
@@ -77,7 +77,7 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
         (ours,) = result(*inputs.values())
     for file in files:
         (theirs,) = run_onnxruntime(str(file.path), feeds)
-        assert difference(ours, theirs) <= 1e-4
+        assert relative_difference(ours, theirs) <= 1e-4
         counted = count_file_sparsity(file.path, kernels).layers
         assert counted.nonzeros == sum(int(np.count_nonzero(weights[name])) for name in kernels)
     return result
@@ -88,13 +88,13 @@ def learn(result: Imported, inputs: Inputs) -> None:
 
     Each step is as long as would lower the loss by a twentieth if it were linear, so that none goes too far.
     """
-    weights = [result.state[name] for name in result.forward.weights]
-    kernels, losses = {k.name for k in result.kernels}, []
+    weights = [result.state[name] for name in result.forward.weight_names]
+    kernels, losses = {k.name for k in result.layer_weights}, []
     for _ in range(STEPS):
         (y,) = result(*inputs.values(), training=True)
         loss = (y - 1).square().mean()
         gradients = torch.autograd.grad(loss, weights)
-        for name, gradient in zip(result.forward.weights, gradients, strict=True):
+        for name, gradient in zip(result.forward.weight_names, gradients, strict=True):
             assert bool(gradient.any()) or name not in kernels, name
         losses.append(float(loss.detach()))
         length = losses[-1] / 20 / sum(float(g.square().sum()) for g in gradients)
@@ -107,7 +107,7 @@ def learn(result: Imported, inputs: Inputs) -> None:
 def prune(result: Imported) -> None:
     """Keep the largest weights of each kernel that may be pruned."""
     with torch.no_grad():
-        for kernel in result.network.prunable:
+        for kernel in result.network.prunable_weights:
             weight = result.state[kernel.name]
             kept = max(int(DENSITY * weight.numel()), 1)
             bound = weight.abs().flatten().kthvalue(weight.numel() - kept + 1).values

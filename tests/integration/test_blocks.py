@@ -9,7 +9,7 @@ import pytest
 
 from ltp_pipeline.demo import copy_to
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from tests.support.cli import invoke
 from tests.support.runs import TRAIN, prune, quick
 
@@ -45,7 +45,7 @@ def report_of(run: Path) -> dict:
 def kept(run: Path, file: str) -> dict[str, np.ndarray]:
     """Where the kernels of a file are not zero."""
     names = [layer["name"] for layer in report_of(run)["layers"]]
-    return {name: array != 0 for name, array in read_tensors(read(run / file), names).items()}
+    return {name: array != 0 for name, array in read_tensors(read_model(run / file), names).items()}
 
 
 def has_whole_blocks(mask: np.ndarray) -> bool:

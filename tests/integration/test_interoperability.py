@@ -106,7 +106,9 @@ def case(format_: str) -> Case:
     """A file in one of the formats."""
     if format_ in FORMATS:
         plain, kernels = network()
-        return Case(ENCODINGS[format_].encode(OnnxModel.of(plain), kernels).filled(), plain)
+        return Case(
+            ENCODINGS[format_].encode(OnnxModel.from_proto(plain), kernels).to_proto(), plain
+        )
     is_dynamic, encoding = format_.startswith("dynamic"), format_.rpartition("-")[2]
     float_ = products() if is_dynamic else network()[0]
     with quick():
@@ -115,7 +117,7 @@ def case(format_: str) -> Case:
     encoded = ENCODINGS[encoding].encode(
         made.model, NonzeroIndex(made.model, made.weight_names or ())
     )
-    return Case(encoded.filled(), made.model.filled(), near=0.02)
+    return Case(encoded.to_proto(), made.model.to_proto(), near=0.02)
 
 
 def feeds() -> dict[str, np.ndarray]:
@@ -156,7 +158,7 @@ def changed(model: ModelProto, of: Case) -> str:
         return "works, stays sparse"
     return (
         "works, stays packed"
-        if packed_reader.find_encoded_names(OnnxModel.of(model))
+        if packed_reader.find_encoded_names(OnnxModel.from_proto(model))
         else "works, writes dense"
     )
 
@@ -351,11 +353,11 @@ def rows(begin: str) -> dict[str, dict[str, str]]:
 
 def test_the_network_has_codes_of_several_kinds():
     model, kernels = network()
-    encoded = ENCODINGS["packed"].encode(OnnxModel.of(model), kernels)
+    encoded = ENCODINGS["packed"].encode(OnnxModel.from_proto(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
     assert len(kinds) > 1
     assert len(packed_reader.find_encoded_names(encoded)) == len(KERNELS)
-    sparse = ENCODINGS["sparse"].encode(OnnxModel.of(model), kernels)
+    sparse = ENCODINGS["sparse"].encode(OnnxModel.from_proto(model), kernels)
     assert len(sparse.graph.sparse_initializer) == len(KERNELS) - 1
 
 

@@ -10,7 +10,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.graph.storage import read_model, write_model
 
 SIDE, COUNT = 8000, 9  # 2.3 GB
 NAMES = [f"w{i}" for i in range(COUNT)]
@@ -53,13 +53,13 @@ def test_over_two_gigabytes(tmp_path):
     scan = NonzeroIndex(model, NAMES)
     for format_ in ENCODINGS.values():
         paths[format_.name] = tmp_path / f"model.{format_.name}.onnx"
-        write(format_.encode(model, scan), paths[format_.name])
+        write_model(format_.encode(model, scan), paths[format_.name])
     del model, scan
     assert (tmp_path / "model.dense.onnx.data").stat().st_size > 2**31
     assert sum(paths[name].stat().st_size for name in ("sparse", "packed")) < 2**28
     for path in paths.values():
         onnx.checker.check_model(str(path))
-        found = read(path)
+        found = read_model(path)
         for nth, name in enumerate(NAMES):
             assert np.array_equal(read_tensors(found, [name])[name], kernel(nth))
         del found

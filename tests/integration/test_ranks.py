@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from tests.support.cli import start
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
 
 
 def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: dict[str, Path]):
-    models = [read(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
+    models = [read_model(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
     names = [row["name"] for row in json.loads((both["one"] / "report.json").read_text())["layers"]]
     for name in names:
         first, second = (read_tensors(m, [name])[name] for m in models)

@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto
 
 from ltp_pipeline.exporters.files.decode import read_tensors
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from tests.support.cli import invoke
 from tests.support.models import run_onnxruntime
 from tests.support.sequence_models import (
@@ -69,7 +69,7 @@ def test_it_is_pruned_exported_and_counted(
     assert report["pruned"]["compression"] == pytest.approx(4, rel=0.01)
     layers = {row["name"]: row for row in report["layers"]}
     for file in report["pruned"]["files"]:
-        found = read_tensors(read(tmp_path / "run" / file["path"]), list(layers))
+        found = read_tensors(read_model(tmp_path / "run" / file["path"]), list(layers))
         assert {n: int(np.count_nonzero(a)) for n, a in found.items()} == {
             n: r["nonzeros"] for n, r in layers.items()
         }

@@ -52,10 +52,10 @@ def test_kernels_and_functions_work_in_onnxruntime_1_17(kernels: Path, tmp_path:
     plain = g.model({"x": ("n", 16, 9, 9)}, [y])
     x = rng.standard_normal((2, 16, 9, 9)).astype(np.float32)
     (wanted,) = session(plain).run(None, {"x": x})
-    turned, found = convert_to_sparse_ops(OnnxModel.of(plain), ["w", "v", "m"])
+    turned, found = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w", "v", "m"])
     assert len(found) == 3
     np.save(tmp_path / "x.npy", x)
-    onnx.save(turned.filled(), tmp_path / "fast.onnx")
+    onnx.save(turned.to_proto(), tmp_path / "fast.onnx")
     for library in (str(kernels), ""):
         words = [
             python,

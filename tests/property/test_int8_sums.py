@@ -100,7 +100,7 @@ def file(name: str, bits: int) -> tuple[ModelProto, ModelProto]:
             )
     return model, quantised(
         model, calibration(model, value=0.9, int8_reduce_range=bits == 7)
-    ).model.filled()
+    ).model.to_proto()
 
 
 def watched(model: ModelProto, names: list[str]) -> dict[str, Array]:

@@ -22,9 +22,9 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 def turned(plain: ModelProto, *kernels: str) -> ModelProto:
-    new, found = convert_to_sparse_ops(OnnxModel.of(plain), kernels)
+    new, found = convert_to_sparse_ops(OnnxModel.from_proto(plain), kernels)
     assert len(found) == len(kernels)
-    return new.filled()
+    return new.to_proto()
 
 
 def check(plain: ModelProto, x: Array, kernels: Path, threads: int) -> None:

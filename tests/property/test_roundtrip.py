@@ -14,7 +14,7 @@ from ltp_pipeline.exporters.files.decode import read_tensors, to_dense
 from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 
 FLOATS = {
     TensorProto.FLOAT: np.uint32,
@@ -95,7 +95,7 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     assume(kernels)
     model = build(kernels, opset, as_constant)
     before = model.SerializeToString()
-    given = OnnxModel.of(model)
+    given = OnnxModel.from_proto(model)
     dense = ENCODINGS["dense"].encode(given, kernels)
     expected = read_tensors(dense, kernels)
     for name, (_, _, bits) in kernels.items():
@@ -104,15 +104,15 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
             tensors.view_bits(expected[name]).tobytes()
             == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
         )
-    runs = outputs_of(dense.filled(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
+    runs = outputs_of(dense.to_proto(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
     for name in ("sparse", "packed"):
         encoded = ENCODINGS[name].encode(given, list(kernels))
-        whole = encoded.filled()
+        whole = encoded.to_proto()
         verify_weights(encoded, expected, name)
-        verify_weights(OnnxModel.of(whole), expected, name)
-        assert whole.ByteSize() <= dense.filled().ByteSize()
+        verify_weights(OnnxModel.from_proto(whole), expected, name)
+        assert whole.ByteSize() <= dense.to_proto().ByteSize()
         restored = to_dense(encoded)
-        onnx.checker.check_model(restored.filled(), full_check=True)
+        onnx.checker.check_model(restored.to_proto(), full_check=True)
         for key, array in read_tensors(restored, list(kernels)).items():
             assert tensors.view_bits(array).tobytes() == tensors.view_bits(expected[key]).tobytes()
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
@@ -169,8 +169,10 @@ def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
     model.doc_string = "about"
-    encoded = write_metadata(ENCODINGS[format_].encode(OnnxModel.of(model), ["k"]), format=format_)
-    write(encoded, tmp_path / "m.onnx")
-    assert (tmp_path / "m.onnx").read_bytes() == encoded.filled().SerializeToString(
+    encoded = write_metadata(
+        ENCODINGS[format_].encode(OnnxModel.from_proto(model), ["k"]), format=format_
+    )
+    write_model(encoded, tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx").read_bytes() == encoded.to_proto().SerializeToString(
         deterministic=True
     )

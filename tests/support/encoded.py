@@ -79,17 +79,17 @@ def encoded_as(
     encoding: str, model: ModelProto, kernels: Collection[str], **how: Any
 ) -> ModelProto:
     """An encoded model with everything inside."""
-    return ENCODINGS[encoding].encode(OnnxModel.of(model), kernels, **how).filled()
+    return ENCODINGS[encoding].encode(OnnxModel.from_proto(model), kernels, **how).to_proto()
 
 
 def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
     """Hold an encoded model against the weights it is made from."""
-    verify_weights(OnnxModel.of(model), arrays, encoding)
+    verify_weights(OnnxModel.from_proto(model), arrays, encoding)
 
 
 def to_dense(model: ModelProto) -> ModelProto:
     """An encoded model as it was before, with everything inside."""
-    return decode.to_dense(OnnxModel.of(model)).filled()
+    return decode.to_dense(OnnxModel.from_proto(model)).to_proto()
 
 
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
@@ -153,4 +153,4 @@ def described(array: Array, name: str = "w") -> ModelProto:
 
 def model_of(array: Array) -> OnnxModel:
     """`described`, with graph and weights apart."""
-    return OnnxModel.of(described(array))
+    return OnnxModel.from_proto(described(array))

@@ -13,14 +13,14 @@ import ltp_pipeline
 from ltp_pipeline.errors import LtpError
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import ModelSettings
-from ltp_pipeline.stages.import_model.network import Forward, Network, compile_graph
+from ltp_pipeline.stages.import_model.network import CompiledGraph, Network, compile_graph
 from ltp_pipeline.system.arrays import StateDict
 
 
 class Compiled(NamedTuple):
     """A compiled graph and its tensors, whose weights have gradients."""
 
-    forward: Forward
+    forward: CompiledGraph
     state: StateDict
 
     def __call__(
@@ -47,7 +47,7 @@ class Imported(NamedTuple):
 
 def compiled(model: ModelProto) -> Compiled:
     """Compile a graph."""
-    forward, state = compile_graph(OnnxModel.of(model))
+    forward, state = compile_graph(OnnxModel.from_proto(model))
     return Compiled(forward, _with_gradients(forward, state))
 
 
@@ -57,8 +57,8 @@ def imported(source: Any, *settings: Any, **more: Any) -> Imported:
     return Imported(network, _with_gradients(network.forward, state))
 
 
-def _with_gradients(forward: Forward, state: StateDict) -> StateDict:
-    for name in forward.weights:
+def _with_gradients(forward: CompiledGraph, state: StateDict) -> StateDict:
+    for name in forward.weight_names:
         state[name].requires_grad_()
     return state
 

@@ -20,7 +20,7 @@ JUDGED = 64
 
 
 def kernels_of(model: ModelProto) -> list[str]:
-    return [kernel.name for kernel in find_layer_weights(OnnxModel.of(model))]
+    return [kernel.name for kernel in find_layer_weights(OnnxModel.from_proto(model))]
 
 
 def calibration(
@@ -57,8 +57,8 @@ def quantised(
 ) -> BuiltGraph:
     """The int8 graph of a model."""
     names = kernels_of(model) if kernels is None else list(kernels)
-    plain = OnnxModel.of(model)
-    weights = {name: plain.array(name) for name in names}
+    plain = OnnxModel.from_proto(model)
+    weights = {name: plain.get_array(name) for name in names}
     return int8.build_graph(
         plain, weights, names, random_inputs(model), judged or calibration(model, **settings)
     )

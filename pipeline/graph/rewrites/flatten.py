@@ -9,26 +9,31 @@ from dataclasses import replace
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph.constants import Constants, constant_of, constants, small_value
-from ltp_pipeline.graph.edit import Names, copy_fields
-from ltp_pipeline.graph.model import OnnxModel, take_apart
-from ltp_pipeline.graph.nodes import is_standard, iter_graphs, subgraphs
-from ltp_pipeline.graph.schemas import opset_of, standard_opset
+from ltp_pipeline.graph.constants import (
+    Constants,
+    collect_constants,
+    get_node_constant,
+    get_small_value,
+)
+from ltp_pipeline.graph.edit import UniqueNames, copy_fields
+from ltp_pipeline.graph.model import OnnxModel, separate_weights
+from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_graphs
+from ltp_pipeline.graph.schemas import get_opset, get_standard_opset
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
-    constant_tensor,
-    initializers_by_name,
-    is_constant,
+    collect_stored_tensors,
+    get_constant_tensor,
+    has_constant_tensor,
 )
 
 Renamed = ChainMap[str, str]  # new names of values, those of each If within the other's
 
 
-def flatten(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
+def flatten_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     """The model to walk (itself where nothing has to change) and what was done."""
     notes = []
     if model.proto.functions:
-        model = take_apart(_inlined(model.proto), model.weights)
+        model = separate_weights(_inlined(model.proto), model.weights)
         notes.append("local functions are walked as if written out")
     if any(is_standard(n, "If") for n in model.graph.node):
         flat, count = _without_constant_ifs(model.proto)
@@ -41,13 +46,13 @@ def flatten(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
 def has_weights_in_functions(model: ModelProto) -> bool:
     """Whether a function holds float tensors of its own; they have no name in the graph to be written back by."""
     nodes = (node for function in model.functions for node in function.node)
-    tensors = (constant_tensor(node) for node in nodes if is_constant(node))
+    tensors = (get_constant_tensor(node) for node in nodes if has_constant_tensor(node))
     return any(t.data_type in FLOAT_TYPES and sum(t.dims) > len(t.dims) for t in tensors)
 
 
 def _inlined(model: ModelProto) -> ModelProto:
-    opset = standard_opset(model)
-    mixed = any(opset_of(function, "", opset) != opset for function in model.functions)
+    opset = get_standard_opset(model)
+    mixed = any(get_opset(function, "", opset) != opset for function in model.functions)
     try:
         flat: ModelProto = inliner.inline_local_functions(model, convert_version=mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
@@ -64,9 +69,9 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     Nodes are copied once, when it is known which there are and what their values are called.
     """
     shared = Counter(
-        name for graph in iter_graphs(model.graph) for name in initializers_by_name(graph)
+        name for graph in iter_graphs(model.graph) for name in collect_stored_tensors(graph)
     )
-    known, names = constants(model.graph), Names.of(model.graph)
+    known, names = collect_constants(model.graph), UniqueNames.from_graph(model.graph)
     nodes: list[tuple[NodeProto, Renamed]] = []
     weights: list[TensorProto] = []
     count = 0
@@ -76,7 +81,7 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
         node, renamed = ahead.pop()
         branch = _branch(node, known, shared, renamed) if is_standard(node, "If") else None
         if branch is None:
-            if (value := constant_of(node)) is not None:
+            if (value := get_node_constant(node)) is not None:
                 known[renamed.get(node.output[0], node.output[0])] = value
             nodes.append((node, renamed))
             continue
@@ -105,23 +110,27 @@ def _branch(
     node: NodeProto, known: Constants, shared: Counter[str], renamed: Renamed
 ) -> GraphProto | None:
     """The branch that a constant condition takes, unless a tensor in it shares its name with another branch's."""
-    value = small_value(known, renamed.get(node.input[0], node.input[0])) if node.input else None
+    value = (
+        get_small_value(known, renamed.get(node.input[0], node.input[0])) if node.input else None
+    )
     if value is None or value.size != 1:
         return None
     wanted = "then_branch" if bool(value.reshape(-1)[0]) else "else_branch"
     branch: GraphProto | None = next((a.g for a in node.attribute if a.name == wanted), None)
-    if branch is None or any(shared[name] > 1 for name in initializers_by_name(branch)):
+    if branch is None or any(shared[name] > 1 for name in collect_stored_tensors(branch)):
         return None
     return branch
 
 
-def _made_in(node: NodeProto, branch: GraphProto, names: Names, renamed: Renamed) -> dict[str, str]:
+def _made_in(
+    node: NodeProto, branch: GraphProto, names: UniqueNames, renamed: Renamed
+) -> dict[str, str]:
     """New names, after the If, of what the nodes of its branch make."""
-    kept = set(initializers_by_name(branch))
+    kept = set(collect_stored_tensors(branch))
     inside = {o for n in branch.node for o in n.output if o and o not in kept}
     first = next(iter(node.output), "If")
     prefix = node.name or renamed.get(first, first)
-    return {name: names.unique_name(f"{prefix}/{name}") for name in sorted(inside)}
+    return {name: names.make_unique(f"{prefix}/{name}") for name in sorted(inside)}
 
 
 def _joints(
@@ -137,7 +146,7 @@ def _rename(node: NodeProto, renamed: Renamed) -> None:
         node.input[i] = renamed.get(name, name)
     for i, name in enumerate(node.output):
         node.output[i] = renamed.get(name, name)
-    for nested in subgraphs(node):
+    for nested in get_subgraphs(node):
         for one in nested.node:
             _rename(one, renamed)
         for output in nested.output:

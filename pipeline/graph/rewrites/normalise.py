@@ -11,12 +11,17 @@ from collections.abc import Callable
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline.graph.constants import constants, small_value
-from ltp_pipeline.graph.edit import Names, set_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
-from ltp_pipeline.graph.nodes import is_standard, iter_nodes, label
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST_CONSTANT, make_empty_tensor, to_array
-from ltp_pipeline.graph.view import identities, iter_uses, outer_reads
+from ltp_pipeline.graph.constants import collect_constants, get_small_value
+from ltp_pipeline.graph.edit import UniqueNames, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import format_node, is_standard, iter_nodes
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    MAX_CONSTANT_ELEMENTS,
+    make_empty_tensor,
+    to_array,
+)
+from ltp_pipeline.graph.view import find_identity_sources, iter_read_names, iter_uses
 from ltp_pipeline.system.arrays import Array
 
 _STATISTICS = (3, 4)  # BatchNormalization's mean and variance
@@ -30,9 +35,9 @@ _LEARNED = {
 _VIEWS = ("Identity", "Unsqueeze", "Reshape", "Transpose", "Cast")
 
 
-def normalise(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
+def normalize_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     """The model to train (itself where nothing has to change) and what was done; a second call finds nothing to do."""
-    proto, weights, notes = copy_of(model.proto), dict(model.weights), list[str]()
+    proto, weights, notes = copy_proto(model.proto), dict(model.weights), list[str]()
     edits: list[tuple[Callable[[ModelProto, dict[str, Array]], int], str]] = [
         (_leave_training_mode, "{} training-mode nodes put into inference mode"),
         (_fill_constant_shapes, "{} weights made by ConstantOfShape turned into initializers"),
@@ -52,16 +57,16 @@ def _leave_training_mode(model: ModelProto, weights: dict[str, Array]) -> int:
     nodes = [n for part in (graph, *model.functions) for n in iter_nodes(part) if _may_train(n)]
     if not nodes:
         return 0
-    known = constants(graph)
+    known = collect_constants(graph)
     read = {
-        *outer_reads(graph),
+        *iter_read_names(graph),
         *(name for f in model.functions for n in f.node for name in n.input),
     }
     read |= {name for f in model.functions for name in f.output}
     count = 0
     for node in nodes:
         if node.op_type == "Dropout":
-            value = small_value(known, node.input[2])
+            value = get_small_value(known, node.input[2])
             if value is not None and value.all():
                 node.input[2] = ""
                 count += 1
@@ -88,12 +93,12 @@ def _fill_constant_shapes(model: ModelProto, weights: dict[str, Array]) -> int:
     graph = model.graph
     if not any(is_standard(n, "ConstantOfShape") for n in graph.node):
         return 0
-    known, learned = constants(graph), _learned(graph)
-    kept, room = [], LARGEST_CONSTANT
+    known, learned = collect_constants(graph), _learned(graph)
+    kept, room = [], MAX_CONSTANT_ELEMENTS
     for node in graph.node:
         array = None
         if is_standard(node, "ConstantOfShape") and learned.intersection(node.output):
-            shape = small_value(known, node.input[0])
+            shape = get_small_value(known, node.input[0])
             array = (
                 None if shape is None else _filled(node, [int(d) for d in shape.reshape(-1)], room)
             )
@@ -151,20 +156,20 @@ def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
     ]
     if not norms:
         return 0
-    behind = identities(graph)
+    behind = find_identity_sources(graph)
     uses = Counter(name for _, _, name in iter_uses(graph, outputs=True))
     slots = [n.input[slot] for n in norms for slot in _STATISTICS]
     if not any(name in behind or uses[name] > 1 for name in slots):
         return 0
-    tensors = {n: t for n, t in constants(graph).items() if isinstance(t, TensorProto)}
-    names, count = Names.of(graph), 0
+    tensors = {n: t for n, t in collect_constants(graph).items() if isinstance(t, TensorProto)}
+    names, count = UniqueNames.from_graph(graph), 0
     for node in norms:
         for slot in _STATISTICS:
             name = behind.get(node.input[slot], node.input[slot])
             if name in tensors and (uses[name] > 1 or node.input[slot] in behind):
                 private = TensorProto()
                 private.CopyFrom(tensors[name])
-                private.name = names.unique_name(f"{node.input[slot]}.{label(node)}.{slot}")
+                private.name = names.make_unique(f"{node.input[slot]}.{format_node(node)}.{slot}")
                 _store(model, private)
                 if name in weights:
                     weights[private.name] = weights[name]

@@ -16,8 +16,14 @@ from onnx import GraphProto, helper
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import read, write
-from ltp_pipeline.graph.tensors import FLOAT_TYPES, LARGEST, byte_size, elements, iter_tensors
+from ltp_pipeline.graph.storage import read_model, write_model
+from ltp_pipeline.graph.tensors import (
+    FLOAT_TYPES,
+    MAX_BYTES,
+    count_elements,
+    get_byte_size,
+    iter_tensors,
+)
 from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, call_once
 from ltp_pipeline.system.files import data_beside
 from ltp_pipeline.system.scratch import scratch_folder
@@ -59,7 +65,7 @@ def simplify_model(
     with scratch_folder("simplify") as folder:
         source = folder / "model.onnx"
         target = folder / "simple.onnx"
-        write(model, source)
+        write_model(model, source)
         size = sum(path.stat().st_size for path in folder.iterdir())
         try:
             call_once(
@@ -69,7 +75,7 @@ def simplify_model(
                 seconds=max_seconds,
                 max_memory=max_memory + 10 * size,
             )
-            return read(target)
+            return read_model(target)
         except ChildCrashed as error:
             raise SimplifyFailed(f"onnxsim {error}") from None
         except CallFailed as error:
@@ -87,7 +93,7 @@ def simplify_file(source: str, target: str) -> None:
     model = onnx.load(source)
     _move_settings_to_nodes(model.graph)
     model, _ = onnxsim.simplify(model, **_supported_options(onnxsim.simplify))
-    is_large = sum(map(byte_size, iter_tensors(model))) > LARGEST - _GRAPH_MARGIN
+    is_large = sum(map(get_byte_size, iter_tensors(model))) > MAX_BYTES - _GRAPH_MARGIN
     data = data_beside(Path(target)).name
     onnx.save(model, target, save_as_external_data=is_large, location=data)
 
@@ -109,7 +115,9 @@ def _move_settings_to_nodes(graph: GraphProto) -> None:
 
     Only Constant nodes are folded when onnxsim is told to leave initializers alone.
     """
-    settings = [t for t in graph.initializer if t.data_type not in FLOAT_TYPES or elements(t) == 1]
+    settings = [
+        t for t in graph.initializer if t.data_type not in FLOAT_TYPES or count_elements(t) == 1
+    ]
     names = {tensor.name for tensor in settings}
     constants = [helper.make_node("Constant", [], [t.name], value=t) for t in settings]
     set_nodes(graph, [*constants, *graph.node])

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph.tensors import LARGEST_CONSTANT, type_name
+from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS, get_type_name
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -45,7 +45,7 @@ def checked(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
     What is made out of a large `source` may itself be large, within bounds.
     """
     wanted = [int(s) for s in sizes]
-    limit = LARGEST_CONSTANT
+    limit = MAX_CONSTANT_ELEMENTS
     if source is not None:
         limit = min(max(limit, 64 * source.numel()), LARGEST_RESULT)
     if any(s < 0 for s in wanted):
@@ -62,7 +62,7 @@ def checked(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
 def torch_type(data_type: int) -> torch.dtype:
     """Torch's type for one of ONNX's, or an error that names it."""
     if data_type not in TORCH_TYPES:
-        raise ValueError(f"torch has no type for {type_name(data_type)}")
+        raise ValueError(f"torch has no type for {get_type_name(data_type)}")
     return TORCH_TYPES[data_type]
 
 

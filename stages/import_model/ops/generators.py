@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.graph.tensors import LARGEST_CONSTANT
+from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS
 from ltp_pipeline.stages.import_model.ops.common import checked, number, torch_type
 from ltp_pipeline.stages.import_model.registry import op
 
@@ -26,7 +26,7 @@ def constant_of_shape(shape: Tensor, *, value: Tensor | None = None) -> Tensor:
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
     # Counted in double so that the number of elements is that of the standard's formula, not of rounding.
     first, last, step = number(start), number(limit), number(delta)
-    if step == 0 or (last - first) / step > LARGEST_CONSTANT:
+    if step == 0 or (last - first) / step > MAX_CONSTANT_ELEMENTS:
         raise ValueError(f"a range from {first} to {last} by {step} is beyond reason")
     index = torch.arange(max(math.ceil((last - first) / step), 0))
     values: Tensor = (index.double() if start.is_floating_point() else index) * step + first

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.graph.tensors import LARGEST_CONSTANT
+from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS
 from ltp_pipeline.stages.import_model.ops.common import (
     any_integer,
     checked,
@@ -28,7 +28,7 @@ def pads_for(
     """Pads in ONNX order, all begins and then all ends."""
     if auto_pad in ("NOTSET", ""):
         given = list(pads or [0] * 2 * len(kernel))
-        if len(given) != 2 * len(kernel) or max(given, default=0) > LARGEST_CONSTANT:
+        if len(given) != 2 * len(kernel) or max(given, default=0) > MAX_CONSTANT_ELEMENTS:
             raise ValueError(f"pads {given} do not fit a kernel of {list(kernel)}")
         return given
     if auto_pad == "VALID":

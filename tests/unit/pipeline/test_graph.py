@@ -9,7 +9,7 @@ import pytest
 from benchmarks.graph_kinds import GRAPHS
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 
 
 def calls(function: Callable[[], object]) -> int:
@@ -33,10 +33,10 @@ def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
     """A loop over nodes that searches the nodes would take four times the work."""
 
     def work(nodes: int) -> tuple[int, int]:
-        file = read(GRAPHS[kind](nodes))
-        proto = file.model.filled()
-        reading = calls(lambda: read(proto))
-        return reading, calls(lambda: import_model.build(file, PruneSettings()))
+        file = read_model_file(GRAPHS[kind](nodes))
+        proto = file.model.to_proto()
+        reading = calls(lambda: read_model_file(proto))
+        return reading, calls(lambda: import_model.build_network(file, PruneSettings()))
 
     work(240)  # fills what is cached
     for once, twice in zip(work(240), work(480), strict=True):

@@ -22,7 +22,7 @@ KERNELS = (
     LayerWeight("b", "Gemm", (2, 2)),
     LayerWeight("kept", "Gemm", (3,), "excluded"),
 )
-NETWORK: Any = SimpleNamespace(kernels=KERNELS, prunable=KERNELS[:2])
+NETWORK: Any = SimpleNamespace(layer_weights=KERNELS, prunable_weights=KERNELS[:2])
 
 
 def job(block: str | None = None) -> Any:

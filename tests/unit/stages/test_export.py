@@ -18,7 +18,7 @@ from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import read
+from ltp_pipeline.graph.storage import read_model
 from ltp_pipeline.results.records import ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
@@ -39,7 +39,7 @@ def export_of(
     tmp_path: Path, settings: ExportSettings, model: ModelProto | None = None
 ) -> ExportResult:
     network, state = import_model.import_model(prune(model or conv_bn_classifier(channels=24)))
-    kernels = [k.name for k in network.kernels]
+    kernels = [k.name for k in network.layer_weights]
     feeds = random_inputs(network.file.model.proto, batch=4)
     return export.run(
         network.file,
@@ -66,7 +66,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(
     assert all((c.layers, c.nonzeros) == (counts[0].layers, counts[0].nonzeros) for c in counts)
     assert [c.model for c in counts] == [counts[0].model] * 3 + [counts[3].model] * 3
     assert counts[3].model.nonzeros < counts[0].model.nonzeros  # the norms are gone
-    assert read_metadata(read(files[4].path))["graph"] == "deploy"
+    assert read_metadata(read_model(files[4].path))["graph"] == "deploy"
     assert "nodes became" in files[4].notes[0]
 
 
@@ -86,12 +86,12 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(
         f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names
     ]
     for exact, rounded in (files[1:3], files[4:]):
-        a, b = (read_tensors(read(f.path), KERNELS) for f in (exact, rounded))
+        a, b = (read_tensors(read_model(f.path), KERNELS) for f in (exact, rounded))
         assert (a["conv2.weight"] != b["conv2.weight"]).any()
         np.testing.assert_allclose(
             a["conv2.weight"], b["conv2.weight"], atol=0.01 * np.abs(a["conv2.weight"]).max()
         )
-        model = read(rounded.path)
+        model = read_model(rounded.path)
         assert read_metadata(model)["values"] == values
         assert rounded.bytes < 1.05 * exact.bytes
 
@@ -125,9 +125,9 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     packed = encodings.ENCODINGS["packed"]
 
     def wrong(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
-        made = packed.encode(model, kernels).filled()
+        made = packed.encode(model, kernels).to_proto()
         change(made)
-        return OnnxModel.of(made)
+        return OnnxModel.from_proto(made)
 
     monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encode=wrong))
 
@@ -149,14 +149,14 @@ def test_a_file_that_runs_differently_is_refused_and_removed(
 def test_a_file_that_cannot_be_written_leaves_the_others_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    write = storage.write
+    write = storage.write_model
 
     def full_disk(model: OnnxModel, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
             raise InputError("no space left", "free some")
         write(model, path, external)
 
-    monkeypatch.setattr(storage, "write", full_disk)
+    monkeypatch.setattr(storage, "write_model", full_disk)
     with pytest.raises(InputError, match="no space left"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -206,7 +206,7 @@ def test_a_deploy_graph_that_computes_something_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def wrong(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
-        return model.with_weights({"fc.bias": model.array("fc.bias") + np.float32(1e-3)}), ""
+        return model.with_weights({"fc.bias": model.get_array("fc.bias") + np.float32(1e-3)}), ""
 
     monkeypatch.setattr(deploy, "rewrite_model", wrong)
     with pytest.raises(ExportFailed, match="something else"):
@@ -222,7 +222,7 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    found = read_metadata(read(file.path))
+    found = read_metadata(read_model(file.path))
     assert (found["format"], found["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 

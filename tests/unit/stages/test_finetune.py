@@ -17,7 +17,7 @@ def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict
     job = with_train(job, optimizer=optimizer, weight_decay=0.1)
     masks = {
         k.name: torch.rand(k.shape, generator=torch.Generator().manual_seed(0)) < 0.3
-        for k in job.network.prunable
+        for k in job.network.prunable_weights
     }
     before = apply_masks(state, masks)
     after = finetune.run(
@@ -32,7 +32,7 @@ def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict
 def test_the_baseline_keeps_its_count(started: tuple[RunContext, StateDict], optimizer: str):
     job, state = started
     job = with_train(job, optimizer=optimizer, weight_decay=0.1)
-    wanted = sum(k.elements for k in job.network.kernels) // 10
+    wanted = sum(k.elements for k in job.network.layer_weights) // 10
     masks = baseline.global_magnitude_masks(job.network, state, wanted)
     found = baseline.run(job, state, wanted, 1)
     assert found.nonzeros == wanted

@@ -20,7 +20,7 @@ from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune_qat, prepare
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import find_evaluator
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.tools import quantize
@@ -64,7 +64,7 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
     )
     workspace = RunDirectory(folder / "run")
     workspace.begin({})
-    return prepare.prepare(read(folder / "model.onnx"), settings, workspace)[0]
+    return prepare.prepare(read_model_file(folder / "model.onnx"), settings, workspace)[0]
 
 
 class Run:
@@ -86,8 +86,8 @@ class Run:
         graph = file.model.graph
         evaluator = find_evaluator(job.data, graph, session, session, settings.task, "auto", None)
         calibration = quantize.make_calibration(file.inputs, job.data, evaluator, settings.export)
-        kernels = [kernel.name for kernel in job.network.kernels]
-        weights = {name: file.model.array(name) for name in kernels}
+        kernels = [kernel.name for kernel in job.network.layer_weights]
+        weights = {name: file.model.get_array(name) for name in kernels}
         feeds = dict(job.data.test.first(4).inputs)
         judge = calibration.evaluate
 
@@ -122,7 +122,7 @@ class Run:
             ours = network.forward(
                 tensors, {**self.state, **self.rounding.round_weights(self.state)}
             )[0].numpy()
-        return ours, run_onnxruntime(self.made.model.filled(), inputs)[0]
+        return ours, run_onnxruntime(self.made.model.to_proto(), inputs)[0]
 
     def last_step(self) -> float:
         """How far a step of the last rounded activation moves an output."""
@@ -132,14 +132,14 @@ class Run:
             return weight * float(self.trained.int8_tensors[place.scale])
         network, _ = finetune_qat.build_network(self.job.network, self.training)
         seen: list[torch.Tensor] = []
-        steps = network.forward.program.steps
+        steps = network.forward.program.instructions
         index = max(
             i
             for i, s in enumerate(steps)
             if s.function is finetune_qat.fake.round_dynamic_activation
         )
         steps[index] = replace(
-            steps[index], function=lambda x: seen.append(x) or x, wants_training=False
+            steps[index], function=lambda x: seen.append(x) or x, uses_training=False
         )
         tensors = {
             n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()
@@ -186,7 +186,8 @@ def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
     assert any("made it worse on the validation split" in note for note in done.made.notes)
     untrained = Run(done.job, trains=False).made
     assert (
-        done.made.model.filled().SerializeToString() == untrained.model.filled().SerializeToString()
+        done.made.model.to_proto().SerializeToString()
+        == untrained.model.to_proto().SerializeToString()
     )
 
 
@@ -199,15 +200,17 @@ def test_the_file_computes_what_was_trained(done: Run) -> None:
 def test_it_was_trained_and_pruned_weights_stayed_zero(done: Run) -> None:
     before = done.training.model
     for layer in done.layers:
-        mask = before.array(layer.weight_name) != 0
+        mask = before.get_array(layer.weight_name) != 0
         after = done.trained.float_tensors[layer.weight_name]
         assert not after[~mask].any()
-        assert (after != before.array(layer.weight_name))[mask].any()
+        assert (after != before.get_array(layer.weight_name))[mask].any()
         assert not done.made.weights[f"{layer.weight_name}_quantized"][~mask].any()
 
 
 def test_ranges_have_moved_and_are_those_of_the_file(done: Run) -> None:
-    initial = {t.name: numpy_helper.to_array(t) for t in done.made.model.filled().graph.initializer}
+    initial = {
+        t.name: numpy_helper.to_array(t) for t in done.made.model.to_proto().graph.initializer
+    }
     scales = {float(a) for a in initial.values() if a.dtype == np.float32 and a.size == 1}
     for name, start in done.training.ranges.items():
         assert float(done.trained.int8_tensors[name]) in scales
@@ -230,7 +233,7 @@ def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
         node for node in done.training.model.graph.node if node.op_type == "BatchNormalization"
     )
     for name in norm.input[3:5]:
-        assert np.array_equal(done.trained.float_tensors[name], done.training.model.array(name))
+        assert np.array_equal(done.trained.float_tensors[name], done.training.model.get_array(name))
 
 
 def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
@@ -239,7 +242,7 @@ def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
     model = NETWORKS["products"]()
     whole = (
         Run(job_of(model, tmp_path / "whole"))
-        .made.model.filled()
+        .made.model.to_proto()
         .SerializeToString(deterministic=True)
     )
     job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._train_step
@@ -254,7 +257,7 @@ def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
     monkeypatch.setattr(loop, "_train_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         Run(job)
-    assert Run(job).made.model.filled().SerializeToString(deterministic=True) == whole
+    assert Run(job).made.model.to_proto().SerializeToString(deterministic=True) == whole
     steps = taken
-    assert Run(job).made.model.filled().SerializeToString(deterministic=True) == whole
+    assert Run(job).made.model.to_proto().SerializeToString(deterministic=True) == whole
     assert taken == steps  # taken up from what was kept

@@ -7,7 +7,7 @@ import torch
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
 from tests.support.models import (
@@ -24,7 +24,7 @@ from tests.support.round_trip import check_round_trip
 
 
 def names(result) -> list[str]:
-    return [k.name for k in result.kernels]
+    return [k.name for k in result.layer_weights]
 
 
 def test_plain_models() -> None:
@@ -39,7 +39,7 @@ def test_plain_models() -> None:
 def test_all_weights_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(conv_bn_classifier()))
     assert names(result) == ["conv1.weight", "conv2.weight", "fc.weight"]
-    assert result.forward.roles["bn1.running_mean"] is Role.STATISTIC
+    assert result.forward.roles["bn1.running_mean"] is TensorRole.STATISTIC
 
 
 def merged_statistics() -> ModelProto:
@@ -60,9 +60,9 @@ def test_merged_tensors_behind_identity_get_private_statistics() -> None:
     result = check_round_trip(merged_statistics())
     assert result.notes[:1] == ("2 running statistics that shared a tensor given their own",)
     roles = result.forward.roles
-    assert roles["zeros"] is Role.WEIGHT
-    assert roles["scale"] is Role.WEIGHT
-    statistics = [n for n, role in roles.items() if role is Role.STATISTIC]
+    assert roles["zeros"] is TensorRole.WEIGHT
+    assert roles["scale"] is TensorRole.WEIGHT
+    statistics = [n for n, role in roles.items() if role is TensorRole.STATISTIC]
     assert len(statistics) == 2
     result(torch.randn(8, 1, 8, 8), training=True)
     assert float(result.state["zeros"].detach().abs().max()) == 0
@@ -70,7 +70,7 @@ def test_merged_tensors_behind_identity_get_private_statistics() -> None:
 
 def test_merged_statistics_in_constant_nodes() -> None:
     result = check_round_trip(in_constants(merged_statistics()))
-    assert sum(role is Role.STATISTIC for role in result.forward.roles.values()) == 2
+    assert sum(role is TensorRole.STATISTIC for role in result.forward.roles.values()) == 2
 
 
 def test_a_shared_weight_is_one_kernel() -> None:
@@ -81,7 +81,7 @@ def test_a_shared_weight_is_one_kernel() -> None:
     g.add("MatMul", y, "same", outputs=["y"])
     result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
     assert names(result) == ["w"]
-    assert result.forward.weights == ("w",)
+    assert result.forward.weight_names == ("w",)
 
 
 @pytest.mark.parametrize("view", ["Transpose", "Reshape", "Cast", "Unsqueeze", "chain"])
@@ -104,8 +104,8 @@ def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
     model = g.model({"x": ("N", 6)}, ["y"])
     result = check_round_trip(model, tolerance=1e-3)
     assert names(result) == ["w"]
-    assert result.kernels[0].shape == tuple(model.graph.initializer[0].dims)
-    assert result.prunable
+    assert result.layer_weights[0].shape == tuple(model.graph.initializer[0].dims)
+    assert result.prunable_weights
 
 
 def test_initializers_that_are_also_inputs() -> None:
@@ -129,21 +129,21 @@ def test_ir_version_3() -> None:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 9))
     result = check_round_trip(model)
-    onnx.checker.check_model(result.file.model.filled())
+    onnx.checker.check_model(result.file.model.to_proto())
 
 
 def test_local_functions_are_walked_and_kept() -> None:
     model = with_function(weight_inside=False)
     result = check_round_trip(model)
     assert names(result) == ["w"]
-    assert result.prunable
+    assert result.prunable_weights
     assert [n.op_type for n in result.file.model.graph.node] == ["MatMul", "Layer"]
     assert len(result.file.model.proto.functions) == 1
 
 
 def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
     result = check_round_trip(with_function(weight_inside=True))
-    assert len(result.kernels) == 2
+    assert len(result.layer_weights) == 2
     assert not result.file.model.proto.functions
     assert any("written out" in note for note in result.notes)
 
@@ -212,7 +212,7 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
     if not same_name:  # else there is no telling which of the two tensors a name means
         assert names(result) == ["fc.weight", "w_else"]
-        assert result.prunable
+        assert result.prunable_weights
     assert [n.op_type for n in result.file.model.graph.node] == ["Gemm", "Constant", "If"]
 
 
@@ -224,7 +224,7 @@ def test_a_loop_with_a_constant_count() -> None:
     g.add("Loop", "count", "true", "x", outputs=["y"], body=loop_body())
     result = check_round_trip(g.model({"x": ("N", 6)}, ["y"]))
     assert names(result) == ["w"]
-    assert result.prunable
+    assert result.prunable_weights
 
 
 def test_sequences_that_fold_away() -> None:
@@ -254,15 +254,15 @@ def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
     result = imported(model)
     arrays = dict(to_file_weights(*result))
     rng = np.random.default_rng(0)
-    for kernel in result.kernels:
+    for kernel in result.layer_weights:
         arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
     export.write_file(
-        result.file, arrays, [k.name for k in result.kernels], form, tmp_path / "pruned.onnx"
+        result.file, arrays, [k.name for k in result.layer_weights], form, tmp_path / "pruned.onnx"
     )
     again = imported(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
     tensors = again.state
-    for kernel in again.kernels:
+    for kernel in again.layer_weights:
         assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
     assert any("zero already" in note for note in again.notes)
     assert [n.name for n in again.file.model.graph.node] == [n.name for n in model.graph.node]

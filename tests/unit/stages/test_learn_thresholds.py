@@ -27,7 +27,7 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     job, state = started
     state["stem.weight"][::2] = 0
     nonzeros = sum(count_nonzeros(job.network, state).values())
-    before = sum(k.elements for k in job.network.kernels) / nonzeros
+    before = sum(k.elements for k in job.network.layer_weights) / nonzeros
     entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
     monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
     monkeypatch.setattr(learn_thresholds.trail, "read_entries", lambda _: [entry])
@@ -81,7 +81,9 @@ def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext
         job.network, state, Settings.model_validate(given)
     )
     assert isinstance(method, SolvedLambdaPruning)
-    assert method.axes == {k.name: 0 for k in job.network.kernels if k.name != "classifier.weight"}
+    assert method.axes == {
+        k.name: 0 for k in job.network.layer_weights if k.name != "classifier.weight"
+    }
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
     held = learn_thresholds.make_pruning_method(
         job.network, state, Settings.model_validate(given), aggressiveness=0.0

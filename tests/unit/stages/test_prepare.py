@@ -10,7 +10,7 @@ import pytest
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.load import load_settings
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import check_original, prepare
 from tests.support.models import Array, masked_tokens, run_onnxruntime, two_outputs
 
@@ -21,7 +21,7 @@ SAMPLES = 300
 def test_a_run_compares_on_its_own_samples(example: Path):
     settings = load_settings(example / "model.onnx", options={"data": {"scale": 100}})
     with pytest.raises(UnsupportedModel, match=r"\(samples\)"):
-        prepare(read(example / "model.onnx"), settings, RunDirectory(example / "run"))
+        prepare(read_model_file(example / "model.onnx"), settings, RunDirectory(example / "run"))
 
 
 def remedy(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) -> str:
@@ -29,7 +29,9 @@ def remedy(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) ->
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)
     settings = load_settings(folder / "model.onnx", options={"data": {"path": folder / "data.npz"}})
-    job, state = prepare(read(folder / "model.onnx"), settings, RunDirectory(folder / "run"))
+    job, state = prepare(
+        read_model_file(folder / "model.onnx"), settings, RunDirectory(folder / "run")
+    )
     with pytest.raises(InputError) as refused:
         check_original(job, state)
     return refused.value.hint

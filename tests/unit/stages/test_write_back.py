@@ -25,16 +25,22 @@ def test_untrained_it_folds_back_to_the_weights_of_the_file():
 def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Path):
     network, tensors = result = restored(folded(conv_bn_classifier()))
     with torch.no_grad():
-        for norm in network.norms:
-            tensors[norm.kernel][:, :, ::2] = 0.0
+        for norm in network.restored_norms:
+            tensors[norm.layer_weight][:, :, ::2] = 0.0
             tensors[norm.scale].mul_(-torch.linspace(0.1, 3, 8))
             tensors[norm.mean].add_(0.3)
     arrays = to_file_weights(network, tensors)
-    for norm in network.norms:
-        assert np.array_equal(arrays[norm.kernel] == 0, (tensors[norm.kernel] == 0).numpy())
-        assert not np.signbit(arrays[norm.kernel][arrays[norm.kernel] == 0]).any()
+    for norm in network.restored_norms:
+        assert np.array_equal(
+            arrays[norm.layer_weight] == 0, (tensors[norm.layer_weight] == 0).numpy()
+        )
+        assert not np.signbit(arrays[norm.layer_weight][arrays[norm.layer_weight] == 0]).any()
     export.write_file(
-        network.file, arrays, [k.name for k in network.kernels], "sparse", tmp_path / "model.onnx"
+        network.file,
+        arrays,
+        [k.name for k in network.layer_weights],
+        "sparse",
+        tmp_path / "model.onnx",
     )
     x = torch.randn(4, 1, 8, 8)
     assert torch.allclose(

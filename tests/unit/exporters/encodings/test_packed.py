@@ -134,8 +134,10 @@ def test_shared_and_nested_kernels():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model, full_check=True)
     for format_ in ENCODINGS.values():
-        encoded = format_.encode(OnnxModel.of(model), ["w", "inner"]).filled()
-        read_back.verify_weights(OnnxModel.of(encoded), {"w": array, "inner": array}, format_.name)
+        encoded = format_.encode(OnnxModel.from_proto(model), ["w", "inner"]).to_proto()
+        read_back.verify_weights(
+            OnnxModel.from_proto(encoded), {"w": array, "inner": array}, format_.name
+        )
         inner = next(
             a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch"
         )

@@ -17,7 +17,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
 def test_to_dense_leaves_a_plain_model_alone():
-    model = OnnxModel.of(model_and_kernels()[0])
+    model = OnnxModel.from_proto(model_and_kernels()[0])
     assert decode.to_dense(model) is model
 
 

@@ -91,7 +91,7 @@ def test_a_kernel_that_is_a_graph_output_stays_dense():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
     for format_ in ENCODINGS.values():
-        encoded = format_.encode(OnnxModel.of(model), ["w"]).filled()
+        encoded = format_.encode(OnnxModel.from_proto(model), ["w"]).to_proto()
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
 
@@ -107,13 +107,13 @@ def test_scalars_and_empty_tensors_are_never_encoded():
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
         for format_ in ENCODINGS.values():
             assert (
-                format_.encode(OnnxModel.of(model), ["w"]).filled().SerializeToString()
+                format_.encode(OnnxModel.from_proto(model), ["w"]).to_proto().SerializeToString()
                 == model.SerializeToString()
             )
 
 
 def test_doc_strings_survive():
-    restored = to_dense(OnnxModel.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
+    restored = to_dense(OnnxModel.from_proto(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
@@ -164,7 +164,7 @@ def test_damage_is_found_and_the_tensor_named(damage):
     encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
-        to_dense(OnnxModel.of(encoded))
+        to_dense(OnnxModel.from_proto(encoded))
 
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
@@ -176,7 +176,7 @@ def test_verify_turns_damage_into_a_failed_export(damage):
 
 
 def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
-    encoded = OnnxModel.of(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
+    encoded = OnnxModel.from_proto(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4)
     assert to_dense(encoded).weights["w"].size == 64 * 32
     monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4 - 1)

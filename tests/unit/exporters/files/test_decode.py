@@ -13,7 +13,7 @@ from tests.support.models import sparse_array
 def test_a_tensor_that_does_not_fit_its_dims_is_named():
     proto = described(sparse_array())
     proto.graph.initializer[0].raw_data = b"\0" * 10
-    model = OnnxModel.of(proto)
+    model = OnnxModel.from_proto(proto)
     with pytest.raises(InputError, match="'w'"):
         read_tensors(model, ["w"])
     with pytest.raises(InputError, match="'w'"):

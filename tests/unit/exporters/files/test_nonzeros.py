@@ -8,13 +8,13 @@ from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from tests.support.encoded import identities
 from tests.support.models import sparse_array
 
 
 def model_of(arrays, constant=None):
-    return OnnxModel.of(identities(arrays, constant))
+    return OnnxModel.from_proto(identities(arrays, constant))
 
 
 def arrays_of_all_sorts():
@@ -36,31 +36,31 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
     arrays = arrays_of_all_sorts()
     proto = identities(arrays, constant="held")
     before = proto.SerializeToString()
-    model = OnnxModel.of(proto).with_weights(arrays if given else {})
+    model = OnnxModel.from_proto(proto).with_weights(arrays if given else {})
     expected = write_metadata(
         ENCODINGS[format_].encode(model, list(arrays)), format=format_
-    ).filled()
+    ).to_proto()
     scan = NonzeroIndex(model, arrays)
     for name in (*ENCODINGS, format_):  # every format fills the scan differently
         encoded = ENCODINGS[name].encode(model, scan)
     encoded = write_metadata(encoded, format=format_)
-    write(encoded, tmp_path / "encoded.onnx")
+    write_model(encoded, tmp_path / "encoded.onnx")
     assert (tmp_path / "encoded.onnx").read_bytes() == expected.SerializeToString(
         deterministic=True
     )
     verify_weights(tmp_path / "encoded.onnx", arrays, format_)
-    assert encoded.filled().SerializeToString(deterministic=True) == expected.SerializeToString(
+    assert encoded.to_proto().SerializeToString(deterministic=True) == expected.SerializeToString(
         deterministic=True
     )
-    assert model.filled().SerializeToString() == proto.SerializeToString() == before
+    assert model.to_proto().SerializeToString() == proto.SerializeToString() == before
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
-    expected = ENCODINGS["packed"].encode(model, list(arrays), storage=values).filled()
-    write(
+    expected = ENCODINGS["packed"].encode(model, list(arrays), storage=values).to_proto()
+    write_model(
         ENCODINGS["packed"].encode(model, NonzeroIndex(model, arrays), storage=values),
         tmp_path / "m.onnx",
     )
@@ -71,7 +71,7 @@ def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
 def test_an_encoded_model_with_external_data(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
-    write(ENCODINGS[format_].encode(model, list(arrays)), tmp_path / "m.onnx", external=True)
+    write_model(ENCODINGS[format_].encode(model, list(arrays)), tmp_path / "m.onnx", external=True)
     verify_weights(tmp_path / "m.onnx", arrays, format_)
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 

@@ -44,4 +44,6 @@ def test_verify_runs_the_checker():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(ExportFailed, match="not valid ONNX"):
-        read_back.verify_weights(OnnxModel.of(model), {"w": sparse_array((64, 32), 0.1)}, "dense")
+        read_back.verify_weights(
+            OnnxModel.from_proto(model), {"w": sparse_array((64, 32), 0.1)}, "dense"
+        )

@@ -20,7 +20,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 def test_rounded_values_fold_and_say_so(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
     encoded = encode(model, kernels, storage=values)
-    assert read_metadata(OnnxModel.of(encoded))["values"] == values
+    assert read_metadata(OnnxModel.from_proto(encoded))["values"] == values
     assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
     restored = to_dense(encoded)
@@ -29,7 +29,7 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
         "Conv",
         "Conv",
     ]
-    for name, array in read_tensors(OnnxModel.of(encoded), kernels).items():
+    for name, array in read_tensors(OnnxModel.from_proto(encoded), kernels).items():
         wanted = kernels[name]
         assert not array[wanted == 0].any()
         if values == "fp16":
@@ -44,8 +44,10 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
 def test_values_that_rounding_would_overflow_stay_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
-    encoded = encode(OnnxModel.of(model).with_weights(kernels).filled(), kernels, storage="fp16")
-    found = read_tensors(OnnxModel.of(encoded), kernels)
+    encoded = encode(
+        OnnxModel.from_proto(model).with_weights(kernels).to_proto(), kernels, storage="fp16"
+    )
+    found = read_tensors(OnnxModel.from_proto(encoded), kernels)
     assert (found["a.weight"] == kernels["a.weight"]).all()
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 

@@ -15,4 +15,4 @@ def test_negative_zero_becomes_zero_in_kernels_only():
         found = read_tensors(format_.encode(model, ["w"]), ["w", "other"])
         assert not np.signbit(found["w"]).any()
         assert np.signbit(found["other"]).all()
-    assert np.signbit(model.array("w")).any()
+    assert np.signbit(model.get_array("w")).any()

@@ -21,8 +21,8 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
     """The deploy graph with everything inside, and the note."""
-    made, note = deploy.rewrite_model(OnnxModel.of(model), kernels)
-    return made.filled(), note
+    made, note = deploy.rewrite_model(OnnxModel.from_proto(model), kernels)
+    return made.to_proto(), note
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -48,7 +48,7 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     made = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
     assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (read_tensors(OnnxModel.of(m), kernels) for m in (model, made))
+    before, after = (read_tensors(OnnxModel.from_proto(m), kernels) for m in (model, made))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
     check_same(model, made)
     return made
@@ -90,7 +90,7 @@ def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
 
 def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
     def meddling(model: OnnxModel) -> OnnxModel:
-        return model.with_weights({"fc.weight": 2 * model.array("fc.weight")})
+        return model.with_weights({"fc.weight": 2 * model.get_array("fc.weight")})
 
     monkeypatch.setattr(simplify, "simplify_model", meddling)
     model = prune(conv_bn_classifier())
@@ -243,12 +243,12 @@ def test_half_precision_may_differ_by_what_its_nodes_round(
             numpy_helper.from_array(numpy_helper.to_array(tensor).astype(dtype), tensor.name)
         )
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    model = OnnxModel.of(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
+    model = OnnxModel.from_proto(g.model({"x": ("N", 8)}, ["y"], types={"x": kind, "y": kind}))
     weights = read_tensors(model, ["fc.weight"])
 
     def shifted(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
         return model.with_weights(
-            {"fc.bias": model.array("fc.bias") + np.dtype(dtype).type(change)}
+            {"fc.bias": model.get_array("fc.bias") + np.dtype(dtype).type(change)}
         ), ""
 
     monkeypatch.setattr(deploy, "rewrite_model", shifted)
@@ -258,7 +258,7 @@ def test_half_precision_may_differ_by_what_its_nodes_round(
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
-    model = OnnxModel.of(prune(conv_bn_classifier()))
+    model = OnnxModel.from_proto(prune(conv_bn_classifier()))
     weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
     monkeypatch.setattr(deploy, "rewrite_model", lambda *_: (other, ""))

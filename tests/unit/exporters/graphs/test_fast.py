@@ -16,7 +16,7 @@ from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.timing import Timing
@@ -38,8 +38,8 @@ FORCED = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
 def made(
     model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()
 ) -> BuiltGraph:
-    plain, names = OnnxModel.of(model), names or kernels_of(model)
-    weights = {name: plain.array(name) for name in names}
+    plain, names = OnnxModel.from_proto(model), names or kernels_of(model)
+    weights = {name: plain.get_array(name) for name in names}
     return fast.build_graph(plain, weights, names, random_inputs(model), settings=settings)
 
 
@@ -63,8 +63,8 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
     assert found.sparse_kernels.library_sha256
     assert found.dense_model is not None
     for name in found.weights:
-        assert found.model.array(name).tobytes() == found.dense_model.array(name).tobytes()
-    onnx.checker.check_model(found.model.filled(), full_check=True)
+        assert found.model.get_array(name).tobytes() == found.dense_model.get_array(name).tobytes()
+    onnx.checker.check_model(found.model.to_proto(), full_check=True)
 
 
 @needs_kernels
@@ -74,9 +74,11 @@ def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nea
     model = prune(conv_bn_classifier(channels=16))
     found, feeds = made(model), random_inputs(model, batch=5, seed=1)
     assert found.dense_model is not None
-    ours, theirs = (run_onnxruntime(m.filled(), feeds)[0] for m in (found.model, found.dense_model))
+    ours, theirs = (
+        run_onnxruntime(m.to_proto(), feeds)[0] for m in (found.model, found.dense_model)
+    )
     assert ours.tobytes() == theirs.tobytes()
-    write(found.model, tmp_path / "fast.onnx")
+    write_model(found.model, tmp_path / "fast.onnx")
     quick = open_session(tmp_path / "fast.onnx", library.sparse_ops_library()).run(None, feeds)[0]
     np.testing.assert_allclose(quick, theirs, atol=1e-5 * np.abs(theirs).max())
 
@@ -157,7 +159,8 @@ def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.M
     def wrong(model: OnnxModel, kernels: Any) -> Any:
         new, turned = turn_over(model, kernels)
         return replace(
-            new, weights={**new.weights, "fc2.weight": new.array("fc2.weight") * np.float32(1.0001)}
+            new,
+            weights={**new.weights, "fc2.weight": new.get_array("fc2.weight") * np.float32(1.0001)},
         ), turned
 
     turn_over = fast.convert_to_sparse_ops
@@ -187,5 +190,5 @@ def test_layers_in_functions_are_turned_over_too() -> None:
 def test_one_sample_is_taken_where_the_batch_is_open() -> None:
     open_, fixed = mlp(), mlp(batch=3)
     x = {"x": np.zeros((3, 6), np.float32)}
-    assert fast.select_first_sample(OnnxModel.of(open_), x)["x"].shape == (1, 6)
-    assert fast.select_first_sample(OnnxModel.of(fixed), x)["x"].shape == (3, 6)
+    assert fast.select_first_sample(OnnxModel.from_proto(open_), x)["x"].shape == (1, 6)
+    assert fast.select_first_sample(OnnxModel.from_proto(fixed), x)["x"].shape == (3, 6)

@@ -17,7 +17,7 @@ from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.int8 import search
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.storage import write
+from ltp_pipeline.graph.storage import write_model
 from tests.support.models import (
     Graph,
     conv_bn_classifier,
@@ -38,7 +38,7 @@ BLOCK = ("QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm")
 def optimised(model: OnnxModel, folder: Path) -> Counter[str]:
     """The operators that onnxruntime runs."""
     path, kept = folder / "int8.onnx", folder / "optimised.onnx"
-    write(model, path)
+    write_model(model, path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
@@ -49,7 +49,7 @@ def optimised(model: OnnxModel, folder: Path) -> Counter[str]:
 
 def nearly_the_same(model: ModelProto, made: OnnxModel, share: float = 0.1) -> bool:
     feeds = random_inputs(model, batch=16, seed=3)
-    before, after = outputs(model, feeds), outputs(made.filled(), feeds)
+    before, after = outputs(model, feeds), outputs(made.to_proto(), feeds)
     return bool(np.abs(before - after).max() <= share * np.abs(before).max())
 
 
@@ -60,7 +60,7 @@ def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
     for name in kernels_of(model):
         steps = made.weights[f"{name}_quantized"]
         assert steps.dtype == np.int8
-        assert (steps[OnnxModel.of(model).array(name) == 0] == 0).all()
+        assert (steps[OnnxModel.from_proto(model).get_array(name) == 0] == 0).all()
         assert np.abs(steps).max() == 64  # 7 bits, all of them used
     assert nearly_the_same(model, made.model)
 
@@ -79,22 +79,26 @@ def test_all_encodings_hold_the_same_and_compute_the_same_bits(
     made, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
     assert made.weight_names
-    write(ENCODINGS[encoding].encode(made.model, NonzeroIndex(made.model, made.weight_names)), path)
+    write_model(
+        ENCODINGS[encoding].encode(made.model, NonzeroIndex(made.model, made.weight_names)), path
+    )
     verify_weights(path, made.weights, encoding)
     run_proof.verify_outputs(
         path, feeds, run_proof.run_dense_model(made.model, made.weight_names, feeds)
     )
-    assert np.array_equal(run_onnxruntime(str(path), feeds)[0], outputs(made.model.filled(), feeds))
+    assert np.array_equal(
+        run_onnxruntime(str(path), feeds)[0], outputs(made.model.to_proto(), feeds)
+    )
 
 
 def test_the_packed_file_is_smaller_than_the_float_one() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
     made = quantised(model)
     small, float_ = (
-        ENCODINGS["packed"].encode(m, NonzeroIndex(m, k)).filled().ByteSize()
+        ENCODINGS["packed"].encode(m, NonzeroIndex(m, k)).to_proto().ByteSize()
         for m, k in (
             (made.model, made.weight_names or ()),
-            (OnnxModel.of(model), kernels_of(model)),
+            (OnnxModel.from_proto(model), kernels_of(model)),
         )
     )
     assert small < 0.6 * float_
@@ -118,7 +122,7 @@ def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
         assert bool((clipped != pairs).any()) is saturates
     x = np.ones((1, 4), np.float32)
     assert np.allclose(
-        outputs(quantised(model, calibration(model, feeds)).model.filled(), {"x": x}),
+        outputs(quantised(model, calibration(model, feeds)).model.to_proto(), {"x": x}),
         [[4, -4]],
         rtol=0.01,
     )
@@ -185,18 +189,18 @@ def test_half_precision_is_refused_with_the_reason() -> None:
             numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name)
         )
     with pytest.raises(UnsupportedModel) as refused:
-        int8.check_quantizable(OnnxModel.of(model), ["fc1.weight", "fc2.weight"])
+        int8.check_quantizable(OnnxModel.from_proto(model), ["fc1.weight", "fc2.weight"])
     assert any("FLOAT16" in reason for reason in refused.value.reasons)
 
 
 def test_a_quantised_model_is_refused_by_its_nodes() -> None:
-    once = quantised(mlp()).model.filled()
+    once = quantised(mlp()).model.to_proto()
     with pytest.raises(UnsupportedModel, match=r"quantised already: .*QuantizeLinear"):
         quantised(once, calibration(once))
 
 
 def test_without_data_there_is_no_int8_graph() -> None:
-    model = OnnxModel.of(mlp())
+    model = OnnxModel.from_proto(mlp())
     with pytest.raises(ExportFailed, match="needs the data"):
         int8.build_graph(model, {}, [], {}, None)
 
@@ -254,7 +258,7 @@ def test_activations_that_never_change_are_no_obstacle() -> None:
     model = mlp()
     feeds = [{"x": np.zeros((8, 6), np.float32)}]
     made = quantised(model, calibration(model, feeds))
-    assert np.isfinite(outputs(made.model.filled(), random_inputs(model))).all()
+    assert np.isfinite(outputs(made.model.to_proto(), random_inputs(model))).all()
 
 
 def test_layers_with_infinite_activations_stay_float() -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 
 def made_ready(model: ModelProto) -> ModelProto:
-    return prepare_graph(OnnxModel.of(model), kernels_of(model))[0].filled()
+    return prepare_graph(OnnxModel.from_proto(model), kernels_of(model))[0].to_proto()
 
 
 def chain(between: str = "between", node: str = "second", offset: str = "offset") -> ModelProto:
@@ -37,7 +37,7 @@ def test_names_that_the_tool_gives_are_free(end: str) -> None:
     made = quantised(model)
     assert made.quantization is not None
     assert made.quantization.num_layers == 2
-    assert nearly(model, made.model.filled())
+    assert nearly(model, made.model.to_proto())
 
 
 def test_other_names_stay() -> None:
@@ -57,7 +57,7 @@ def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_sta
     made = quantised(model)
     assert made.quantization is not None
     assert made.quantization.float_layers == {"w": "would need the name of 'w_quantized'"}
-    assert nearly(model, made.model.filled())
+    assert nearly(model, made.model.to_proto())
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(
         else {"w": "has a bias that is computed, or no row of numbers, at Gemm 'first'"}
     )
     assert made.quantization.float_layers == told
-    assert nearly(model, made.model.filled())
+    assert nearly(model, made.model.to_proto())
 
 
 def test_a_bias_that_is_read_elsewhere_too_stays_as_it_is() -> None:

@@ -10,7 +10,7 @@ from ltp_pipeline.exporters.int8 import proof
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
 from ltp_pipeline.exporters.int8.layers import find_quantizable_layers
 from ltp_pipeline.exporters.int8.prepare import name_nodes
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 from tests.support.models import mlp, prune
@@ -20,7 +20,7 @@ KERNELS = ["fc1.weight", "fc2.weight"]
 
 def changed(model: OnnxModel, name: str, array: Array) -> OnnxModel:
     """The model with other integers in one tensor."""
-    proto = copy_of(model.proto)
+    proto = copy_proto(model.proto)
     tensor = next(t for t in proto.graph.initializer if t.name == name)
     tensor.CopyFrom(make_tensor(name, tensor.data_type, array))
     return replace(model, proto=proto)
@@ -29,13 +29,13 @@ def changed(model: OnnxModel, name: str, array: Array) -> OnnxModel:
 def check(
     name: str = "fc1.weight_quantized", by: dict[tuple[int, int], int] | None = None, bits: int = 7
 ) -> None:
-    model = name_nodes(OnnxModel.of(prune(mlp(), 0.5)))
+    model = name_nodes(OnnxModel.from_proto(prune(mlp(), 0.5)))
     layers = find_quantizable_layers(model, KERNELS).layers
     made = quantize_dynamic(model, layers, 7)
-    steps = made.array(name).copy()
+    steps = made.get_array(name).copy()
     for at, value in (by or {}).items():
         steps[at] = value
-    weights = {kernel: model.array(kernel) for kernel in KERNELS}
+    weights = {kernel: model.get_array(kernel) for kernel in KERNELS}
     proof.verify_int8_weights(
         changed(made, name, steps),
         weights,
@@ -46,7 +46,7 @@ def check(
 
 
 def place(zero: bool) -> tuple[int, int]:
-    weight = OnnxModel.of(prune(mlp(), 0.5)).array("fc1.weight")
+    weight = OnnxModel.from_proto(prune(mlp(), 0.5)).get_array("fc1.weight")
     found = np.argwhere((weight == 0) if zero else (weight != 0))[0]
     return int(found[0]), int(found[1])
 
@@ -66,16 +66,16 @@ def test_a_weight_of_more_bits_than_asked_for() -> None:
 
 
 def test_a_weight_that_is_another_one() -> None:
-    model = OnnxModel.of(prune(mlp(), 0.5))
+    model = OnnxModel.from_proto(prune(mlp(), 0.5))
     at = place(zero=False)
-    wrong = -1 if model.array("fc1.weight")[at] > 0 else 1
+    wrong = -1 if model.get_array("fc1.weight")[at] > 0 else 1
     with pytest.raises(ExportFailed, match="not the kernel in steps of its scale"):
         check(by={at: wrong})
 
 
 def test_a_kernel_that_was_to_stay_float_and_is_gone() -> None:
-    model = name_nodes(OnnxModel.of(mlp()))
+    model = name_nodes(OnnxModel.from_proto(mlp()))
     layers = find_quantizable_layers(model, KERNELS).layers
-    weights = {kernel: model.array(kernel) for kernel in KERNELS}
+    weights = {kernel: model.get_array(kernel) for kernel in KERNELS}
     with pytest.raises(ExportFailed, match="was to stay float"):
         proof.verify_int8_weights(quantize_dynamic(model, layers, 7), weights, KERNELS, {}, 7)

@@ -67,7 +67,7 @@ def test_observed_values_are_those_of_the_model() -> None:
     model = mlp()
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     found = observe_values(
-        OnnxModel.of(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}]
+        OnnxModel.from_proto(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}]
     )
     logits = run_onnxruntime(model, {"x": x})[0]
     assert found["logits"].high == pytest.approx(max(logits.max(), 0), rel=1e-5)

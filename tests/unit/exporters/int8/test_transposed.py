@@ -36,12 +36,15 @@ def test_they_are_quantised_in_their_own_shape(op: str, is_dynamic: bool) -> Non
     assert (made.quantization.method == "dynamic") is is_dynamic
     assert made.weight_names == ("w_quantized", "v_quantized")
     for name in ("w", "v"):
-        before, after = OnnxModel.of(model).array(name), made.weights[f"{name}_quantized"]
+        before, after = (
+            OnnxModel.from_proto(model).get_array(name),
+            made.weights[f"{name}_quantized"],
+        )
         assert after.shape == before.shape
         assert not after[before == 0].any()
         assert np.array_equal(np.sign(after)[after != 0], np.sign(before)[after != 0])
     feeds = random_inputs(model, batch=16, seed=3)
-    plain, int8 = (run_onnxruntime(m, feeds)[0] for m in (model, made.model.filled()))
+    plain, int8 = (run_onnxruntime(m, feeds)[0] for m in (model, made.model.to_proto()))
     assert np.abs(plain - int8).max() <= 0.05 * np.abs(plain).max()
 
 
@@ -50,7 +53,7 @@ def test_one_that_stays_float_is_as_it_was() -> None:
     made = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
     assert made.quantization is not None
     for name in made.quantization.float_layers:
-        assert np.array_equal(made.weights[name], OnnxModel.of(model).array(name))
+        assert np.array_equal(made.weights[name], OnnxModel.from_proto(model).get_array(name))
 
 
 @pytest.mark.parametrize("other", ["Gather", "output", "Add", "perm"])
@@ -64,5 +67,5 @@ def test_what_is_read_in_another_way_too_is_left_alone(other: str) -> None:
     if other == "Add":
         y = g.add("Add", y, g.add("ReduceMax", t, keepdims=0))
     g.nodes[-1].output[0] = "y"
-    model = OnnxModel.of(g.model({"x": ("N", 6)}, ["y", t] if other == "output" else ["y"]))
+    model = OnnxModel.from_proto(g.model({"x": ("N", 6)}, ["y", t] if other == "output" else ["y"]))
     assert transpose_weights(model, ["w"]) == (model, frozenset())

@@ -24,7 +24,7 @@ def chosen(
     batch: int = 1,
 ) -> SparseLayerSelection:
     return select_layers(
-        OnnxModel.of(model),
+        OnnxModel.from_proto(model),
         kernels_of(model),
         random_inputs(model, batch=batch),
         path,

@@ -16,8 +16,8 @@ from tests.support.models import Graph
 
 def names(model: ModelProto, *kernels: str) -> list[str]:
     """The operators of the graph after turning it over."""
-    new, _ = convert_to_sparse_ops(OnnxModel.of(model), kernels)
-    onnx.checker.check_model(new.filled())
+    new, _ = convert_to_sparse_ops(OnnxModel.from_proto(model), kernels)
+    onnx.checker.check_model(new.to_proto())
     return [node.op_type for node in new.graph.node]
 
 
@@ -37,7 +37,9 @@ def test_sum_and_activation_become_part_of_the_layer():
 
 
 def test_limits_become_attributes_and_their_tensors_are_dropped():
-    new, (turned,) = convert_to_sparse_ops(OnnxModel.of(residual(between="Clip")), ["c.weight"])
+    new, (turned,) = convert_to_sparse_ops(
+        OnnxModel.from_proto(residual(between="Clip")), ["c.weight"]
+    )
     assert turned.sparse_node.op_type == "SparseConvBiasAddClip"
     assert {a.name: a.f for a in turned.sparse_node.attribute if a.name in ("min", "max")} == {
         "min": 0.0,
@@ -66,7 +68,7 @@ def test_a_limit_that_is_not_a_number_stays_a_node():
 def test_a_limit_that_the_caller_may_give_stays_an_input():
     model = residual(between="Clip")
     model.graph.input.append(onnx.helper.make_tensor_value_info("high", onnx.TensorProto.FLOAT, []))
-    new, _ = convert_to_sparse_ops(OnnxModel.of(model), ["c.weight"])
+    new, _ = convert_to_sparse_ops(OnnxModel.from_proto(model), ["c.weight"])
     assert [node.op_type for node in new.graph.node] == ["SparseConvBiasAdd", "Clip"]
     assert [value.name for value in new.graph.input] == ["x", "high"]
 
@@ -164,7 +166,7 @@ def test_one_and_three_spatial_axes_are_left_alone():
 
 
 def test_turning_over_again_adds_no_second_function():
-    once, _ = convert_to_sparse_ops(OnnxModel.of(residual()), ["c.weight"])
+    once, _ = convert_to_sparse_ops(OnnxModel.from_proto(residual()), ["c.weight"])
     twice, found = convert_to_sparse_ops(once, ["c.weight"])
     assert not found
     assert twice.proto == once.proto
@@ -175,8 +177,8 @@ def test_weights_of_every_encoding_reach_the_kernel(encoding: str, kernels: Path
     g, rng = Graph(), np.random.default_rng(1)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])
-    made, _ = convert_to_sparse_ops(OnnxModel.of(plain), ["w"])
-    proto = ENCODINGS[encoding].encode(made, NonzeroIndex(made, ["w"])).filled()
+    made, _ = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w"])
+    proto = ENCODINGS[encoding].encode(made, NonzeroIndex(made, ["w"])).to_proto()
     x = rng.standard_normal((1, 32, 10, 10)).astype(np.float32)
     (wanted,), (inlined,), (fast,) = (
         s.run(None, {"x": x}) for s in (session(plain), session(proto), session(proto, kernels))

@@ -2,7 +2,7 @@
 
 from onnx import ModelProto
 
-from ltp_pipeline.graph.edit import Names, sort_topologically
+from ltp_pipeline.graph.edit import UniqueNames, sort_topologically
 from tests.support.models import parsed
 
 
@@ -13,5 +13,5 @@ def test_nodes_are_put_in_order() -> None:
 
 
 def test_fresh_names_are_not_given_twice(nested: ModelProto) -> None:
-    names = Names.of(nested.graph)
-    assert [names.unique_name(name) for name in ("q", "q", "new")] == ["q_1", "q_2", "new"]
+    names = UniqueNames.from_graph(nested.graph)
+    assert [names.make_unique(name) for name in ("q", "q", "new")] == ["q_1", "q_2", "new"]

@@ -14,7 +14,7 @@ def ended(g: Graph, y: str, opset: int = 17, domain: str = "") -> OnnxModel:
     """A model whose output is `y`."""
     values = [helper.make_tensor_value_info(n, 1, None) for n in ("x", y)]
     graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
-    return OnnxModel.of(
+    return OnnxModel.from_proto(
         as_model(graph, opset, imports=[helper.make_opsetid(domain, 1)] if domain else [])
     )
 
@@ -55,7 +55,7 @@ def test_other_operators_are_not(op: str, domain: str):
 
 @pytest.mark.parametrize("model", [mlp(), conv_bn_classifier(), with_function(weight_inside=True)])
 def test_networks_without_either(model: ModelProto):
-    assert not has_layer_norm_or_attention(OnnxModel.of(model))
+    assert not has_layer_norm_or_attention(OnnxModel.from_proto(model))
 
 
 def written_out_norm(
@@ -155,4 +155,4 @@ def test_attention_within_a_branch_or_a_function_is_found():
     model.functions[0].node.add(
         op_type="LayerNormalization", input=["result", "scale"], output=["z"]
     )
-    assert has_layer_norm_or_attention(OnnxModel.of(model))
+    assert has_layer_norm_or_attention(OnnxModel.from_proto(model))

@@ -7,12 +7,12 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.graph.layer_weights import (
     LayerWeight,
-    block_axes,
-    elsewhere,
+    describe_other_weights,
     find_layer_weights,
-    makers,
-    normalised,
-    others,
+    find_normalized_weights,
+    find_other_weights,
+    find_output_layers,
+    get_block_axes,
 )
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import PruneSettings
@@ -27,21 +27,23 @@ ANY = PruneSettings()
 
 def told_of(model: OnnxModel) -> str | None:
     kernels = find_layer_weights(model)
-    return elsewhere(kernels, others(model, kernels))
+    return describe_other_weights(kernels, find_other_weights(model, kernels))
 
 
 def test_kernels_come_in_graph_order_with_shape_and_operator() -> None:
-    kernels = find_layer_weights(OnnxModel.of(conv_bn_classifier(8, 5)))
+    kernels = find_layer_weights(OnnxModel.from_proto(conv_bn_classifier(8, 5)))
     assert [(k.name, k.op, k.shape) for k in kernels] == [
         ("conv1.weight", "Conv", (8, 1, 3, 3)),
         ("conv2.weight", "Conv", (8, 8, 3, 3)),
         ("fc.weight", "Gemm", (5, 8)),
     ]
-    assert all(k.prunable for k in kernels)
+    assert all(k.is_prunable for k in kernels)
 
 
 def axes(g: Graph, shape: tuple[int, ...]) -> list[int | None]:
-    return [k.block_axis for k in find_layer_weights(OnnxModel.of(g.model({"x": shape}, ["y"])))]
+    return [
+        k.block_axis for k in find_layer_weights(OnnxModel.from_proto(g.model({"x": shape}, ["y"])))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,9 @@ def test_a_kernel_of_which_nodes_take_the_same_axis_for_outputs_has_blocks() -> 
 
 def test_other_kernels_have_single_weights() -> None:
     assert {
-        k.block_axis for k in find_layer_weights(OnnxModel.of(recurrent("LSTM"))) if k.op == "LSTM"
+        k.block_axis
+        for k in find_layer_weights(OnnxModel.from_proto(recurrent("LSTM")))
+        if k.op == "LSTM"
     } == {None}
 
 
@@ -119,12 +123,12 @@ def test_blocks_are_pruned_where_they_are_asked_for_and_the_kernel_may_be_pruned
         LayerWeight("b", "Conv", (3, 2)),
         LayerWeight("c", "Conv", (4, 2), "no", 0),
     ]
-    assert block_axes(kernels, block) == found
+    assert get_block_axes(kernels, block) == found
 
 
 def test_patterns_leave_kernels_out_and_say_so() -> None:
     found = find_layer_weights(
-        OnnxModel.of(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",)
+        OnnxModel.from_proto(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",)
     )
     assert [k.reason for k in found] == [
         "excluded by 'conv1*'",
@@ -138,7 +142,7 @@ def test_a_kernel_that_is_also_an_embedding_is_not_pruned() -> None:
     g.random("table", 6, 6)
     rows = g.add("Gather", "table", g.tensor("ids", [0, 2], np.int64), name="lookup")
     g.add("MatMul", rows, "table", outputs=["y"])
-    (kernel,) = find_layer_weights(OnnxModel.of(g.model({}, ["y"])))
+    (kernel,) = find_layer_weights(OnnxModel.from_proto(g.model({}, ["y"])))
     assert kernel.reason == "also read by Gather 'lookup'"
 
 
@@ -146,15 +150,15 @@ def test_weights_that_are_no_kernels_are_told_where_they_are_many() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 100, 6), g.tensor("ids", [0, 2], np.int64))
     g.add("MatMul", rows, g.random("w", 6, 5), outputs=["y"])
-    model = OnnxModel.of(g.model({}, ["y"]))
+    model = OnnxModel.from_proto(g.model({}, ["y"]))
     told = told_of(model)
     assert told == "kernels hold 4.8% of the weights; not pruned are above all 600 of Gather"
-    model = OnnxModel.of(conv_bn_classifier())
+    model = OnnxModel.from_proto(conv_bn_classifier())
     assert told_of(model) is None
 
 
 def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
-    model = OnnxModel.of(mlp())
+    model = OnnxModel.from_proto(mlp())
     told = told_of(model)
     assert told == "kernels hold 88.9% of the weights; not pruned are above all 20 of Gemm"
 
@@ -162,7 +166,10 @@ def test_biases_count_among_the_weights_that_are_no_kernels() -> None:
 def test_a_kernel_that_is_a_graph_output_is_not_pruned() -> None:
     model = mlp()
     model.graph.output.add().name = "fc1.weight"
-    assert find_layer_weights(OnnxModel.of(model))[0].reason == "also read by output 'fc1.weight'"
+    assert (
+        find_layer_weights(OnnxModel.from_proto(model))[0].reason
+        == "also read by output 'fc1.weight'"
+    )
 
 
 def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
@@ -171,16 +178,16 @@ def test_biases_norms_scales_and_masks_are_no_kernels() -> None:
     y = g.add("MatMul", "x", "mask")
     y = g.add("MatMul", y, g.tensor("integers", np.ones((6, 6)), np.float64))
     g.add("Mul", y, g.random("scale", 6, 6), outputs=["y"])
-    assert [k.name for k in find_layer_weights(OnnxModel.of(g.model({"x": (2, 6)}, ["y"])))] == [
-        "integers"
-    ]
+    assert [
+        k.name for k in find_layer_weights(OnnxModel.from_proto(g.model({"x": (2, 6)}, ["y"])))
+    ] == ["integers"]
 
 
 def test_kernels_are_what_the_module_trains() -> None:
     for name, model in VICTIMS.items():
         result = imported(model)
-        assert result.kernels, name
-        assert {k.name for k in result.kernels} <= set(result.state), name
+        assert result.layer_weights, name
+        assert {k.name for k in result.layer_weights} <= set(result.state), name
 
 
 def test_zeros_that_are_there_already_are_told() -> None:
@@ -205,13 +212,13 @@ def test_kernels_in_front_of_norms_are_told_from_those_whose_scale_matters() -> 
     both = g.add("MatMul", layer, g.random("both", 6, 6))
     y = g.add("Add", g.add("BatchNormalization", both, *norm), both)  # the sum sees its scale
     g.add("MatMul", y, g.random("last", 6, 6), outputs=["y"])
-    model = OnnxModel.of(g.model({"x": (2, 6)}, ["y"]))
-    assert normalised(model.graph, find_layer_weights(model)) == {"biased", "layer"}
+    model = OnnxModel.from_proto(g.model({"x": (2, 6)}, ["y"]))
+    assert find_normalized_weights(model.graph, find_layer_weights(model)) == {"biased", "layer"}
 
 
 def made_by(graph: Graph, *outputs: str) -> set[str]:
-    model = OnnxModel.of(graph.model({"x": ("N", 8)}, ["a", "b"]))
-    return makers(model.graph, outputs, find_layer_weights(model))
+    model = OnnxModel.from_proto(graph.model({"x": ("N", 8)}, ["a", "b"]))
+    return find_output_layers(model.graph, outputs, find_layer_weights(model))
 
 
 def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
@@ -229,17 +236,17 @@ def test_the_kernels_that_make_an_output_are_the_last_before_it() -> None:
 
 @pytest.mark.parametrize("name", SEQUENCE_MODELS)
 def test_kernels_of_sequence_networks(name: str) -> None:
-    found = find_layer_weights(OnnxModel.of(SEQUENCE_MODELS[name]))
+    found = find_layer_weights(OnnxModel.from_proto(SEQUENCE_MODELS[name]))
     assert [k.name for k in found] == KERNELS[name]
-    assert [k.name for k in found if not k.prunable] == (["words"] if name == "language" else [])
+    assert [k.name for k in found if not k.is_prunable] == (["words"] if name == "language" else [])
 
 
 @pytest.mark.parametrize("name", SEQUENCE_MODELS)
 def test_every_kernel_of_a_sequence_network_is_trained_and_written_back(name: str) -> None:
     model = SEQUENCE_MODELS[name]
     result = check_round_trip(model, tokens(model) if name == "language" else None)
-    assert [k.name for k in result.kernels] == KERNELS[name]
-    for kernel in result.kernels:
+    assert [k.name for k in result.layer_weights] == KERNELS[name]
+    for kernel in result.layer_weights:
         gradient = result.state[kernel.name].grad
         assert gradient is not None
         assert bool(gradient.count_nonzero() > 0), kernel.name
@@ -253,7 +260,7 @@ def tokens(model: ModelProto) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("op", GATES)
 def test_the_weights_of_a_recurrent_operator_have_its_name(op: str) -> None:
-    found = find_layer_weights(OnnxModel.of(recurrent(op, "bidirectional")))
+    found = find_layer_weights(OnnxModel.from_proto(recurrent(op, "bidirectional")))
     assert [(k.op, k.shape) for k in found[:2]] == [
         (op, (2, GATES[op] * 6, 5)),
         (op, (2, GATES[op] * 6, 6)),
@@ -261,7 +268,7 @@ def test_the_weights_of_a_recurrent_operator_have_its_name(op: str) -> None:
 
 
 def test_the_table_of_a_tied_output_names_the_lookup() -> None:
-    words, *_ = find_layer_weights(OnnxModel.of(language_model()))
+    words, *_ = find_layer_weights(OnnxModel.from_proto(language_model()))
     assert (words.name, words.op, words.reason) == (
         "words",
         "MatMul",
@@ -270,10 +277,10 @@ def test_the_table_of_a_tied_output_names_the_lookup() -> None:
 
 
 def test_weights_that_are_no_kernels_are_told_by_what_they_are() -> None:
-    model = OnnxModel.of(SEQUENCE_MODELS["vision"])
+    model = OnnxModel.from_proto(SEQUENCE_MODELS["vision"])
     found = {
-        o.operator: (o.what, o.tensors, o.elements, o.largest)
-        for o in others(model, find_layer_weights(model))
+        o.operator: (o.role, o.num_tensors, o.elements, o.largest)
+        for o in find_other_weights(model, find_layer_weights(model))
     }
     assert found == {
         "Add": ("added, such as biases and tables of positions", 3, 56 + 2 * 24, "positions"),
@@ -300,10 +307,10 @@ def test_states_and_biases_of_recurrent_operators_are_no_kernels() -> None:
     }
     w, r, b, h, c, p = (g.random(name, *shape) for name, shape in shapes.items())
     g.add("LSTM", "x", w, r, b, "", h, c, p, outputs=["y"], hidden_size=4)
-    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
+    model = OnnxModel.from_proto(g.model({"x": (5, 2, 3)}, ["y"]))
     kernels = find_layer_weights(model)
     assert [k.name for k in kernels] == ["w", "r"]
-    assert [(o.what, o.tensors) for o in others(model, kernels)] == [
+    assert [(o.role, o.num_tensors) for o in find_other_weights(model, kernels)] == [
         ("biases", 1),
         ("initial states and peepholes", 3),
     ]
@@ -313,8 +320,8 @@ def test_the_scale_of_a_recurrent_weight_matters_before_a_norm_too() -> None:
     g = Graph()
     y = g.add("LSTM", "x", g.random("w", 1, 16, 3), g.random("r", 1, 16, 4), hidden_size=4)
     g.add("LayerNormalization", y, g.random("scale", 4), outputs=["y"])
-    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
-    assert normalised(model.graph, find_layer_weights(model)) == set()
+    model = OnnxModel.from_proto(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert find_normalized_weights(model.graph, find_layer_weights(model)) == set()
 
 
 def test_the_last_recurrent_layer_makes_the_output() -> None:
@@ -329,8 +336,8 @@ def test_the_last_recurrent_layer_makes_the_output() -> None:
         outputs=["", "y"],
         hidden_size=4,
     )
-    model = OnnxModel.of(g.model({"x": (5, 2, 3)}, ["y"]))
-    assert makers(model.graph, ["y"], find_layer_weights(model)) == {"w1", "r1"}
+    model = OnnxModel.from_proto(g.model({"x": (5, 2, 3)}, ["y"]))
+    assert find_output_layers(model.graph, ["y"], find_layer_weights(model)) == {"w1", "r1"}
 
 
 def test_masks_of_large_numbers_are_no_kernels_and_not_trained() -> None:

@@ -12,9 +12,9 @@ from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.graph.rewrites.flatten import flatten
-from ltp_pipeline.graph.rewrites.normalise import normalise
-from ltp_pipeline.graph.storage import read, write
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
+from ltp_pipeline.graph.rewrites.normalise import normalize_model
+from ltp_pipeline.graph.storage import read_model, write_model
 from ltp_pipeline.graph.tensors import iter_tensors
 from tests.support.encoded import described, model_of
 from tests.support.models import Graph, conv_bn_classifier, sparse_array
@@ -64,32 +64,32 @@ def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> Model
 def test_floats_are_lifted_out_wherever_they_are_and_all_else_stays() -> None:
     proto = all_sorts()
     before = proto.SerializeToString()
-    model = OnnxModel.of(proto)
+    model = OnnxModel.from_proto(proto)
     lifted = {*FLOATS, "bfloat", "empty", "scalar", "in_constant", "w_then", "w_else", "t_c", "e_c"}
     assert model.weights.keys() == lifted
     assert {name for name in lifted if model.tensors[name].HasField("raw_data")} == set()
-    assert model.array("numbers").tolist() == [1, 2]
-    assert model.array("axes").tolist() == [0, 1]
-    assert model.array("w_else").tolist() == [3, 4]
-    assert model.array("bfloat").astype(np.float32).tolist() == [1, 2]
-    assert model.array("scalar").shape == ()
+    assert model.get_array("numbers").tolist() == [1, 2]
+    assert model.get_array("axes").tolist() == [0, 1]
+    assert model.get_array("w_else").tolist() == [3, 4]
+    assert model.get_array("bfloat").astype(np.float32).tolist() == [1, 2]
+    assert model.get_array("scalar").shape == ()
     assert proto.SerializeToString() == before
 
 
 def test_written_and_filled_it_is_the_same_again(tmp_path) -> None:
     proto = all_sorts()
-    model = OnnxModel.of(proto)
-    assert model.filled().SerializeToString() == proto.SerializeToString()
-    write(model, tmp_path / "m.onnx")
+    model = OnnxModel.from_proto(proto)
+    assert model.to_proto().SerializeToString() == proto.SerializeToString()
+    write_model(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == proto.SerializeToString(deterministic=True)
-    assert read(tmp_path / "m.onnx").weights.keys() == model.weights.keys()
+    assert read_model(tmp_path / "m.onnx").weights.keys() == model.weights.keys()
 
 
 def test_two_tensors_of_one_name_stay_in_the_graph(tmp_path) -> None:
     proto = all_sorts("w", "w")
-    model = OnnxModel.of(proto)
+    model = OnnxModel.from_proto(proto)
     assert "w" not in model.weights
-    write(model, tmp_path / "m.onnx")
+    write_model(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == proto.SerializeToString(deterministic=True)
 
 
@@ -100,25 +100,25 @@ def test_external_data_go_where_values_in_the_file_go(tmp_path) -> None:
         [*nodes, *proto.graph.node], "c", proto.graph.input, proto.graph.output
     )
     for given in (proto, helper.make_model(constants)):
-        write(OnnxModel.of(given), tmp_path / "m.onnx", external=True)
+        write_model(OnnxModel.from_proto(given), tmp_path / "m.onnx", external=True)
         outside = onnx.load(tmp_path / "m.onnx", load_external_data=False)
         assert any(t.data_location == TensorProto.EXTERNAL for t in iter_tensors(outside))
-        found = read(tmp_path / "m.onnx")
-        assert found.filled().SerializeToString() == given.SerializeToString()
+        found = read_model(tmp_path / "m.onnx")
+        assert found.to_proto().SerializeToString() == given.SerializeToString()
 
 
 def test_other_weights_win_over_values_in_the_graph(tmp_path) -> None:
-    model = OnnxModel.of(all_sorts()).with_weights(
+    model = OnnxModel.from_proto(all_sorts()).with_weights(
         {"numbers": np.float64([5, 6]), "t_c": np.float32([7, 8])}
     )
-    assert model.array("numbers").dtype == np.float32
-    write(model, tmp_path / "m.onnx")
+    assert model.get_array("numbers").dtype == np.float32
+    write_model(model, tmp_path / "m.onnx")
     tensor = next(
         t for t in onnx.load(tmp_path / "m.onnx").graph.initializer if t.name == "numbers"
     )
     assert not tensor.float_data
-    assert read(tmp_path / "m.onnx").array("numbers").tolist() == [5, 6]
-    assert read(tmp_path / "m.onnx").array("t_c").tolist() == [7, 8]
+    assert read_model(tmp_path / "m.onnx").get_array("numbers").tolist() == [5, 6]
+    assert read_model(tmp_path / "m.onnx").get_array("t_c").tolist() == [7, 8]
     with pytest.raises(ExportFailed, match="'other'"):
         model.with_weights({"other": np.float32([1])})
     with pytest.raises(ExportFailed, match="shape"):
@@ -133,22 +133,22 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
     proto = conv_bn_classifier()
     norm = next(n for n in proto.graph.node if n.op_type == "BatchNormalization")
     norm.input[3] = norm.input[1]  # the scale is the mean too
-    model = OnnxModel.of(proto)
-    normalised, notes = normalise(model)
+    model = OnnxModel.from_proto(proto)
+    normalised, notes = normalize_model(model)
     assert notes
     separate = next(n for n in normalised.graph.node if n.output == norm.output).input[3]
     assert separate != norm.input[3]
     assert normalised.weights[separate] is model.weights[norm.input[3]]
     others = [
         normalised,
-        flatten(normalised)[0],
+        flatten_model(normalised)[0],
         normalised.with_weights({"fc.bias": np.zeros(5)}),
         *(encoding.encode(model, ["conv1.weight"]) for encoding in ENCODINGS.values()),
         write_metadata(model, format="dense"),
         deploy.rewrite_model(model, ["conv1.weight", "fc.weight"])[0],
     ]
     assert all(other.weights["fc.weight"] is model.weights["fc.weight"] for other in others)
-    assert model.filled().SerializeToString() == proto.SerializeToString()
+    assert model.to_proto().SerializeToString() == proto.SerializeToString()
 
 
 def test_weights_in_branches_are_known_to_what_walks_them() -> None:
@@ -169,9 +169,9 @@ def test_tensors_are_put_back_and_nothing_else_changes():
     new = np.ones((64, 64))
     copy = model.with_weights({"w": new})
     assert copy.graph.initializer[0].data_type == TensorProto.FLOAT
-    assert (copy.array("w") == 1).all()
+    assert (copy.get_array("w") == 1).all()
     back = copy.with_weights({"w": sparse_array()})
-    assert back.filled().SerializeToString() == described(sparse_array()).SerializeToString()
+    assert back.to_proto().SerializeToString() == described(sparse_array()).SerializeToString()
 
 
 def test_tensors_stored_as_numbers_and_in_nested_places():
@@ -179,22 +179,22 @@ def test_tensors_stored_as_numbers_and_in_nested_places():
     proto.graph.initializer[0].CopyFrom(
         helper.make_tensor("w", TensorProto.FLOAT, [64, 64], sparse_array().reshape(-1))
     )
-    copy = OnnxModel.of(proto).with_weights({"w": sparse_array() * 2})
-    assert not copy.filled().graph.initializer[0].float_data
-    assert (copy.array("w") == sparse_array() * 2).all()
+    copy = OnnxModel.from_proto(proto).with_weights({"w": sparse_array() * 2})
+    assert not copy.to_proto().graph.initializer[0].float_data
+    assert (copy.get_array("w") == sparse_array() * 2).all()
     constant = helper.make_node(
         "Constant", [], ["c"], value=numpy_helper.from_array(np.zeros(3, np.float32))
     )
     proto.graph.node.insert(0, constant)
-    model = OnnxModel.of(proto)
+    model = OnnxModel.from_proto(proto)
     copy = model.with_weights({"c": np.arange(3)})
-    assert OnnxModel.of(copy.filled()).array("c").tolist() == [0, 1, 2]
-    assert model.array("c").tolist() == [0, 0, 0]
+    assert OnnxModel.from_proto(copy.to_proto()).get_array("c").tolist() == [0, 1, 2]
+    assert model.get_array("c").tolist() == [0, 0, 0]
 
 
 def test_half_precision_is_kept():
     copy = model_of(sparse_array().astype(np.float16)).with_weights({"w": sparse_array()})
-    assert copy.array("w").dtype == np.float16
+    assert copy.get_array("w").dtype == np.float16
 
 
 def test_unknown_names_and_wrong_shapes_are_refused():

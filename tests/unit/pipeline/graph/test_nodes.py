@@ -2,15 +2,15 @@
 
 from onnx import ModelProto, helper
 
-from ltp_pipeline.graph.nodes import attribute, is_standard, label
-from ltp_pipeline.graph.schemas import opset_of, opsets, standard_opset
+from ltp_pipeline.graph.nodes import format_node, get_attribute, is_standard
+from ltp_pipeline.graph.schemas import get_opset, get_opsets, get_standard_opset
 
 
 def test_opsets_labels_and_attributes(nested: ModelProto) -> None:
-    assert opsets(nested) == {"": 17, "f": 3}
-    assert standard_opset(nested) == opset_of(nested, "ai.onnx") == 17
-    assert opset_of(nested, "unknown") == 1
+    assert get_opsets(nested) == {"": 17, "f": 3}
+    assert get_standard_opset(nested) == get_opset(nested, "ai.onnx") == 17
+    assert get_opset(nested, "unknown") == 1
     node = helper.make_node("Elu", ["x"], ["y"], alpha=2.0, domain="ai.onnx")
     assert is_standard(node, "Relu", "Elu")
-    assert label(node) == "Elu 'y'"
-    assert (attribute(node, "alpha"), attribute(node, "beta", 7)) == (2.0, 7)
+    assert format_node(node) == "Elu 'y'"
+    assert (get_attribute(node, "alpha"), get_attribute(node, "beta", 7)) == (2.0, 7)

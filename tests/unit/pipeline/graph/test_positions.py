@@ -5,7 +5,7 @@ from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.positions import frequencies
+from ltp_pipeline.graph.positions import find_frequencies
 from tests.support.imported import imported
 from tests.support.models import Graph
 
@@ -35,12 +35,15 @@ def periodic() -> ModelProto:
 
 
 def test_what_only_positions_multiply_before_a_cosine_is_a_frequency() -> None:
-    assert frequencies(rotary().graph) == {"frequencies"}
+    assert find_frequencies(rotary().graph) == {"frequencies"}
 
 
 def test_weights_before_a_periodic_activation_are_learned() -> None:
-    assert frequencies(periodic().graph) == set()
-    assert [k.name for k in find_layer_weights(OnnxModel.of(periodic()))] == ["first", "second"]
+    assert find_frequencies(periodic().graph) == set()
+    assert [k.name for k in find_layer_weights(OnnxModel.from_proto(periodic()))] == [
+        "first",
+        "second",
+    ]
 
 
 def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:
@@ -48,10 +51,10 @@ def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:
     rows = g.add("Gather", g.random("table", 7, 6), "ids")
     g.add("Sin", g.add("MatMul", rows, g.random("w", 6, 4)), outputs=["y"])
     model = g.model({"ids": ("N", 3)}, ["y"], types={"ids": TensorProto.INT64})
-    assert frequencies(model.graph) == set()
+    assert find_frequencies(model.graph) == set()
 
 
 def test_frequencies_are_no_kernels_and_not_trained() -> None:
     result = imported(rotary())
-    assert [k.name for k in result.kernels] == ["w"]
+    assert [k.name for k in result.layer_weights] == ["w"]
     assert set(result.state) == {"w"}

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from ltp_pipeline.graph.readers import readers
+from ltp_pipeline.graph.readers import find_readers
 from tests.support.models import Graph
 
 
 def found(g: Graph, *names: str) -> list[tuple[str, int, bool]]:
     graph = g.model({"x": (2, 6)}, ["y"]).graph
-    uses = readers(graph)
+    uses = find_readers(graph)
     return [
         (use.node.op_type, use.slot, use.is_weight) for name in names for use in uses.get(name, ())
     ]

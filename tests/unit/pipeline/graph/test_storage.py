@@ -15,7 +15,7 @@ from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph import storage
-from ltp_pipeline.graph.storage import read, read_with_data, write
+from ltp_pipeline.graph.storage import read_model, read_model_with_data, write_model
 from ltp_pipeline.graph.tensors import iter_tensors
 from ltp_pipeline.system import files
 from tests.support.encoded import described, model_of
@@ -43,10 +43,10 @@ def test_all_else_survives(tmp_path, format_):
     model = model_of(sparse_array())
     encoded = ENCODINGS[format_].encode(model, ["w"])
     encoded = write_metadata(encoded, format=format_, nonzeros=7)
-    write(encoded, tmp_path / "m.onnx")
-    read_back = read(tmp_path / "m.onnx")
-    found = read_back.filled()
-    assert found.SerializeToString() == encoded.filled().SerializeToString()
+    write_model(encoded, tmp_path / "m.onnx")
+    read_back = read_model(tmp_path / "m.onnx")
+    found = read_back.to_proto()
+    assert found.SerializeToString() == encoded.to_proto().SerializeToString()
     assert found.producer_name == "me"
     assert found.graph.doc_string == "graph"
     assert found.graph.node[-1].SerializeToString() == model.graph.node[0].SerializeToString()
@@ -65,7 +65,7 @@ def outputs_of_every_format(model, folder, outside):
     runs = set()
     for format_ in ENCODINGS.values():
         path = folder / f"model.{format_.name}.onnx"
-        write(format_.encode(model, ["w"]), path, outside)
+        write_model(format_.encode(model, ["w"]), path, outside)
         verify_weights(path, {"w": sparse_array()}, format_.name)
         runs.add(
             ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -76,7 +76,7 @@ def outputs_of_every_format(model, folder, outside):
 
 
 def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
-    model, data = read_with_data(external(tmp_path))
+    model, data = read_model_with_data(external(tmp_path))
     assert data == [tmp_path.resolve() / "weights.bin"]
     assert (read_tensors(model, ["w"])["w"] == sparse_array()).all()
     assert len(outputs_of_every_format(model, tmp_path / "out", outside=False)) == 1
@@ -102,9 +102,9 @@ def test_data_go_outside_where_that_is_asked_for(tmp_path):
 
 def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     array = sparse_array((256, 256), 0.1)
-    model = read(external(tmp_path, array))
+    model = read_model(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
-    write(ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
+    write_model(ENCODINGS["packed"].encode(model, ["w"]), path, external=True)
     assert path.with_name("packed.onnx.data").exists()
     verify_weights(path, {"w": array}, "packed")
     options = ort.SessionOptions()
@@ -115,8 +115,8 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
 
 
 def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "LARGEST", storage.MARGIN + 1000)
-    write(model_of(sparse_array()), tmp_path / "m.onnx")
+    monkeypatch.setattr(storage, "MAX_BYTES", storage.MARGIN + 1000)
+    write_model(model_of(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
     verify_weights(tmp_path / "m.onnx", {"w": sparse_array()}, "dense")
 
@@ -153,7 +153,7 @@ def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
     (folder / "link.bin").symlink_to(tmp_path / "weights.bin")
     (folder / "near.bin").symlink_to(folder / "weights.bin")
     with pytest.raises(InputError, match="'w'"):
-        read(path)
+        read_model(path)
 
 
 def test_external_data_of_impossible_size_is_refused(tmp_path):
@@ -163,7 +163,7 @@ def test_external_data_of_impossible_size_is_refused(tmp_path):
         model.graph.initializer[0].dims[:] = dims
         path.write_bytes(model.SerializeToString())
         with pytest.raises(InputError, match="'w'"):
-            read(path)
+            read_model(path)
 
 
 def test_bad_files(tmp_path):
@@ -180,17 +180,17 @@ def test_bad_files(tmp_path):
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(content)
         with pytest.raises(InputError) as caught:
-            read(path)
+            read_model(path)
         assert caught.value.hint
         assert caught.value.exit_code == 3
     for path in (tmp_path, tmp_path / "nowhere.onnx", tmp_path / "empty.onnx" / "x.onnx"):
         with pytest.raises(InputError):
-            read(path)
+            read_model(path)
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
-    write(model_of(sparse_array()), path)
+    write_model(model_of(sparse_array()), path)
     before = path.read_bytes()
 
     def full(*_):
@@ -198,11 +198,11 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
-        write(model_of(sparse_array() * 2), path)
+        write_model(model_of(sparse_array() * 2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
 def test_a_device_is_no_model() -> None:
     with pytest.raises(InputError, match="no regular file"):
-        read(Path("/dev/zero"))
+        read_model(Path("/dev/zero"))

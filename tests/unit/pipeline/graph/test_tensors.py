@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ltp_pipeline.graph.tensors import is_mask
+from ltp_pipeline.graph.tensors import is_attention_mask
 
 LOW = np.triu(np.full((4, 4), -1e4, np.float32), 1)
 
@@ -21,7 +21,7 @@ LOW = np.triu(np.full((4, 4), -1e4, np.float32), 1)
     ],
 )
 def test_masks(array: np.ndarray) -> None:
-    assert is_mask(array)
+    assert is_attention_mask(array)
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_masks(array: np.ndarray) -> None:
     [np.float32([0, -99]), np.float32([-1e4]), np.float32([0, -100, 1]), np.zeros(3), np.ones(0)],
 )
 def test_what_only_resembles_a_mask(array: np.ndarray) -> None:
-    assert not is_mask(array)
+    assert not is_attention_mask(array)

@@ -3,18 +3,18 @@
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline.graph.view import View, iter_uses
+from ltp_pipeline.graph.view import GraphView, iter_uses
 from tests.support.models import parsed
 
 
 def test_producers_and_users_include_nested_graphs(nested: ModelProto) -> None:
-    view = View(nested.graph)
+    view = GraphView(nested.graph)
     assert view.producers["h"].op_type == "Mul"
     assert "w" not in view.producers
     assert [(use.node.op_type, use.slot) for use in view.consumers["b"]] == [("Mul", 1), ("Add", 1)]
     assert "y" not in view.consumers
-    assert view.behind == {"a": "w", "b": "w"}
-    assert (view.counts["w"], view.counts["h"], view.counts["y"]) == (2, 1, 1)
+    assert view.identity_sources == {"a": "w", "b": "w"}
+    assert (view.read_counts["w"], view.read_counts["h"], view.read_counts["y"]) == (2, 1, 1)
 
 
 def test_reads_look_through_what_only_passes_on(nested: ModelProto) -> None:

@@ -22,7 +22,7 @@ def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
     return SimpleNamespace(
         workspace=workspace,
         settings=settings,
-        network=SimpleNamespace(kernels=()),
+        network=SimpleNamespace(layer_weights=()),
         device=torch.device("cpu"),
     )
 

@@ -5,7 +5,11 @@ import pytest
 import torch
 from onnx import TensorProto
 
-from ltp_pipeline.stages.import_model.fixed_batch import declared_batch, run_in_chunks, runs_on_any
+from ltp_pipeline.stages.import_model.fixed_batch import (
+    get_declared_batch,
+    run_in_chunks,
+    supports_any_batch,
+)
 from tests.support.imported import imported
 from tests.support.models import Graph, run_onnxruntime
 from tests.support.sequence_models import STEPS, WIDTH, vision_transformer
@@ -29,15 +33,16 @@ def test_the_batch_is_the_first_dimension_of_most_inputs() -> None:
     g = two_inputs(4)
     g.add("Add", "y", "offset", outputs=["shifted"])
     inputs = {"offset": (1, 3), "x": (4, 3, 4), "z": (4, 4, 3)}
-    assert declared_batch(g.model(inputs, ["shifted"]).graph) == 4
+    assert get_declared_batch(g.model(inputs, ["shifted"]).graph) == 4
     assert (
-        declared_batch(two_inputs(4).model({"x": ("N", 12), "z": ("N", 12)}, ["y"]).graph) is None
+        get_declared_batch(two_inputs(4).model({"x": ("N", 12), "z": ("N", 12)}, ["y"]).graph)
+        is None
     )
 
 
 def test_reshapes_of_two_inputs_take_other_batches() -> None:
     result = imported(two_inputs(4).model({"x": (4, 3, 4), "z": (4, 4, 3)}, ["y"]))
-    assert result.forward.batch is None
+    assert result.forward.batch_size is None
     assert result(torch.ones(7, 3, 4), torch.ones(7, 4, 3))[0].shape == (7, 3)
 
 
@@ -46,7 +51,7 @@ def test_reshapes_of_two_inputs_take_other_batches() -> None:
 def test_a_graph_with_a_class_token_for_each_sample_runs_on_parts(batch: int, samples: int) -> None:
     model = vision_transformer(batch)
     result = imported(model)
-    assert result.forward.batch == batch
+    assert result.forward.batch_size == batch
     assert f"only runs on {batch} sample" in result.notes[-1]
     x = np.random.default_rng(0).standard_normal((samples, STEPS, WIDTH)).astype(np.float32)
     (y,) = result(torch.from_numpy(x))
@@ -54,13 +59,13 @@ def test_a_graph_with_a_class_token_for_each_sample_runs_on_parts(batch: int, sa
         wanted = run_onnxruntime(model, {"x": np.stack([sample] * batch)})[0][0]
         np.testing.assert_allclose(row, wanted, rtol=1e-4, atol=1e-5)
     y.square().sum().backward()
-    assert all(result.state[k.name].grad is not None for k in result.kernels)
+    assert all(result.state[k.name].grad is not None for k in result.layer_weights)
 
 
 def test_a_graph_that_mixes_samples_does_not_run_on_any_batch() -> None:
     g = Graph()
     g.add("Sub", "x", g.add("ReduceMean", "x", axes=[0]), outputs=["y"])
-    assert imported(g.model({"x": (2, 6)}, ["y"])).forward.batch == 2
+    assert imported(g.model({"x": (2, 6)}, ["y"])).forward.batch_size == 2
 
 
 def test_an_input_that_is_no_batch_is_passed_whole_to_each_part() -> None:
@@ -81,14 +86,14 @@ def test_an_output_that_cannot_be_put_together_is_an_error() -> None:
 
 def test_whether_a_graph_runs_on_any_batch_is_told_by_its_outputs() -> None:
     x = {"x": torch.arange(6.0).reshape(1, 6)}
-    assert runs_on_any(lambda inputs: (inputs["x"] * 2,), x, 1, equal)
-    assert not runs_on_any(lambda inputs: (inputs["x"] - inputs["x"].mean(0),), x, 1, equal)
-    assert not runs_on_any(lambda inputs: (inputs["x"].reshape(1, 6),), x, 1, equal)
+    assert supports_any_batch(lambda inputs: (inputs["x"] * 2,), x, 1, equal)
+    assert not supports_any_batch(lambda inputs: (inputs["x"] - inputs["x"].mean(0),), x, 1, equal)
+    assert not supports_any_batch(lambda inputs: (inputs["x"].reshape(1, 6),), x, 1, equal)
 
 
 def test_a_graph_that_takes_samples_in_groups_of_the_files_batch_does_not_run_on_any() -> None:
     x = {"x": torch.arange(12.0).reshape(2, 6)}
-    assert not runs_on_any(
+    assert not supports_any_batch(
         lambda inputs: (inputs["x"].reshape(-1, 2, 6).flatten(0, 1),), x, 2, equal
     )
 
@@ -99,5 +104,5 @@ def test_tokens_stay_within_the_vocabulary_when_batches_are_tried() -> None:
     g.gemm(g.add("Reshape", rows, g.tensor("flat", [1, 12], np.int64)), "fc", 12, 3)
     g.nodes[-1].output[0] = "y"
     result = imported(g.model({"ids": (1, 3)}, ["y"], types={"ids": TensorProto.INT64}))
-    assert result.forward.batch is None
+    assert result.forward.batch_size is None
     assert result(torch.zeros(4, 3, dtype=torch.int64))[0].shape == (4, 3)

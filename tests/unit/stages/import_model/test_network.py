@@ -25,7 +25,7 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
         tensors["fc1.weight"].add_(1e-6)  # an update that the half type itself would lose
-    written = result.file.model.with_weights(to_file_weights(*result)).filled()
+    written = result.file.model.with_weights(to_file_weights(*result)).to_proto()
     assert {t.data_type for t in written.graph.initializer} == {data_type}
     (y,) = result(torch.randn(2, 6).to(torch.float16 if half else torch.bfloat16))
     assert y.dtype == (torch.float16 if half else torch.bfloat16)

@@ -9,9 +9,9 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
 from ltp_pipeline.stages.import_model.node_problems import (
-    is_quantised,
+    find_operator_problem,
+    is_quantized,
     node_problems,
-    operator_problem,
 )
 from tests.support.imported import refused
 from tests.support.models import Graph, parsed
@@ -85,6 +85,8 @@ def test_an_operator_is_supported_where_the_importer_can_run_it() -> None:
     for opset in (7, 13, onnx.defs.onnx_opset_version()):
         for name in sorted(schemas):
             known = signature(name, opset)
-            runs = registry.find(name, opset) is not None or (known is not None and known.has_body)
-            expected = name == "Constant" or (runs and not is_quantised(name))
-            assert (operator_problem(name, opset) is None) == expected, (name, opset)
+            runs = registry.find_op(name, opset) is not None or (
+                known is not None and known.has_body
+            )
+            expected = name == "Constant" or (runs and not is_quantized(name))
+            assert (find_operator_problem(name, opset) is None) == expected, (name, opset)

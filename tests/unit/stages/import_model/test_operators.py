@@ -7,4 +7,4 @@ from ltp_pipeline.stages.import_model import network, operators, registry  # noq
 
 def test_the_table_of_operators_is_that_of_the_registry() -> None:
     written = Path(operators.__file__).with_name(operators.TABLE).read_text()
-    assert operators.render() == written, "run scripts/write_operators.py"
+    assert operators.render_table() == written, "run scripts/write_operators.py"

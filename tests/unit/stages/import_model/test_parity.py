@@ -11,7 +11,7 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from tests.support.imported import NEVER, Imported, imported
 from tests.support.models import Graph, conv_bn_classifier, run_onnxruntime
 
@@ -84,7 +84,7 @@ def test_a_wrong_operator_is_refused_however_tiny_the_outputs(
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
     """Have an operator compute something else."""
 
-    def wrong(found: registry.Op) -> registry.Op:
+    def wrong(found: registry.OpImplementation) -> registry.OpImplementation:
         right = found.function
         return replace(found, function=lambda *a, **k: right(*a, **k) * factor)
 
@@ -119,7 +119,7 @@ def test_an_output_that_nothing_could_be_said_of_is_noted():
 
 @pytest.mark.usefixtures("capped_relu")
 def test_samples_are_compared_where_there_are_any():
-    file = read(conv_bn_classifier())
+    file = read_model_file(conv_bn_classifier())
     pixels = np.random.default_rng(0).uniform(0, 255, (2, 1, 8, 8)).astype(np.float32)
     assert import_model.run(file, PruneSettings(), settings=NEVER)[0].parity is not None
     assert import_model.run(file, PruneSettings(), {"x": pixels / 255}, NEVER)[0].parity is not None

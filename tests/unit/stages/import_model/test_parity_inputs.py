@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.stages.import_model.parity_inputs import likely
+from ltp_pipeline.stages.import_model.parity_inputs import iter_likely_inputs
 
 
 def first(
     *inputs: TensorInfo, samples: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    feeds = next(f for f in likely(inputs, samples) if f is not None and f.shown != "samples")
+    feeds = next(
+        f
+        for f in iter_likely_inputs(inputs, samples)
+        if f is not None and f.description != "samples"
+    )
     return {name: array.shape for name, array in feeds.arrays.items()}
 
 
@@ -45,7 +49,7 @@ def test_fixed_sizes_are_kept() -> None:
 
 
 def test_tokens_are_in_every_vocabulary() -> None:
-    feeds = next(iter(likely([info("ids", "batch", "steps")], None)))
+    feeds = next(iter(iter_likely_inputs([info("ids", "batch", "steps")], None)))
     assert feeds is not None
     assert set(np.unique(feeds.arrays["ids"])) == {0, 1}
 
@@ -57,7 +61,7 @@ _DIM = st.sampled_from(["a", "b", "c", 1, 3, 7])
 @given(st.lists(st.lists(_DIM, min_size=1, max_size=4), min_size=1, max_size=4))
 def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> None:
     inputs = [info(f"x{i}", *shape) for i, shape in enumerate(shapes)]
-    for feeds in islice(filter(None, likely(inputs, None)), 3):
+    for feeds in islice(filter(None, iter_likely_inputs(inputs, None)), 3):
         sizes: dict[str, int] = {}
         for given_input in inputs:
             for dim, size in zip(
@@ -68,6 +72,6 @@ def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> No
 
 def test_an_input_without_axes_has_one_random_value() -> None:
     for of in ("FLOAT", "INT64"):
-        feeds = next(f for f in likely([info("scale", of=of)], None) if f is not None)
+        feeds = next(f for f in iter_likely_inputs([info("scale", of=of)], None) if f is not None)
         assert isinstance(feeds.arrays["scale"], np.ndarray)
         assert feeds.arrays["scale"].shape == ()

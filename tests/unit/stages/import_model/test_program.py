@@ -9,13 +9,13 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import checked
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.roles import Role
+from ltp_pipeline.stages.import_model.roles import TensorRole
 from tests.support.imported import Compiled, compiled
 from tests.support.models import parsed
 
 
 def steps(module: Compiled) -> list[str]:
-    return [step.label.split()[0] for step in module.forward.program.steps]
+    return [step.label.split()[0] for step in module.forward.program.instructions]
 
 
 F32 = np.float32
@@ -106,7 +106,7 @@ def test_other_weights_can_stand_in() -> None:
 
 def test_a_network_holds_no_weights_and_runs_any_state() -> None:
     given = parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3]))
-    forward, state = compile_graph(OnnxModel.of(given))
+    forward, state = compile_graph(OnnxModel.from_proto(given))
     x = {"x": torch.ones(2)}
     assert state.keys() == {"training"}
     assert forward(x, state)[0].tolist() == [2, 3]
@@ -128,7 +128,9 @@ def test_settings_are_not_trained() -> None:
             w=np.ones((2, 1, 1), F32),
         )
     )
-    assert {name for name, role in module.forward.roles.items() if role is Role.WEIGHT} == {"w"}
+    assert {name for name, role in module.forward.roles.items() if role is TensorRole.WEIGHT} == {
+        "w"
+    }
     assert module(torch.zeros(1, 2, 4, 4))[0].shape == (1, 2, 8, 8)
 
 
@@ -144,7 +146,7 @@ def test_batch_normalisation_updates_its_buffers_in_training() -> None:
     assert torch.equal(module(x, training=True)[0], native.train()(x))
     assert torch.allclose(module.state["mean"], native.running_mean)
     assert torch.allclose(module.state["var"], native.running_var)
-    assert module.forward.roles["mean"] is Role.STATISTIC
+    assert module.forward.roles["mean"] is TensorRole.STATISTIC
     assert torch.allclose(module(x)[0], native.eval()(x), atol=1e-6)
 
 
@@ -310,7 +312,7 @@ def test_an_error_while_running_names_the_node() -> None:
 
 def test_a_missing_input_is_an_error() -> None:
     forward, state = compile_graph(
-        OnnxModel.of(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
+        OnnxModel.from_proto(parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }"))
     )
     with pytest.raises(NodeError, match="no value is given for input 'y'"):
         forward({"x": torch.zeros(2)}, state)

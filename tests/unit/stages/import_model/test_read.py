@@ -7,8 +7,8 @@ import torch
 from onnx import ModelProto, TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.storage import write
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.graph.storage import write_model
+from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
@@ -22,7 +22,7 @@ def test_nodes_in_any_order_are_sorted() -> None:
     mixed.CopyFrom(model)
     del mixed.graph.node[:]
     mixed.graph.node.extend(nodes)
-    found = read(mixed)
+    found = read_model_file(mixed)
     assert [node.name or node.output[0] for node in found.model.graph.node] == expected
     assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
 
@@ -32,7 +32,7 @@ def test_nodes_in_a_circle_are_refused() -> None:
     g.add("Add", "x", "b", outputs=["a"])
     g.add("Relu", "a", outputs=["b"])
     with pytest.raises(InputError, match="not valid ONNX"):
-        read(g.model({"x": ("N", 6)}, ["b"]))
+        read_model_file(g.model({"x": ("N", 6)}, ["b"]))
 
 
 def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
@@ -48,7 +48,9 @@ def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     assert result.parity is not None
     with torch.no_grad():
         result.state["conv2.weight"].mul_(2)
-    write(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "out" / "new.onnx")
+    write_model(
+        result.file.model.with_weights(to_file_weights(*result)), tmp_path / "out" / "new.onnx"
+    )
     raw = onnx.load(tmp_path / "out" / "new.onnx", load_external_data=False)
     assert not {
         t.name
@@ -60,7 +62,7 @@ def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
     assert np.allclose(
         ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5
     )
-    assert result.file.bytes > (tmp_path / "w.bin").stat().st_size
+    assert result.file.num_bytes > (tmp_path / "w.bin").stat().st_size
 
 
 def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
@@ -81,11 +83,11 @@ def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
 def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
     from ltp_pipeline.graph import storage
 
-    monkeypatch.setattr(storage, "LARGEST", 20_000 + storage.MARGIN)
+    monkeypatch.setattr(storage, "MAX_BYTES", 20_000 + storage.MARGIN)
     model = conv_bn_classifier(channels=32)
     result = imported(model)
     assert result.parity is not None
-    write(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "large.onnx")
+    write_model(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
     assert imported(tmp_path / "large.onnx").parity is not None
 
@@ -115,7 +117,7 @@ def test_external_data_outside_the_folder(tmp_path, where: str) -> None:
                 entry.value = where
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(InputError, match=r"fc1\.weight"):
-        read(folder / "model.onnx")
+        read_model_file(folder / "model.onnx")
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -127,7 +129,7 @@ def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
     (folder / "w.bin").rename(target)
     (folder / "w.bin").symlink_to(target)
     with pytest.raises(InputError, match=r"fc1\.weight"):
-        read(folder / "model.onnx")
+        read_model_file(folder / "model.onnx")
 
 
 def test_files_that_are_no_models(tmp_path) -> None:
@@ -140,7 +142,7 @@ def test_files_that_are_no_models(tmp_path) -> None:
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(content)
         with pytest.raises(InputError, match=name):
-            read(path)
+            read_model_file(path)
     for path in (tmp_path / "missing.onnx", tmp_path):
         with pytest.raises(InputError):
-            read(path)
+            read_model_file(path)

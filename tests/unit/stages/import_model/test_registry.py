@@ -7,7 +7,13 @@ from onnx import defs, helper
 
 from ltp_pipeline.graph.schemas import signature
 from ltp_pipeline.stages.import_model import network, registry  # noqa: F401 - fills the registry
-from ltp_pipeline.stages.import_model.registry import CONTEXT_KEYWORDS, Op, all_ops, find, op
+from ltp_pipeline.stages.import_model.registry import (
+    CONTEXT_KEYWORDS,
+    OpImplementation,
+    find_op,
+    iter_ops,
+    op,
+)
 from ltp_pipeline.stages.import_model.supported import OLDEST_OPSET
 
 
@@ -26,7 +32,7 @@ def test_a_second_registration_is_refused() -> None:
 
 def test_two_versions_live_side_by_side() -> None:
     op("Relu", since=14)(lambda x: x)
-    assert [o.since for o in all_ops() if o.name == "Relu"] == [1, 14]
+    assert [o.since for o in iter_ops() if o.name == "Relu"] == [1, 14]
 
 
 @pytest.mark.parametrize(
@@ -53,34 +59,34 @@ def test_two_versions_live_side_by_side() -> None:
 def test_the_newest_version_not_beyond_the_models_schema_is_found(
     name: str, opset: int, since: int
 ) -> None:
-    found = find(name, opset)
+    found = find_op(name, opset)
     assert found is not None
     assert found.since == since
 
 
 def test_an_operator_that_does_not_exist_yet_is_not_found() -> None:
     assert signature("Gelu", 19) is None
-    assert find("Gelu", 19) is None
-    assert find("Gelu", 20) is not None
+    assert find_op("Gelu", 19) is None
+    assert find_op("Gelu", 20) is not None
 
 
 def test_an_unknown_operator_is_not_found() -> None:
-    assert find("NoSuchOperator", 17) is None
-    assert find("Relu", 17, "com.example") is None
+    assert find_op("NoSuchOperator", 17) is None
+    assert find_op("Relu", 17, "com.example") is None
 
 
 def test_both_spellings_of_the_standard_domain_are_one() -> None:
-    assert find("Relu", 17, "ai.onnx") is find("Relu", 17)
+    assert find_op("Relu", 17, "ai.onnx") is find_op("Relu", 17)
 
 
 def test_the_walkers_keywords_are_not_attributes() -> None:
-    found = find("BatchNormalization", 14)
+    found = find_op("BatchNormalization", 14)
     assert found is not None
     assert found.context == {"training", "n_outputs"}
     assert not CONTEXT_KEYWORDS & found.attributes.keys()
 
 
-def _schemas(implementation: Op) -> list[defs.OpSchema]:
+def _schemas(implementation: OpImplementation) -> list[defs.OpSchema]:
     """The versions of the standard that an implementation runs."""
     history = [
         s
@@ -91,15 +97,15 @@ def _schemas(implementation: Op) -> list[defs.OpSchema]:
         (s.since_version for s in history if s.since_version <= OLDEST_OPSET), default=0
     )
     wanted = [s for s in history if s.since_version >= newest_old]
-    return [s for s in wanted if find(s.name, s.since_version) is implementation]
+    return [s for s in wanted if find_op(s.name, s.since_version) is implementation]
 
 
 # onnx has no schema of what onnxruntime adds to the standard domain.
-STANDARD = [o for o in all_ops() if o.domain == "" and o.name != "SimplifiedLayerNormalization"]
+STANDARD = [o for o in iter_ops() if o.domain == "" and o.name != "SimplifiedLayerNormalization"]
 
 
 @pytest.mark.parametrize("implementation", STANDARD, ids=lambda o: f"{o.name}-{o.since}")
-def test_attributes_and_defaults_are_the_standards(implementation: Op) -> None:
+def test_attributes_and_defaults_are_the_standards(implementation: OpImplementation) -> None:
     schemas = _schemas(implementation)
     assert schemas, "no model can mean this version"
     keywords = inspect.signature(implementation.function).parameters

@@ -19,13 +19,13 @@ from tests.support.samples import only
 def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samples():
     model = folded(conv_bn_classifier())
     before, after = imported(model), restored(model)
-    assert [n.kernel for n in after.norms] == ["conv1.weight", "conv2.weight"]
+    assert [n.layer_weight for n in after.restored_norms] == ["conv1.weight", "conv2.weight"]
     x = torch.from_numpy(only(split(1, 8, 8).first(64)))
     assert torch.allclose(outputs(before, x), outputs(after, x), rtol=1e-5, atol=1e-5)
     # with the statistics of the batch in place of the stored ones it is the same function too
     with torch.no_grad():
         assert torch.allclose(after(x, training=True)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
-    assert after.kernels == before.kernels
+    assert after.layer_weights == before.layer_weights
     assert any("2 folded BatchNormalization restored" in note for note in after.notes)
 
 
@@ -45,7 +45,7 @@ def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
         "Transpose", g.conv(x, "patches", 4, 5, bias=True), outputs=("tokens",), perm=[0, 2, 3, 1]
     )
     network = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits", "tokens"]))
-    assert [n.kernel for n in network.norms] == ["folded.weight"]
+    assert [n.layer_weight for n in network.restored_norms] == ["folded.weight"]
 
 
 def test_without_anything_to_restore_the_model_is_as_it_was():
@@ -61,8 +61,8 @@ def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
             value[0] = 0
             tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
     network, tensors = result = restored(model, kernels=PruneSettings(exclude=("conv1*",)))
-    norm = network.norms[0]
-    assert norm.kernel == "conv1.weight"
+    norm = network.restored_norms[0]
+    assert norm.layer_weight == "conv1.weight"
     assert tensors[norm.variance][0] == 0
     x = torch.randn(4, 1, 8, 8)
     assert torch.allclose(outputs(result, x), outputs(imported(model), x), atol=1e-5)
@@ -82,13 +82,13 @@ def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
         )
     types = {"x": TensorProto.FLOAT16, "logits": TensorProto.FLOAT16}
     network, state = restored(g.model({"x": ("N", 1, 8, 8)}, ["logits"], types=types))
-    assert len(network.norms) == 1
-    assert state[network.norms[0].scale].dtype == torch.float32
+    assert len(network.restored_norms) == 1
+    assert state[network.restored_norms[0].scale].dtype == torch.float32
     assert {a.dtype for a in to_file_weights(network, state).values()} == {np.dtype(np.float16)}
 
 
 def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restore_batch_norm, "TOLERANCE", -1.0)
     network = restored(folded(conv_bn_classifier()))
-    assert not network.norms
+    assert not network.restored_norms
     assert "not restored" in network.notes[-1]

@@ -141,8 +141,8 @@ def test_whether_a_model_is_supported_is_told_without_torch(saved) -> None:
     model = mlp()
     condition_on_the_data(model)
     code = (
-        "import sys, onnx; from ltp_pipeline.stages.import_model.supported import problems;"
-        "print(len(problems(onnx.load(sys.argv[1])))); sys.exit('torch' in sys.modules)"
+        "import sys, onnx; from ltp_pipeline.stages.import_model.supported import find_problems;"
+        "print(len(find_problems(onnx.load(sys.argv[1])))); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(saved(model))], capture_output=True, check=True

@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model import validity
-from ltp_pipeline.stages.import_model.read import read
+from ltp_pipeline.stages.import_model.read import read_model_file
 from tests.support.imported import refused
 from tests.support.models import Graph, mlp, with_function
 
@@ -197,7 +197,7 @@ def test_a_model_is_valid_however_many_nodes_the_checker_is_shown(
     at_a_time: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
-    validity.require_valid(OnnxModel.of(chain(5)))
+    validity.check_validity(OnnxModel.from_proto(chain(5)))
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
@@ -220,7 +220,7 @@ def test_what_is_wrong_is_found_however_many_nodes_the_checker_is_shown(
     model = chain(5)
     spoil(model.graph.node)
     with pytest.raises(InputError, match=said):
-        validity.require_valid(OnnxModel.of(model))
+        validity.check_validity(OnnxModel.from_proto(model))
 
 
 @pytest.mark.parametrize(
@@ -296,4 +296,4 @@ def test_names_that_are_no_text(tmp_path) -> None:
             if name in content:
                 (tmp_path / "model.onnx").write_bytes(content.replace(name, b"\xff" + name[1:]))
                 with pytest.raises(InputError, match="UTF-8"):
-                    read(tmp_path / "model.onnx")
+                    read_model_file(tmp_path / "model.onnx")

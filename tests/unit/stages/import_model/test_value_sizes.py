@@ -5,7 +5,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.stages.import_model.value_sizes import require_consistent, require_room
+from ltp_pipeline.stages.import_model.value_sizes import check_declared_types, require_room
 from ltp_pipeline.system import memory
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.sequence_models import fused_attention
@@ -15,7 +15,7 @@ def padded(pads: int) -> OnnxModel:
     g = Graph()
     y = g.conv("x", "wide", 3, 4, pads=[pads] * 4)
     g.add("ReduceMean", y, axes=[2, 3], outputs=["y"])
-    return OnnxModel.of(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
+    return OnnxModel.from_proto(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
 
 
 def test_a_conv_that_no_memory_holds_is_refused_by_name_with_the_sizes() -> None:
@@ -37,12 +37,12 @@ def test_where_the_memory_is_not_known_nothing_is_refused(monkeypatch: pytest.Mo
 
 def test_an_output_that_is_declared_otherwise_is_refused() -> None:
     model = mlp()
-    require_consistent(OnnxModel.of(model))
+    check_declared_types(OnnxModel.from_proto(model))
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 77
     with pytest.raises(InputError, match="77"):
-        require_consistent(OnnxModel.of(model))
+        check_declared_types(OnnxModel.from_proto(model))
 
 
 @pytest.mark.parametrize("make", [conv_bn_classifier, fused_attention])
 def test_what_onnxruntime_reads_is_not_refused(make) -> None:
-    require_consistent(OnnxModel.of(make()))
+    check_declared_types(OnnxModel.from_proto(make()))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ltp_pipeline.graph.layer_weights import BLOCK, LayerWeight
+from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import blocks, masks
 
@@ -17,7 +17,7 @@ def weights(shape: tuple[int, ...], seed: int = 0) -> Tensor:
 
 def blocks_of(tensor: Tensor, axis: int) -> Tensor:
     """The weights of a block in a row."""
-    return tensor.movedim(axis, -1).reshape(-1, BLOCK)
+    return tensor.movedim(axis, -1).reshape(-1, BLOCK_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_the_size_of_a_weight_is_the_root_mean_square_of_its_block(
     r = blocks.block_sizes(w, axis)
     assert r.shape == w.shape
     expected = blocks_of(w, axis).square().mean(1).sqrt()
-    assert torch.allclose(blocks_of(r, axis), expected[:, None].expand(-1, BLOCK), rtol=1e-12)
+    assert torch.allclose(blocks_of(r, axis), expected[:, None].expand(-1, BLOCK_SIZE), rtol=1e-12)
 
 
 def test_neighbouring_output_channels_make_a_block():
@@ -76,7 +76,7 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
     for i, (channels, others, axis) in enumerate(layers):
         name, shape = (
             f"layer{i}",
-            (others, BLOCK * channels) if axis == 1 else (BLOCK * channels, others),
+            (others, BLOCK_SIZE * channels) if axis == 1 else (BLOCK_SIZE * channels, others),
         )
         w = weights(shape, seed + i)
         live[name] = w.round() if ties else w
@@ -93,7 +93,7 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
     tau = {name: torch.tensor(1.0 + i) for i, name in enumerate(live)}
     found = masks.keep_exactly(rs, tau, lowest, count, axes)
     kept = {name: int(mask.sum()) for name, mask in found.items()}
-    assert count - BLOCK < sum(kept.values()) <= count
+    assert count - BLOCK_SIZE < sum(kept.values()) <= count
     assert all(kept[name] >= lowest[name] for name in kept)
     for name, axis in axes.items():
         rows = blocks_of(found[name], axis)
@@ -111,7 +111,7 @@ def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_
     )
     tau = dict.fromkeys(rs, torch.tensor(1.0, dtype=torch.float64))
     found = torch.stack(masks.scale_thresholds(rs, tau, dict.fromkeys(rs, 0), count))
-    assert count - BLOCK < masks.count_above(rs, found) <= count
+    assert count - BLOCK_SIZE < masks.count_above(rs, found) <= count
 
 
 def test_the_largest_blocks_stay_whatever_single_weights_they_hold():

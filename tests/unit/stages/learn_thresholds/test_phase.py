@@ -53,7 +53,7 @@ def test_what_is_zero_when_learning_begins_stays_zero(
     settings = job.settings.model_copy(
         update={"method": job.settings.method.model_copy(update=method)}
     )
-    kernels = {k.name: state[k.name].flatten() for k in job.network.prunable}
+    kernels = {k.name: state[k.name].flatten() for k in job.network.prunable_weights}
     for w in kernels.values():
         w[::3] = 0
     trained = train(

@@ -55,7 +55,7 @@ def prove(
     """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
     (network, state), data, reference = silent
     formats = ExportSettings(formats=("dense", "deploy-dense"))
-    kernels = [k.name for k in network.kernels]
+    kernels = [k.name for k in network.layer_weights]
     feeds = data.test.first(2).inputs
     exported = export.run(
         network.file, to_file_weights(network, state), kernels, formats, RunDirectory(out), feeds

@@ -33,7 +33,7 @@ def job(
     workspace.begin({})
     network: Any = SimpleNamespace(
         kernels=(LayerWeight("w", "Gemm", (10, 10)),),
-        file=SimpleNamespace(model=OnnxModel.of(mlp())),
+        file=SimpleNamespace(model=OnnxModel.from_proto(mlp())),
     )
     val = split_of(np.zeros((200, 1)), np.arange(200) % 4 if labels else None, "val")
     data: Any = SimpleNamespace(train=range(512), val=val)

@@ -168,7 +168,7 @@ def test_a_budget_that_follows_from_the_original_is_told(
 def in_blocks(block: str | None, single: int) -> list[str]:
     named = [LayerWeight(f"single{i}", "Conv", (3, 2)) for i in range(single)]
     kernels = (LayerWeight("a", "Conv", (4, 2), block_axis=0), *named)
-    network: Any = SimpleNamespace(kernels=kernels, prunable=kernels)
+    network: Any = SimpleNamespace(layer_weights=kernels, prunable_weights=kernels)
     return describe_blocks(
         replace(
             job(), network=network, settings=Settings.model_validate({"method": {"block": block}})

@@ -48,7 +48,7 @@ def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> Non
 def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).layers
-        expected = imported(model).kernels
+        expected = imported(model).layer_weights
         assert [(k.name, k.shape, k.reason) for k in listed] == [
             (k.name, k.shape, k.reason) for k in expected
         ]

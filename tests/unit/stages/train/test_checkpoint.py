@@ -59,7 +59,7 @@ def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(
     assert found is not None
     kept = {name for name in found[0] if name.startswith("optimizer/")}
     assert kept == {
-        f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weights
+        f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weight_names
     }
 
 

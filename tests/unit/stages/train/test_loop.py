@@ -127,9 +127,10 @@ def test_zeros_of_a_kernel_that_is_not_pruned_stay(
     job, state = started
     job = with_train(job, optimizer=optimizer)
     kernels = [
-        k if k.name != "stem.weight" else replace(k, reason="excluded") for k in job.network.kernels
+        k if k.name != "stem.weight" else replace(k, reason="excluded")
+        for k in job.network.layer_weights
     ]
-    job = replace(job, network=replace(job.network, kernels=tuple(kernels)))
+    job = replace(job, network=replace(job.network, layer_weights=tuple(kernels)))
     before = state["stem.weight"].clone()
     before[::2] = 0
     after = train(job, {**state, "stem.weight": before}, plain(job), 1)["stem.weight"]

@@ -57,24 +57,25 @@ def test_what_is_given_is_obeyed_and_the_rest_is_usual(
     given: Any, steep: bool, expected: OptimizerSettings
 ):
     assert (
-        resolve_optimizer_settings(TrainSettings(**given), OnnxModel.of(mlp()), steep) == expected
+        resolve_optimizer_settings(TrainSettings(**given), OnnxModel.from_proto(mlp()), steep)
+        == expected
     )
 
 
 def test_a_network_with_a_layer_norm_takes_adamw_unless_told_otherwise():
-    model = OnnxModel.of(text_model())
+    model = OnnxModel.from_proto(text_model())
     assert resolve_optimizer_settings(TrainSettings(), model, False) == ADAMW
     assert resolve_optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
 
 
 def test_settings_that_are_complete_stay_as_they_are():
     given = TrainSettings(**ADAMW._asdict())
-    assert resolve_optimizer_settings(given, OnnxModel.of(mlp()), True) == ADAMW
+    assert resolve_optimizer_settings(given, OnnxModel.from_proto(mlp()), True) == ADAMW
 
 
 def test_adamw_decays_kernels_and_embeddings_and_nothing_else():
     network, state = imported(text_model())
-    parameters = {name: state[name] for name in network.forward.weights}
+    parameters = {name: state[name] for name in network.forward.weight_names}
     optimizer = make_optimizer(network, parameters, ADAMW._replace(lr=0.1, weight_decay=0.5), 0.9)
     before = {name: p.detach().clone() for name, p in parameters.items()}
     for p in parameters.values():

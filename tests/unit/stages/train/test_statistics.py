@@ -35,7 +35,7 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContex
 
 def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
     network, state = restored(folded(conv_bn_classifier()))
-    norm = network.norms[0]
+    norm = network.restored_norms[0]
     spoiled = {**state, norm.mean: state[norm.mean] + 1, norm.variance: state[norm.variance] * 2}
     found = refresh_statistics(job_of(network, tmp_path), spoiled)
     assert torch.allclose(found[norm.mean], state[norm.mean], atol=1e-5)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.rewrites.flatten import flatten
+from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from tests.support.models import parsed
 
 
@@ -27,7 +27,7 @@ def test_an_if_inside_a_branch_that_is_written_out_is_written_out_too() -> None:
         w=np.ones(2, np.float32),
     )
     before = model.SerializeToString()
-    flat, notes = flatten(OnnxModel.of(model))
+    flat, notes = flatten_model(OnnxModel.from_proto(model))
     assert [node.op_type for node in flat.graph.node] == [
         "Constant",
         "Neg",

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from ltp_pipeline.errors import UnsupportedModel
-from ltp_pipeline.graph.model import OnnxModel, copy_of
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplify_model
 from ltp_pipeline.settings.schema import Settings
@@ -45,7 +45,7 @@ def test_a_graph_that_cannot_be_walked_is_simplified() -> None:
     model = strings_that_fold_away()
     result = imported(model)
     assert simplify.NOTES["auto"] in result.notes
-    assert [k.name for k in result.kernels] == ["fc.weight"]
+    assert [k.name for k in result.layer_weights] == ["fc.weight"]
     feeds = random_inputs(model)
     check_gradients(result, feeds)
 
@@ -62,7 +62,7 @@ def test_always_keeps_norms_and_names() -> None:
     result = imported(model, settings=Settings(model={"simplify": "always"}).model)
     assert simplify.NOTES["always"] in result.notes
     assert [n.op_type for n in result.file.model.graph.node].count("BatchNormalization") == 2
-    assert [k.name for k in result.kernels] == ["conv1.weight", "conv2.weight", "fc.weight"]
+    assert [k.name for k in result.layer_weights] == ["conv1.weight", "conv2.weight", "fc.weight"]
     feeds = random_inputs(model)
     check_gradients(result, feeds)
     assert {t.name for t in model.graph.initializer} <= {
@@ -73,9 +73,9 @@ def test_always_keeps_norms_and_names() -> None:
 @pytest.mark.long
 def test_limits_of_time_and_memory() -> None:
     with pytest.raises(SimplifyFailed, match=r"0\.05 s"):
-        simplify_model(OnnxModel.of(mlp()), max_seconds=0.05)
+        simplify_model(OnnxModel.from_proto(mlp()), max_seconds=0.05)
     with pytest.raises(SimplifyFailed, match="onnxsim failed"):
-        simplify_model(OnnxModel.of(mlp()), max_memory=50 << 20)
+        simplify_model(OnnxModel.from_proto(mlp()), max_memory=50 << 20)
 
 
 @pytest.mark.long
@@ -102,7 +102,7 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
 
 def test_write_back_after_simplifying(monkeypatch) -> None:
     def same(model: OnnxModel) -> OnnxModel:
-        copy = copy_of(model.proto)
+        copy = copy_proto(model.proto)
         copy.graph.node[0].name = "renamed"
         return replace(model, proto=copy)
 
