@@ -166,23 +166,48 @@ def collect_restored(rows: Sequence[Row]) -> dict[str, Any] | None:
     }
 
 
-def collect_choices(rows: Iterable[Row]) -> dict[str, Any] | None:
-    """Return validation accuracies by which AdamW's learning rate was chosen; None without rows."""
-    rates = [row for row in rows if "lr" in row]
-    if not rates:
+def collect_rates(rows: Iterable[Row]) -> dict[str, Any] | None:
+    """Return validation accuracies by AdamW's learning rate; None without rows."""
+    runs = [row for row in rows if "lr" in row]
+    if not runs:
         return None
     return {
-        "network": rates[0]["cell"],
-        "original": [100 * row["original"] for row in rates[:1]],
-        "rates": list(dict.fromkeys(row["lr"] for row in rates)),
-        "targets": {
-            target: {
-                lr: [100 * row["val"] for row in own]
-                for (lr,), own in group_rows(runs, "lr").items()
-            }
-            for (target,), runs in group_rows(rates, "compression").items()
-        },
+        "network": runs[0]["cell"],
+        "original": {row["seed"]: 100 * row["original"] for row in runs},
+        "rates": list(dict.fromkeys(row["lr"] for row in runs)),
+        "targets": _values_by_target(runs, "lr"),
     }
+
+
+def collect_rules(rows: Iterable[Row]) -> dict[str, Any] | None:
+    """Return validation accuracies by distillation weight and aggressiveness; None without rows.
+
+    The aggressiveness is None for one-shot magnitude, 0 for fixed masks, and 1 for thresholds that
+    are learned fully.
+    """
+    runs = [row for row in rows if "lr" not in row]
+    if not runs:
+        return None
+    return {
+        "methods": list(dict.fromkeys((row["distill"], row["strength"]) for row in runs)),
+        "cells": [
+            {
+                "network": network,
+                "original": {row["seed"]: 100 * row["original"] for row in of_network},
+                "targets": _values_by_target(of_network, "distill", "strength"),
+            }
+            for (network,), of_network in group_rows(runs, "cell").items()
+        ],
+    }
+
+
+def _values_by_target(rows: Sequence[Row], *keys: str) -> dict[float, dict[Any, list[float]]]:
+    """Return validation accuracies in percent by target, then by one setting or by several."""
+    values: dict[float, dict[Any, list[float]]] = {}
+    for row in rows:
+        setting = row[keys[0]] if len(keys) == 1 else tuple(row[key] for key in keys)
+        values.setdefault(row["compression"], {}).setdefault(setting, []).append(100 * row["val"])
+    return values
 
 
 def _compare_restored(runs: Mapping[tuple[Any, ...], Sequence[Row]]) -> Iterable[dict[str, Any]]:

@@ -164,3 +164,30 @@ def test_collect_restored_failed_run_is_not_compared() -> None:
 
 def test_collect_restored_without_rows_returns_none() -> None:
     assert comparison_facts.collect_restored([]) is None
+
+
+CHOICE = {"cell": "resnet", "compression": 10, "seed": 0, "original": 0.9}
+
+
+def test_collect_rules_groups_values_by_method() -> None:
+    rows = [
+        {**CHOICE, "distill": 0.5, "strength": None, "val": 0.8},
+        {**CHOICE, "distill": 0.5, "strength": None, "val": 0.7, "seed": 1},
+        {**CHOICE, "distill": 0, "strength": 1.0, "val": 0.6},
+    ]
+    facts = comparison_facts.collect_rules(rows)
+    assert facts is not None
+    (cell,) = facts["cells"]
+    assert cell["targets"][10] == {
+        (0.5, None): pytest.approx([80.0, 70.0]),
+        (0, 1.0): pytest.approx([60.0]),
+    }
+    assert comparison_facts.collect_rates(rows) is None
+
+
+def test_collect_rates_groups_values_by_rate() -> None:
+    rows = [{**CHOICE, "lr": lr, "val": val} for lr, val in ((1e-4, 0.8), (3e-4, 0.7))]
+    facts = comparison_facts.collect_rates(rows)
+    assert facts is not None
+    assert facts["targets"][10] == {1e-4: pytest.approx([80.0]), 3e-4: pytest.approx([70.0])}
+    assert comparison_facts.collect_rules(rows) is None

@@ -97,6 +97,24 @@ def test_render_page_tables_have_as_many_cells_as_their_heads(results: dict[str,
         assert len({line.count("|") for line in table.splitlines()}) == 1, table
 
 
+def test_render_page_every_series_with_rows_has_a_section() -> None:
+    row = {"cell": "resnet", "compression": 10, "seed": 0, "original": 0.9, "val": 0.8}
+    rules = [
+        {**row, "distill": weight, "strength": strength}
+        for weight in (0, 0.5)
+        for strength in (None, 0.0, 1.0)
+    ]
+    restored = [
+        {**row, "form": form, "lr": 0.03, "test": 0.8, "epochs": 8, "finetune_epochs": 4}
+        for form in ("folded", "restored")
+    ]
+    results = {"choices": {**ABOUT, "rows": rules}, "restore_bn": {**ABOUT, "rows": restored}}
+    page = results_page.render_page({"paper": PAPER, **results})
+    assert "m = 1, half distilled" in page
+    assert "| restored | 0.03 | 80.00 |" in page
+    assert len(headings(page, 2)) == 4
+
+
 def test_format_spread_uses_the_sample_standard_deviation() -> None:
     assert results_page.format_spread([78.0, 80.0]) == "79.0 ± 1.4"
     assert results_page.format_spread({0: 78.0}, 2) == "78.00"
