@@ -45,7 +45,7 @@ def _classifier_spared(job: RunContext, state: StateDict) -> dict[str, Any]:
 
 def _count(job: RunContext) -> int:
     """Nonzeros that the target leaves."""
-    wanted = job.settings.budget.wanted_compression
+    wanted = job.settings.budget.requested_compression
     assert wanted is not None  # noqa: S101 - every cell has a target
     return int(sum(k.elements for k in job.network.layer_weights) / wanted)
 

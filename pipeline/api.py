@@ -19,8 +19,8 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
-from ltp_pipeline.settings.checks import check_settings
-from ltp_pipeline.settings.load import CONFIG_NAME, changed_export, load_settings
+from ltp_pipeline.settings.checks import check_metric_limits
+from ltp_pipeline.settings.load import SETTINGS_FILE, load_settings, update_export
 from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
 from ltp_pipeline.system.files import AnyPath, keep_apart
 from ltp_pipeline.system.progress import Reporter, SilentReporter
@@ -80,11 +80,13 @@ def run(
     check_budget(settings)
     from ltp_pipeline.runner.run import run as run_stages
 
-    folder = Path(out) if out is not None else default_out(model)
-    return run_stages(model, settings, folder, progress or SilentReporter(), fresh, task=_own(task))
+    folder = Path(out) if out is not None else default_run_directory(model)
+    return run_stages(
+        model, settings, folder, progress or SilentReporter(), fresh, task=_load_task(task)
+    )
 
 
-def _own(task: Any) -> CustomTask | None:
+def _load_task(task: Any) -> CustomTask | None:
     if task is None:
         return None
     from ltp_pipeline.tasks.custom import CustomTask
@@ -92,7 +94,7 @@ def _own(task: Any) -> CustomTask | None:
     return CustomTask.load(task)
 
 
-def default_out(model: Path) -> Path:
+def default_run_directory(model: Path) -> Path:
     """Run directory when none is given: `<model>-ltp` in the working directory."""
     return Path(f"{model.stem}-ltp")
 
@@ -119,7 +121,7 @@ def init(
     from ltp_pipeline.stages.tools.init import init as write
 
     given = {**(settings or {}), "data": {"path": data, **(settings or {}).get("data", {})}}
-    return write(Path(model), given, _own(task), force)
+    return write(Path(model), given, _load_task(task), force)
 
 
 def validate(
@@ -139,14 +141,14 @@ def validate(
     """
     from ltp_pipeline.stages.measure.network import validate as measure
 
-    own = _own(task)
+    own = _load_task(task)
     if isinstance(data, DataSettings):
-        _require_own(model, own)
+        _check_task(model, own)
         taken = distill_outputs_as or "auto"
         return measure(
             model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own
         )
-    settings = _settings_of(model, data, config, own)
+    settings = _settings_for_file(model, data, config, own)
     return measure(
         model,
         settings.data,
@@ -172,8 +174,8 @@ def quantize(
     """Write an int8 file of a float file of any origin, proven and measured beside it; settings as for `validate`."""
     from ltp_pipeline.stages.tools.quantize import quantize as write
 
-    own, say = _own(task), (progress or SilentReporter()).say
-    return write(model, out, _settings_of(model, data, config, own), encoding, own, say)
+    own, say = _load_task(task), (progress or SilentReporter()).say
+    return write(model, out, _settings_for_file(model, data, config, own), encoding, own, say)
 
 
 def accelerate(
@@ -193,12 +195,12 @@ def accelerate(
     """
     from ltp_pipeline.stages.tools.accelerate import accelerate as write
 
-    own = _own(task)
-    settings = _settings_of(model, data, config, own)
+    own = _load_task(task)
+    settings = _settings_for_file(model, data, config, own)
     if accelerate_min_sparsity is not None:
         settings = settings.model_copy(
             update={
-                "export": changed_export(
+                "export": update_export(
                     settings.export, accelerate_min_sparsity=accelerate_min_sparsity
                 )
             }
@@ -220,7 +222,7 @@ def sparse_ops_library() -> Path:
     return path
 
 
-def _require_own(model: AnyPath, own: CustomTask | None) -> None:
+def _check_task(model: AnyPath, own: CustomTask | None) -> None:
     """Refuse another task than that of the run which a file lies in."""
     run = RunDirectory(Path(model).parent)
     if own is not None and run.has_own_task:
@@ -229,14 +231,14 @@ def _require_own(model: AnyPath, own: CustomTask | None) -> None:
         check_same_task(run, own)
 
 
-def _settings_of(
+def _settings_for_file(
     model: AnyPath, data: AnyPath | None, config: AnyPath | None, own: CustomTask | None
 ) -> Settings:
     """Settings for a file that is only looked at: as ltp.toml has them; for a file in its own run, as that had them."""
-    _require_own(model, own)
+    _check_task(model, own)
     run = RunDirectory(Path(model).parent)
     settings = load_settings(model, config, options={"data": {"path": data}})
-    if config is None and not run.path(CONFIG_NAME).is_file() and run.is_run:
+    if config is None and not run.path(SETTINGS_FILE).is_file() and run.is_run:
         _, of_run = run.inputs()
         if own is None and data is None and run.has_own_task:
             raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
@@ -284,7 +286,7 @@ def pick(
     from ltp_pipeline.runner.pick import pick as finish
 
     return finish(
-        Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _own(task)
+        Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _load_task(task)
     )
 
 
@@ -300,7 +302,7 @@ def export(
     from ltp_pipeline.runner.export_again import export_again
 
     return export_again(
-        Path(run), formats, progress or SilentReporter(), weight_storage, _own(task)
+        Path(run), formats, progress or SilentReporter(), weight_storage, _load_task(task)
     )
 
 
@@ -340,7 +342,9 @@ def handoff(
     folder = Path(run)
     content = read_write.read(folder / REPORT_JSON)
     samples = (
-        stored_samples(folder, content, example_samples, _own(task)) if example_samples else None
+        stored_samples(folder, content, example_samples, _load_task(task))
+        if example_samples
+        else None
     )
     if of_baseline:
         make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
@@ -384,7 +388,7 @@ def gate(
     gates = load_settings(None, config, options={"gates": limits}).gates
     content = report if isinstance(report, Report) else read_write.read(report)
     gates = effective_limits(gates, content.settings.get("gates", {}))
-    check_settings(content.metric, gates)
+    check_metric_limits(content.metric, gates)
     measures = any(given is not None for given in (data, task, against))
     if report_only:
         if measures:
@@ -406,7 +410,7 @@ def gate(
         if measures:
             from ltp_pipeline.stages.measure.again import measure_again
 
-            judged, notes = measure_again(judged, path.parent, data, _own(task), against)
+            judged, notes = measure_again(judged, path.parent, data, _load_task(task), against)
             for note in notes:
                 say(f"note: {note}")
     elif measures:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ltp_pipeline.system.text import line
 
 
-def first_line(error: Exception) -> str:
+def summarize_error(error: Exception) -> str:
     """What an error of another library says, in a line; its kind where it says nothing."""
     return line((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
 
@@ -19,11 +19,11 @@ class LtpError(Exception):
     """The root: what is wrong, and what to do about it."""
 
     exit_code: ClassVar[int] = 1
-    has_lines: ClassVar[bool] = False  # says what is wrong in several lines
+    is_multiline: ClassVar[bool] = False  # says what is wrong in several lines
 
     def __init__(self, message: str, hint: str) -> None:
         self.message = (
-            "\n".join(map(line, message.split("\n"))) if self.has_lines else line(message)
+            "\n".join(map(line, message.split("\n"))) if self.is_multiline else line(message)
         )
         self.hint = hint
         super().__init__(self.message)
@@ -48,9 +48,9 @@ class InputError(LtpError):
 class TaskFailed(InputError):
     """The user's own code failed; `trace` is where, in their lines."""
 
-    def __init__(self, what: str, remedy: str, trace: str = "") -> None:
-        super().__init__(what, remedy)
-        self.trace = trace
+    def __init__(self, message: str, hint: str, traceback_text: str = "") -> None:
+        super().__init__(message, hint)
+        self.traceback_text = traceback_text
 
 
 class UnsupportedModel(LtpError):
@@ -58,8 +58,8 @@ class UnsupportedModel(LtpError):
 
     exit_code = 4
 
-    def __init__(self, what: str, remedy: str, reasons: Sequence[str] = ()) -> None:
-        super().__init__(what, remedy)
+    def __init__(self, message: str, hint: str, reasons: Sequence[str] = ()) -> None:
+        super().__init__(message, hint)
         self.reasons = tuple(map(line, reasons))
 
 

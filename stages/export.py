@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline import __version__
-from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, first_line
+from ltp_pipeline.errors import ExportFailed, InputError, NotFaster, summarize_error
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import rounding, run_proof
 from ltp_pipeline.exporters.files.labels import write_metadata
@@ -196,7 +196,7 @@ def _verify_without_library(path: Path, dense: OnnxModel, feeds: Weights) -> Non
                 for name in (path.name, "dense.onnx")
             ]
         except onnxruntime_child.FAILURES as error:
-            what = f"{path.name} does not run in a process of its own: {first_line(error)}"
+            what = f"{path.name} does not run in a process of its own: {summarize_error(error)}"
             raise ExportFailed(what, EXPORT_AGAIN) from None
     pairs = [
         (a, b)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ltp_pipeline.data.images import collection
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.system import thread_env
@@ -25,7 +25,7 @@ thread_env._late = False  # torch is loaded first here, which is said in tests t
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """The embedded example, copied into a folder of its own."""
-    copy_to(tmp_path / "example")
+    copy_example(tmp_path / "example")
     return tmp_path / "example"
 
 

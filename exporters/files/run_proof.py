@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ltp_pipeline.errors import ExportFailed, first_line
+from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN
@@ -46,7 +46,7 @@ def run_file(
         found = [array for value in session.run(None, dict(feeds)) for array in _iter_arrays(value)]
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         raise ExportFailed(
-            f"onnxruntime cannot run {path.name}: {first_line(error)}", EXPORT_AGAIN
+            f"onnxruntime cannot run {path.name}: {summarize_error(error)}", EXPORT_AGAIN
         ) from None
     return found
 
@@ -64,7 +64,7 @@ def open_session(path: Path, library: Path | None = None, options: Any = None) -
         return onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         raise ExportFailed(
-            f"onnxruntime cannot load {path.name}: {first_line(error)}", EXPORT_AGAIN
+            f"onnxruntime cannot load {path.name}: {summarize_error(error)}", EXPORT_AGAIN
         ) from None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from onnx import version_converter
 
-from ltp_pipeline.errors import ExportFailed, UnsupportedModel, first_line
+from ltp_pipeline.errors import ExportFailed, UnsupportedModel, summarize_error
 from ltp_pipeline.exporters.files.run_proof import run_dense_model
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
@@ -116,7 +116,7 @@ def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights)
     try:
         new = OnnxModel.from_proto(version_converter.convert_version(model.to_proto(), OPSET))
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
-        reason = first_line(error)
+        reason = summarize_error(error)
         raise ExportFailed(f"{why}: {reason}", SKIP_HINT) from None
     if any(
         k not in new.tensors or new.get_array(k).tobytes() != model.get_array(k).tobytes()

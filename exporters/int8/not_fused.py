@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from ltp_pipeline.errors import ExportFailed, first_line
+from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.graph.model import OnnxModel
@@ -33,7 +33,7 @@ def find_unfused_layers(
         try:
             onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
         except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-            reason = first_line(error)
+            reason = summarize_error(error)
             raise ExportFailed(
                 f"onnxruntime cannot load the int8 model: {reason}", SKIP_HINT
             ) from None

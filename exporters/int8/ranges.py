@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import ValueInfoProto
 
-from ltp_pipeline.errors import ExportFailed, first_line
+from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.int8.calibration import Feeds
 from ltp_pipeline.exporters.int8.layers import SKIP_HINT
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
@@ -156,7 +156,7 @@ def _session(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        reason = first_line(error)
+        reason = summarize_error(error)
         raise ExportFailed(
             f"onnxruntime cannot watch the activations: {reason}", SKIP_HINT
         ) from None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline.errors import ExportFailed, first_line
+from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.int8.layers import SKIP_HINT, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
@@ -100,7 +100,7 @@ def quantize_static(
             )
             quantizer.quantize_model()
         except Exception as error:  # noqa: BLE001 (whatever that tool raises)
-            reason = first_line(error)
+            reason = summarize_error(error)
             raise ExportFailed(
                 f"onnxruntime cannot quantise the model: {reason}", SKIP_HINT
             ) from None

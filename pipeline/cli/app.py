@@ -142,10 +142,10 @@ def run(
         "train": train,
         "prune": {"include": include or None, "exclude": exclude or None},
         "export": {"formats": export or None, "weight_storage": weight_storage or None},
-        "baseline": {"mode": opt.baseline_mode(baseline, no_baseline)},
+        "baseline": {"mode": opt.merge_baseline_mode(baseline, no_baseline)},
         "gates": dict(limits),
     }
-    opt.assign(options, settings or ())
+    opt.add_assignments(options, settings or ())
     _run(model, config, preset, options, out, fresh, as_json, quiet, task=task)
 
 
@@ -158,9 +158,9 @@ def demo(
     quiet: opt.Quiet = False,
 ) -> None:
     """Run the whole pipeline on the embedded example: digits and a small ResNet, about a minute."""
-    from ltp_pipeline.demo import copy_to
+    from ltp_pipeline.demo import copy_example
 
-    model = copy_to(out)
+    model = copy_example(out)
     if not quiet:
         typer.echo(
             f"The example is in {out}; running: cd {out} && ltp-pipeline run {model.name}", err=True
@@ -223,7 +223,7 @@ def _fail(error: LtpError) -> NoReturn:
         sys.exit(error.exit_code)
     rank = "" if distributed.is_main_process() else f"rank {distributed.rank()}: "
     if isinstance(error, TaskFailed):
-        typer.echo(error.trace.rstrip(), err=True)
+        typer.echo(error.traceback_text.rstrip(), err=True)
     typer.echo(
         _line(error.message if isinstance(error, GateFailed) else f"{rank}error: {error.message}"),
         err=True,

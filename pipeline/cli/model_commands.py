@@ -30,7 +30,7 @@ def init(
     from ltp_pipeline import api
 
     given: dict[str, dict[str, Any]] = {}
-    opt.assign(given, settings or ())
+    opt.add_assignments(given, settings or ())
     path, said = api.init(model, data, task=task, force=force, settings=given)
     if as_json:
         print_json({"path": str(path), "found": said})

@@ -57,10 +57,11 @@ OutOption = Annotated[
     Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")
 ]
 Exports = Annotated[
-    list[str] | None, typer.Option(help=f"File to write, repeatable: {file_names.HELP}.")
+    list[str] | None, typer.Option(help=f"File to write, repeatable: {file_names.FORMAT_HELP}.")
 ]
 FurtherFiles = Annotated[
-    list[str] | None, typer.Option("--format", help=f"Further file: {file_names.HELP}; repeatable.")
+    list[str] | None,
+    typer.Option("--format", help=f"Further file: {file_names.FORMAT_HELP}; repeatable."),
 ]
 Encoding = Annotated[
     str,
@@ -73,8 +74,8 @@ Encoding = Annotated[
 WeightStorageOption = Annotated[
     list[str] | None,
     typer.Option(
-        help=f"{' or '.join(file_names.ROUNDED).capitalize()} files with rounded values, beside the exact ones: "
-        f"{', '.join(file_names.ROUNDINGS)}."
+        help=f"{' or '.join(file_names.ROUNDABLE_ENCODINGS).capitalize()} files with rounded values, beside the exact ones: "
+        f"{', '.join(file_names.ROUNDED_STORAGES)}."
     ),
 ]
 
@@ -147,7 +148,7 @@ GATES: dict[str, Any] = {
 }
 
 
-def baseline_mode(given: str | None, none: bool) -> str | None:
+def merge_baseline_mode(given: str | None, none: bool) -> str | None:
     """What --baseline and --no-baseline say together."""
     if none and given not in (None, "none"):
         raise UsageError(
@@ -156,16 +157,16 @@ def baseline_mode(given: str | None, none: bool) -> str | None:
     return "none" if none else given
 
 
-def assign(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
+def add_assignments(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
     """Add to options by section and key what --set says."""
     if settings:
-        from ltp_pipeline.settings.load import join
+        from ltp_pipeline.settings.load import merge_tables
 
-        for assigned in map(assignment, settings):
-            join(options, assigned)
+        for assigned in map(parse_assignment, settings):
+            merge_tables(options, assigned)
 
 
-def assignment(text: str) -> dict[str, Any]:
+def parse_assignment(text: str) -> dict[str, Any]:
     """Read `section.key=value` as TOML; a value that is none is a plain string."""
     from ltp_pipeline.settings.toml import parse_toml
 

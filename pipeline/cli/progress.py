@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.cli.time_estimate import Outlook, exact
+from ltp_pipeline.cli.time_estimate import TimeEstimate, format_duration
 from ltp_pipeline.system.progress import Bar, Reporter, SilentReporter
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def make_reporter(quiet: bool = False) -> Reporter:
 
 class _Planning:
     def __init__(self) -> None:
-        self.outlook = Outlook()
+        self.outlook = TimeEstimate()
 
     def say(self, text: str) -> None:
         """Print a line."""
@@ -44,7 +44,7 @@ class _Planning:
 
     def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
         """Take note of what is ahead."""
-        self.outlook = Outlook(steps, open_ended)
+        self.outlook = TimeEstimate(steps, open_ended)
 
 
 class LineReporter(_Planning):
@@ -53,7 +53,7 @@ class LineReporter(_Planning):
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
         """Print a line at the end of each epoch."""
-        self.outlook.begin(name)
+        self.outlook.start_phase(name)
         yield _LineBar(self, TITLES.get(name, name), total, start)
 
 
@@ -68,8 +68,8 @@ class _LineBar:
             return
         per_step = (time.monotonic() - self.begun) / (self.done - self.first)
         left = self.total - self.done
-        times = f"{exact(per_step * left)} left, {self.reporter.outlook.whole(per_step, left)}"
-        self.reporter.say(f"{self.title} {epoch}/{epochs}  {describe(shown)}  {times}")
+        times = f"{format_duration(per_step * left)} left, {self.reporter.outlook.format_remaining(per_step, left)}"
+        self.reporter.say(f"{self.title} {epoch}/{epochs}  {format_values(shown)}  {times}")
 
 
 class TerminalReporter(_Planning):
@@ -78,7 +78,7 @@ class TerminalReporter(_Planning):
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
         """Show a bar with the time left, of the stage and of the whole run."""
-        self.outlook.begin(name)
+        self.outlook.start_phase(name)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -97,7 +97,7 @@ class TerminalReporter(_Planning):
 
 
 class _LiveBar:
-    def __init__(self, live: "Progress", task: "TaskID", outlook: Outlook, left: int) -> None:
+    def __init__(self, live: "Progress", task: "TaskID", outlook: TimeEstimate, left: int) -> None:
         self.live, self.task, self.outlook = live, task, outlook
         self.kept: dict[str, float | str] = {}
         self.left, self.done, self.begun = left, 0, time.monotonic()
@@ -105,12 +105,14 @@ class _LiveBar:
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:  # noqa: ARG002
         self.kept |= shown
         self.left, self.done = self.left - 1, self.done + 1
-        whole = self.outlook.whole((time.monotonic() - self.begun) / self.done, self.left)
+        whole = self.outlook.format_remaining(
+            (time.monotonic() - self.begun) / self.done, self.left
+        )
         self.live.update(
             self.task,
             advance=1,
             whole=whole,
-            shown=f"epoch {epoch}/{epochs}  {describe(self.kept)}",
+            shown=f"epoch {epoch}/{epochs}  {format_values(self.kept)}",
         )
 
 
@@ -123,7 +125,7 @@ _FORMATS = {
 _WORDS = {"model_compression": "whole model"}
 
 
-def describe(shown: Mapping[str, float | str]) -> str:
+def format_values(shown: Mapping[str, float | str]) -> str:
     """Render `loss 0.123  compression 4.2×`."""
     return "  ".join(f"{_WORDS.get(k, k)} {_format(k, v)}" for k, v in shown.items())
 

@@ -57,7 +57,7 @@ def pick(
     from ltp_pipeline.cli.progress import make_reporter
 
     reporter = make_reporter(quiet)
-    mode = opt.baseline_mode(baseline, no_baseline)
+    mode = opt.merge_baseline_mode(baseline, no_baseline)
     outcome = api.pick(
         folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits
     )

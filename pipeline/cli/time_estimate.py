@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from ltp_pipeline.system.text import rough
 
 
-class Outlook:
+class TimeEstimate:
     """The phases ahead; each is taken off when it begins."""
 
     def __init__(
@@ -17,19 +17,19 @@ class Outlook:
         )
         self.phase = ""
 
-    def begin(self, phase: str) -> None:
+    def start_phase(self, phase: str) -> None:
         """A phase begins; it may be one that is done already, or another attempt."""
         self.phase = phase
         self.ahead.pop(phase, None)
 
-    def whole(self, per_step: float, left: int) -> str:
+    def format_remaining(self, per_step: float, left: int) -> str:
         """Time left of the run, in words; `left` are the steps of the phase at work, `per_step` its seconds a step."""
         least = self.phase in self.open_ended
         seconds = per_step * (left + sum(self.ahead.values()))
         return f"whole run {'at least' if least else 'about'} {rough(seconds)}"
 
 
-def exact(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration to the second."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -9,7 +9,7 @@ import numpy as np
 from ltp_pipeline.data.dataset import ArraySamples, ClassNumbers, DataColumn, Samples
 from ltp_pipeline.data.preprocessing import Preparation
 from ltp_pipeline.data.sequences import RaggedSamples
-from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 
 CHUNK_BYTES = 16 * 2**20
@@ -99,7 +99,7 @@ def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> Inpu
     given = ", ".join(
         f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items()
     )
-    line = first_line(error)
+    line = summarize_error(error)
     remedy = "give samples of the sizes and with the values that the model was made for"
     return InputError(f"{what} on these samples, {given}: {line}", remedy)
 

@@ -94,7 +94,7 @@ def open_part(
     for info in sorted(
         inputs, key=lambda i: i.name in found.masks
     ):  # a mask is made of what another input is fed
-        where = settings.section_of(info.name, alone=len(inputs) == 1)
+        where = settings.section_name(info.name, alone=len(inputs) == 1)
         if info.name in found.masks:
             own, column = _unscaled(settings, info, where), _mask(sources, found, info)
         else:
@@ -166,7 +166,7 @@ def _unscaled(settings: DataSettings, info: TensorInfo, where: str) -> InputSett
 
 def _settings(settings: DataSettings, info: TensorInfo, alone: bool) -> InputSettings:
     """Of one input; what is said for all holds for numbers with a fraction: integers pass untouched."""
-    own = settings.of(info.name)
+    own = settings.for_input(info.name)
     if alone or "FLOAT" in info.type or info.type == "DOUBLE":
         return own
     said = settings.inputs[info.name].model_fields_set if info.name in settings.inputs else set()

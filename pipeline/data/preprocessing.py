@@ -112,7 +112,7 @@ def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
     dims = None if found is None else _sample_dims(found)
     if found is None or dims is None:
         return LoadOptions(None, settings.resize, *more)
-    resize = settings.of(found.name).resize
+    resize = settings.for_input(found.name).resize
     channels, height, width = (dims[2], dims[0], dims[1]) if _channels_last(dims) else dims
     fixed = (height, width) if isinstance(height, int) and isinstance(width, int) else None
     return LoadOptions(channels if isinstance(channels, int) else None, resize or fixed, *more)

@@ -7,12 +7,12 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.files import write_bytes
 
 MODEL = "model.onnx"
-FILES = (MODEL, "digits.npz", "ltp.toml")
+EXAMPLE_FILES = (MODEL, "digits.npz", "ltp.toml")
 
 
-def copy_to(folder: Path) -> Path:
+def copy_example(folder: Path) -> Path:
     """Copy the example into a folder and return the model's path there; files of the user's are never replaced."""
-    for name in FILES:
+    for name in EXAMPLE_FILES:
         content = resources.files(__name__).joinpath(name).read_bytes()
         target = folder / name
         if target.is_file() and target.read_bytes() == content:

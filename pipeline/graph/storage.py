@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from ltp_pipeline.errors import ExportFailed, InputError, first_line
+from ltp_pipeline.errors import ExportFailed, InputError, summarize_error
 from ltp_pipeline.graph.model import OnnxModel, copy_proto, iter_unique_floats, separate_weights
 from ltp_pipeline.graph.serialize import FilePiece, get_content, get_size, serialize_model
 from ltp_pipeline.graph.tensors import (
@@ -114,7 +114,7 @@ def _external_file(name: str, location: str, folder: Path) -> Path:
         source = (folder / location).resolve()
         is_file, is_link = source.is_file(), (folder / location).is_symlink()
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
-        what = f"tensor '{name}' has its data in '{location}', which cannot be read: {first_line(error)}"
+        what = f"tensor '{name}' has its data in '{location}', which cannot be read: {summarize_error(error)}"
         raise InputError(
             what, "put the data beside the model, under a name that files can have"
         ) from None

@@ -9,7 +9,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import ROUNDING, Metric
 from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.results.schema_parts import GateResult
-from ltp_pipeline.settings.checks import check
+from ltp_pipeline.settings.checks import check_limit_units
 from ltp_pipeline.system.text import printable, shown
 
 
@@ -126,7 +126,7 @@ def compare(
         "max_compression_loss": max_compression_loss,
         "max_size_increase": max_size_increase,
     }
-    check(new.metric, {"max_drop": max_drop})
+    check_limit_units(new.metric, {"max_drop": max_drop})
     for name, limit in limits.items():
         if name == "max_drop" or limit is None:
             continue

@@ -159,12 +159,14 @@ def _trained(
 
 def _one_file(settings: ExportSettings) -> ExportSettings:
     """Of a further point, one file is enough to measure it by."""
-    return settings.model_copy(update={"formats": (settings.compared,), "weight_storage": ()})
+    return settings.model_copy(
+        update={"formats": (settings.comparison_format,), "weight_storage": ()}
+    )
 
 
 def _makes_curve(job: RunContext) -> bool:
     """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
-    workspace, wanted = job.workspace, job.settings.wanted_baseline
+    workspace, wanted = job.workspace, job.settings.requested_baseline
     if wanted == "curve":
         workspace.keep(curve=True)  # for a later `auto`, which finds its points trained
     if wanted != "auto":

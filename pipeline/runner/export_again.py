@@ -32,7 +32,7 @@ from ltp_pipeline.runner.finish import RunResult, write_report
 from ltp_pipeline.runner.pick import finish_entry
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.file_names import EXACT, INT8, find_format
-from ltp_pipeline.settings.load import changed_export
+from ltp_pipeline.settings.load import update_export
 from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import example_inputs
@@ -104,7 +104,7 @@ def _with_more(
         values = had.weight_storage
     elif set(values) != {EXACT}:
         values = [*had.weight_storage, *values]
-    return changed_export(had, formats=[*had.formats, *formats], values=values)
+    return update_export(had, formats=[*had.formats, *formats], values=values)
 
 
 def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> RunResult:

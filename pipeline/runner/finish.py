@@ -15,7 +15,7 @@ from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.run_directory.manifest import Proof
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Mode, Settings
+from ltp_pipeline.settings.schema import BaselineMode, BaselineSettings, ExportSettings, Settings
 from ltp_pipeline.stages import handoff, report
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.hashing import sha256_of
@@ -118,7 +118,9 @@ def _is_whole(workspace: RunDirectory) -> bool:
 def _made(content: Report, settings: Settings) -> Proof:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     baseline = content.baseline
-    mode: Mode = "none" if baseline is None else "quick" if baseline.curve is None else "curve"
+    mode: BaselineMode = (
+        "none" if baseline is None else "quick" if baseline.curve is None else "curve"
+    )
     made = BaselineSettings(mode=mode, exclude_classifier=settings.baseline.exclude_classifier)
     hashed = _library(settings.export)
     return Proof(
@@ -144,7 +146,7 @@ def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: 
         return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False
-    wanted = settings.wanted_baseline
+    wanted = settings.requested_baseline
     if wanted == "auto":
         wanted = "quick" if makes_curve is False else "curve"
     enough = {"none": ("none", "quick", "curve"), "quick": ("quick", "curve"), "curve": ("curve",)}

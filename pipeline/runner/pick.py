@@ -16,15 +16,15 @@ from ltp_pipeline.runner.finish import RunResult, finished_already
 from ltp_pipeline.runner.networks import kept_meta
 from ltp_pipeline.runner.run import finish_candidate, plan
 from ltp_pipeline.settings.file_names import find_format
-from ltp_pipeline.settings.load import changed_export, load_settings
+from ltp_pipeline.settings.load import load_settings, update_export
 from ltp_pipeline.settings.schema import (
+    BaselineMode,
     BaselineSettings,
     ExportSettings,
     GateSettings,
     MethodSettings,
-    Mode,
     Settings,
-    require_baseline,
+    check_baseline_mode,
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.baseline_search import MAX_POINTS
@@ -87,9 +87,9 @@ def pick(
 
 def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
     """These files instead; rounded ones stay where there are packed ones."""
-    asked = changed_export(had, formats=formats, values=())
+    asked = update_export(had, formats=formats, values=())
     rounded = any(find_format(name).can_be_rounded for name in asked.formats)
-    return changed_export(asked, values=had.weight_storage if rounded else ())
+    return update_export(asked, values=had.weight_storage if rounded else ())
 
 
 def finish_entry(
@@ -97,7 +97,7 @@ def finish_entry(
     number: int,
     model: Path,
     settings: Settings,
-    mode: Mode | None,
+    mode: BaselineMode | None,
     exactly: bool = False,
     task: CustomTask | None = None,
 ) -> RunResult:
@@ -137,7 +137,7 @@ def finish_entry(
             _require(settings.gates, mode)
         compared = settings.baseline.model_copy(update={"mode": mode})
         settings = settings.model_copy(update={"baseline": compared})
-        require_baseline(settings)
+        check_baseline_mode(settings)
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.held():
             going_on = workspace.holds({**identity, "entry": number})
@@ -166,7 +166,7 @@ def finish_entry(
             return finish_candidate(job, original, learned, entry)
 
 
-def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) -> Mode:
+def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) -> BaselineMode:
     """How much of the baseline a run has trained; a curve may have ended at its first point."""
     there = [run.weights_meta(name) is not None for name in points[:2]]
     if not there[0]:
@@ -179,7 +179,7 @@ def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) 
     return "curve" if there[1] or whole else "quick"
 
 
-def _require(gates: GateSettings, mode: Mode) -> None:
+def _require(gates: GateSettings, mode: BaselineMode) -> None:
     """Refuse gates of the run that need more of a baseline than there is."""
     needs = [
         (

@@ -28,7 +28,7 @@ from ltp_pipeline.runner.networks import (
     save_weights,
     timed,
 )
-from ltp_pipeline.settings.schema import Settings, check_reachable
+from ltp_pipeline.settings.schema import Settings, check_contradictions
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure import network
@@ -61,7 +61,7 @@ def run(
 ) -> RunResult:
     """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
     check_writable(out)
-    check_reachable(settings)
+    check_contradictions(settings)
     prepare.check_paths_outside(out, model, settings)
     workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
     prepare.check_same_task(workspace, task, fresh)
@@ -230,7 +230,7 @@ def plan(job: RunContext, epochs: Mapping[str, int], searched: Collection[str] =
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
     curve = (
         ("learn", "finetune", "baseline", "curve")
-        if job.settings.wanted_baseline in ("auto", "curve")
+        if job.settings.requested_baseline in ("auto", "curve")
         else ()
     )
     job.workspace.progress.plan(steps, {*searched, *curve})

@@ -36,7 +36,7 @@ class MetricUnit(Protocol):
 BELOW = ("max_drop", "baseline_margin", "int8_max_drop")  # which must be less than the upper end
 
 
-def check_settings(
+def check_metric_limits(
     metric: MetricUnit,
     gates: GateSettings,
     budget: BudgetSettings | None = None,
@@ -49,10 +49,10 @@ def check_settings(
     }
     given["budget.accuracy_budget"] = None if budget is None else budget.accuracy_budget
     given["export.int8_max_drop"] = None if export is None else export.int8_max_drop
-    check(metric, given)
+    check_limit_units(metric, given)
 
 
-def check(metric: MetricUnit, limits: Mapping[str, float | None]) -> None:
+def check_limit_units(metric: MetricUnit, limits: Mapping[str, float | None]) -> None:
     """Refuse what is no fraction where the metric is a share, above all percent; names end as in OF_SHARES."""
     for name, value in limits.items():
         if value is None:

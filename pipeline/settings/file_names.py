@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 EXACT = "exact"
-Rounding = Literal["fp16", "int8"]  # what `values` may be beside "exact"
-ROUNDINGS: tuple[str, ...] = get_args(Rounding)
+RoundedStorage = Literal["fp16", "int8"]  # what `values` may be beside "exact"
+ROUNDED_STORAGES: tuple[str, ...] = get_args(RoundedStorage)
 
 ENCODINGS = ("packed", "dense", "sparse")  # HANDOFF.md recommends the first one that there is
-ROUNDED = ("packed",)  # the encodings that can store rounded values
+ROUNDABLE_ENCODINGS = ("packed",)  # the encodings that can store rounded values
 ORIGINAL = "original"  # its name is left out: `packed` is the original graph, packed
 DEPLOY, FAST, INT8 = "deploy", "fast", "int8"
 # The plainest first; with the encoding that a graph's bare name means.
@@ -35,7 +35,7 @@ class ExportFormat:
     @property
     def can_be_rounded(self) -> bool:
         """Whether there may be files with rounded values beside it."""
-        return self.encoding in ROUNDED and self.graph != INT8
+        return self.encoding in ROUNDABLE_ENCODINGS and self.graph != INT8
 
     def file_name(self, values: str = EXACT) -> str:
         """`model.packed.onnx`, `model.deploy.packed.onnx`, `model.packed.rounded-int8.onnx`."""
@@ -50,19 +50,23 @@ class ExportFormat:
 FORMATS = {
     f.name: f for f in (ExportFormat(graph, encoding) for graph in GRAPHS for encoding in ENCODINGS)
 }
-_USUAL = {graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if encoding}
-CHOICES = tuple(dict.fromkeys((*ENCODINGS, *_USUAL, *FORMATS)))  # what may be asked for
+_DEFAULT_FORMATS = {
+    graph: FORMATS[f"{graph}-{encoding}"] for graph, encoding in GRAPHS.items() if encoding
+}
+FORMAT_CHOICES = tuple(
+    dict.fromkeys((*ENCODINGS, *_DEFAULT_FORMATS, *FORMATS))
+)  # what may be asked for
 FILE_PATTERNS = tuple(
     f.file_name(values)
     for f in FORMATS.values()
     for values in ((EXACT, "*") if f.can_be_rounded else (EXACT,))
 )  # shell-style, of every name that a file may have
-HELP = f"an encoding ({', '.join(ENCODINGS)}), a graph ({', '.join(_USUAL)}), or both ({next(iter(_USUAL))}-dense)"
+FORMAT_HELP = f"an encoding ({', '.join(ENCODINGS)}), a graph ({', '.join(_DEFAULT_FORMATS)}), or both ({next(iter(_DEFAULT_FORMATS))}-dense)"
 
 
 def find_format(name: str) -> ExportFormat:
     """The format of this name; a graph alone is taken in its usual encoding."""
-    found = FORMATS.get(name) or _USUAL.get(name)
+    found = FORMATS.get(name) or _DEFAULT_FORMATS.get(name)
     if found is None:
-        raise ValueError(f"there is no format {name!r}; choose among {', '.join(CHOICES)}")
+        raise ValueError(f"there is no format {name!r}; choose among {', '.join(FORMAT_CHOICES)}")
     return found

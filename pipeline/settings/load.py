@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.schema import ExportSettings, Section, Settings, check_budget
-from ltp_pipeline.settings.toml import MOST_BYTES, parse_toml
+from ltp_pipeline.settings.toml import MAX_FILE_BYTES, parse_toml
 from ltp_pipeline.settings.types import input_section
 from ltp_pipeline.system.files import AnyPath, read_text
 
 LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
-CONFIG_NAME = "ltp.toml"
+SETTINGS_FILE = "ltp.toml"
 _SECTIONS: dict[str, type[Section]] = {
     name: type(field.default) for name, field in Settings.model_fields.items()
 }
@@ -31,32 +31,32 @@ def load_settings(
     """Merge preset, ltp.toml (given, or beside the model) and options into one checked whole."""
     merged: dict[str, dict[str, Any]] = {}
     if preset is not None:
-        _merge(merged, _read_preset(preset))
-    beside = None if model is None else Path(model).parent / CONFIG_NAME
+        _merge_source(merged, _read_preset(preset))
+    beside = None if model is None else Path(model).parent / SETTINGS_FILE
     if config is None and beside is not None and beside.is_file():
         config = beside
     if config is not None:
-        _merge(merged, read_settings(Path(config)))
-    _merge(merged, options or {})
+        _merge_source(merged, read_settings_file(Path(config)))
+    _merge_source(merged, options or {})
     try:
         settings = Settings.model_validate(merged)
     except ValidationError as error:
-        raise InputError(*_complaint(error)) from None
+        raise InputError(*_describe_errors(error)) from None
     check_budget(settings)
     return settings
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings_file(path: Path) -> dict[str, Any]:
     """What a file of settings says, unchecked; the path of the data is relative to it."""
     return _relative_to(path.parent, _read_toml(path))
 
 
-def changed_export(had: ExportSettings, **changes: Any) -> ExportSettings:
+def update_export(had: ExportSettings, **changes: Any) -> ExportSettings:
     """Export settings with some changed, checked as those of ltp.toml are."""
     return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
 
 
-def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
+def _merge_source(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
     if _decides_outcome(
         more
     ):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
@@ -68,14 +68,14 @@ def _merge(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
                 f"setting {section!r} stands outside a section",
                 "put it under its section, such as [data] or [train]",
             )
-        join(into.setdefault(section, {}), values)
+        merge_tables(into.setdefault(section, {}), values)
 
 
-def join(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+def merge_tables(into: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Put what is said into a section, or into a table of one; None says nothing."""
     for key, value in more.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            join(into[key], value)
+            merge_tables(into[key], value)
         elif value is not None:
             into[key] = dict(value) if isinstance(value, Mapping) else value
 
@@ -89,7 +89,7 @@ def _decides_outcome(values: Mapping[str, Any]) -> bool:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, "check the path given by --config", MOST_BYTES)
+    text = read_text(path, "check the path given by --config", MAX_FILE_BYTES)
     try:
         return parse_toml(text)
     except ValueError as error:
@@ -131,7 +131,7 @@ def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _complaint(error: ValidationError) -> tuple[str, str]:
+def _describe_errors(error: ValidationError) -> tuple[str, str]:
     """What is wrong with which keys, and what could stand there."""
     parts = []
     remedy = "correct the setting in ltp.toml or on the command line"

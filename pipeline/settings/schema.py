@@ -14,41 +14,48 @@ from pydantic import (
 )
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.settings.file_names import FAST, GRAPHS, INT8, ROUNDED, Rounding, find_format
+from ltp_pipeline.settings.file_names import (
+    FAST,
+    GRAPHS,
+    INT8,
+    ROUNDABLE_ENCODINGS,
+    RoundedStorage,
+    find_format,
+)
 from ltp_pipeline.settings.types import (
-    ClassNumber,
-    Compression,
-    Count,
+    ClassIndex,
+    CompressionRatio,
+    Float32Value,
     FormatName,
     Fraction,
-    InMetric,
-    Natural,
-    Pixels,
-    Positive,
-    Share,
-    Single,
+    MetricValue,
+    NonNegativeInt,
+    PixelCount,
+    PositiveFloat,
+    PositiveInt,
+    UnboundedFraction,
+    check_input_names,
+    check_path,
+    drop_duplicates,
+    drop_exact_storage,
     input_section,
-    limits_by_name,
-    once,
-    plain_path,
-    quoted_names,
-    rounded_only,
-    several,
+    parse_file_limits,
+    to_tuple,
 )
 
 DistillOutputs = Literal["auto", "logits", "values"]  # what outputs are, where there are no labels
-Mode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
+BaselineMode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classification", "multilabel", "regression", "segmentation", "distillation"]
 OptimizerName = Literal["sgd", "adamw"]
 # Settings of an export that change its graphs.
-GRAPH_KEYS = (
+GRAPH_SETTINGS = (
     "int8_reduce_range",
     "int8_samples",
     "int8_max_drop",
     "int8_trials",
     "accelerate_min_sparsity",
 )
-SUREST = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
+MAX_CONFIDENCE = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
 EXCLUDE_CLASSIFIER = False  # which of the two baselines is the default
 
 
@@ -63,30 +70,30 @@ class Section(BaseModel):
 class InputSettings(Section):
     """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
 
-    scale: Single | None = None
-    mean: Annotated[tuple[Single, ...], BeforeValidator(several)] = ()
+    scale: Float32Value | None = None
+    mean: Annotated[tuple[Float32Value, ...], BeforeValidator(to_tuple)] = ()
     std: Annotated[
-        tuple[Annotated[Single, Field(ge=2.0**-126)], ...], BeforeValidator(several)
+        tuple[Annotated[Float32Value, Field(ge=2.0**-126)], ...], BeforeValidator(to_tuple)
     ] = ()
     layout: Literal["NCHW", "NHWC"] = "NCHW"
-    resize: tuple[Pixels, Pixels] | None = None
-    padding_value: Single = 0.0
+    resize: tuple[PixelCount, PixelCount] | None = None
+    padding_value: Float32Value = 0.0
 
 
 class DataSettings(InputSettings):
     """Where the samples are; how they become inputs, for all of these, and for each by its name."""
 
-    path: Annotated[Path, BeforeValidator(plain_path)] | None = None
-    inputs: Annotated[dict[str, InputSettings], BeforeValidator(quoted_names)] = Field(
+    path: Annotated[Path, BeforeValidator(check_path)] | None = None
+    inputs: Annotated[dict[str, InputSettings], BeforeValidator(check_input_names)] = Field(
         default_factory=dict
     )
-    classes: dict[str, ClassNumber] | None = None
+    classes: dict[str, ClassIndex] | None = None
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augment: bool = False
     crop: Annotated[float, Field(gt=0, le=1)] | None = None
     num_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    max_corrupt_images: Natural = 100
-    max_bytes: Count | None = None  # that data may hold; None: by rule (data/guards.py)
+    max_corrupt_images: NonNegativeInt = 100
+    max_bytes: PositiveInt | None = None  # that data may hold; None: by rule (data/guards.py)
     max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = (
         80_000_000  # of an image; Pillow opens no larger ones
     )
@@ -98,11 +105,11 @@ class DataSettings(InputSettings):
             name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()
         }
 
-    def section_of(self, name: str, alone: bool) -> str:
+    def section_name(self, name: str, alone: bool) -> str:
         """Where the settings of an input stand, or would; an input that is alone needs no section of its own."""
         return "[data]" if alone and name not in self.inputs else input_section(name)
 
-    def of(self, name: str) -> InputSettings:
+    def for_input(self, name: str) -> InputSettings:
         """Those of one input: its own, and for the rest those of all."""
         shared = {key: getattr(self, key) for key in InputSettings.model_fields}
         own = self.inputs.get(name)
@@ -127,12 +134,12 @@ class BudgetSettings(Section):
     With none of them, and without λ, it is a drop that depends on the metric (Metric.default_budget).
     """
 
-    target_compression: Annotated[Compression, Field(gt=1)] | None = None
-    target_sparsity: Annotated[Share, Field(gt=0, lt=1)] | None = None
-    accuracy_budget: Annotated[InMetric, Field(ge=0)] | None = None
+    target_compression: Annotated[CompressionRatio, Field(gt=1)] | None = None
+    target_sparsity: Annotated[UnboundedFraction, Field(gt=0, lt=1)] | None = None
+    accuracy_budget: Annotated[MetricValue, Field(ge=0)] | None = None
 
     @property
-    def wanted_compression(self) -> float | None:
+    def requested_compression(self) -> float | None:
         """Target as a compression; None when there is none."""
         return (
             1 / (1 - self.target_sparsity)
@@ -155,16 +162,16 @@ class TrainSettings(Section):
     finetune_epochs: Annotated[int, Field(ge=0, le=10**6)] | None = None
     batch_size: Annotated[int, Field(ge=2, lt=2**31)] = 128
     optimizer: OptimizerName | None = None  # None: by the network
-    lr: Positive | None = None  # None: the optimizer's usual, as for the next three
+    lr: PositiveFloat | None = None  # None: the optimizer's usual, as for the next three
     weight_decay: Annotated[float, Field(ge=0)] | None = None
-    warmup_fraction: Annotated[Share, Field(ge=0, lt=1)] | None = None
+    warmup_fraction: Annotated[UnboundedFraction, Field(ge=0, lt=1)] | None = None
     max_grad_norm: Annotated[float, Field(ge=0)] | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    label_smoothing: Annotated[Share, Field(ge=0, lt=1)] = 0.0
+    label_smoothing: Annotated[UnboundedFraction, Field(ge=0, lt=1)] = 0.0
     distillation_weight: Fraction | None = None  # None: by rule
     distill_outputs_as: DistillOutputs = "auto"
     skip_label_check: bool = False
-    seed: Natural = 0
+    seed: NonNegativeInt = 0
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
@@ -175,14 +182,14 @@ class MethodSettings(Section):
     """Learned Threshold Pruning itself; with `lambda` given, the paper's own procedure."""
 
     lambda_: Annotated[float | None, Field(alias="lambda", ge=0)] = None
-    threshold_lr_ratio: Positive = 1e-5
-    t0: Positive = 1e-3
-    t0_end: Positive | None = None
+    threshold_lr_ratio: PositiveFloat = 1e-5
+    t0: PositiveFloat = 1e-3
+    t0_end: PositiveFloat | None = None
     weight_gradient: Literal["approximate", "clamped", "exact"] = "approximate"
     regularizer: Literal["l0", "l2", "none"] = "l0"
     block: Literal["4x1"] | None = None  # weights that are pruned together; None: each by itself
     min_layer_density: Annotated[float, Field(ge=0, lt=1)] = 0.002
-    min_layer_weights: Count = 4
+    min_layer_weights: PositiveInt = 4
 
 
 class ModelSettings(Section):
@@ -205,34 +212,40 @@ class ExportSettings(Section):
     A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
     """
 
-    formats: Annotated[tuple[FormatName, ...], Field(min_length=1), AfterValidator(once)] = (
+    formats: Annotated[
+        tuple[FormatName, ...], Field(min_length=1), AfterValidator(drop_duplicates)
+    ] = (
         "sparse",
         "packed",
     )
     weight_storage: Annotated[
-        tuple[Rounding, ...], BeforeValidator(rounded_only), AfterValidator(once)
+        tuple[RoundedStorage, ...],
+        BeforeValidator(drop_exact_storage),
+        AfterValidator(drop_duplicates),
     ] = ()
     external_data: bool = False
     int8_reduce_range: bool = True  # 7 bits for weights; 8 may overflow on x86 without VNNI
-    int8_samples: Count = 256  # of the training split, by which ranges of activations are chosen
-    int8_max_drop: Annotated[InMetric, Field(ge=0)] | None = None  # None: 0.3 points of a share
-    int8_trials: Natural = 16  # of graphs in which layers stay float
+    int8_samples: PositiveInt = (
+        256  # of the training split, by which ranges of activations are chosen
+    )
+    int8_max_drop: Annotated[MetricValue, Field(ge=0)] | None = None  # None: 0.3 points of a share
+    int8_trials: NonNegativeInt = 16  # of graphs in which layers stay float
     # The sparsity from which layers of the fast graph are turned over; None: where that is faster on this machine.
-    accelerate_min_sparsity: Annotated[Share, Field(ge=0, le=1)] | None = None
+    accelerate_min_sparsity: Annotated[UnboundedFraction, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _rounded_where_possible(self) -> Self:
         if self.weight_storage and not any(
             find_format(name).can_be_rounded for name in self.formats
         ):
-            able = " or ".join(ROUNDED)
+            able = " or ".join(ROUNDABLE_ENCODINGS)
             raise ValueError(
                 f"weight_storage = {self.weight_storage[0]!r} is for {able} files; add {able} to the formats"
             )
         return self
 
     @property
-    def compared(self) -> str:
+    def comparison_format(self) -> str:
         """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
         order = list(GRAPHS)
         return min(self.formats, key=lambda name: order.index(find_format(name).graph))
@@ -261,7 +274,7 @@ class ExportSettings(Section):
             set(other.formats) <= set(self.formats)
             and set(other.weight_storage) == set(self.weight_storage)
             and other.external_data == self.external_data
-            and all(getattr(other, key) == getattr(self, key) for key in GRAPH_KEYS)
+            and all(getattr(other, key) == getattr(self, key) for key in GRAPH_SETTINGS)
         )
 
 
@@ -272,7 +285,7 @@ class BaselineSettings(Section):
     `auto` is the curve where one training takes less than ten minutes, else quick.
     """
 
-    mode: Mode = "auto"
+    mode: BaselineMode = "auto"
     exclude_classifier: bool = (
         EXCLUDE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
     )
@@ -291,22 +304,22 @@ class GateSettings(Section):
     `max_latency_ratio` hold for the smallest and the slowest file, or by name for single files.
     """
 
-    min_accuracy: InMetric | None = None
-    max_drop: InMetric | None = None
-    min_sparsity: Annotated[Share, Field(ge=0, lt=1)] | None = None
-    min_compression: Compression | None = None
-    min_model_compression: Compression | None = None
+    min_accuracy: MetricValue | None = None
+    max_drop: MetricValue | None = None
+    min_sparsity: Annotated[UnboundedFraction, Field(ge=0, lt=1)] | None = None
+    min_compression: CompressionRatio | None = None
+    min_model_compression: CompressionRatio | None = None
     beat_baseline: bool = False
-    baseline_margin: Annotated[InMetric, Field(ge=0)] | None = None
-    min_gain: Positive | None = None
+    baseline_margin: Annotated[MetricValue, Field(ge=0)] | None = None
+    min_gain: PositiveFloat | None = None
     max_bytes: Annotated[
-        Count | dict[FormatName, Count] | None, BeforeValidator(limits_by_name)
+        PositiveInt | dict[FormatName, PositiveInt] | None, BeforeValidator(parse_file_limits)
     ] = None
     max_latency_ratio: Annotated[
-        Positive | dict[FormatName, Positive] | None, BeforeValidator(limits_by_name)
+        PositiveFloat | dict[FormatName, PositiveFloat] | None, BeforeValidator(parse_file_limits)
     ] = None
     min_layer_density: Fraction | None = None
-    confidence: Annotated[Share, Field(gt=0, le=SUREST)] | None = None
+    confidence: Annotated[UnboundedFraction, Field(gt=0, le=MAX_CONFIDENCE)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -342,22 +355,22 @@ class Settings(Section):
     gates: GateSettings = GateSettings()
 
     @property
-    def wanted_baseline(self) -> Mode:
+    def requested_baseline(self) -> BaselineMode:
         """How much of the baseline is asked for: a gate on the gain asks for the curve."""
         mode = self.baseline.mode
         return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
 
     @property
-    def wants_default_budget(self) -> bool:
+    def has_default_budget(self) -> bool:
         """Whether nothing was said of the outcome."""
         return self.method.lambda_ is None and self.budget == BudgetSettings()
 
 
-def check_reachable(settings: Settings) -> None:
+def check_contradictions(settings: Settings) -> None:
     """Refuse what the budget, the missing baseline or a missing file makes impossible, before anything is trained."""
-    gates, wanted = settings.gates, settings.budget.wanted_compression
-    require_baseline(settings)
-    _require_int8(settings)
+    gates, wanted = settings.gates, settings.budget.requested_compression
+    check_baseline_mode(settings)
+    _check_quantization(settings)
     least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
     if wanted is not None and wanted < least * (1 - 1e-9):
         raise InputError(
@@ -366,7 +379,7 @@ def check_reachable(settings: Settings) -> None:
         )
 
 
-def _require_int8(settings: Settings) -> None:
+def _check_quantization(settings: Settings) -> None:
     """Refuse to train in 8 bits where no file is in 8 bits, or nothing is trained after pruning."""
     if not settings.train.quantization_aware:
         return
@@ -380,7 +393,7 @@ def _require_int8(settings: Settings) -> None:
         raise InputError(what, "give some, or leave train.quantization_aware out")
 
 
-def require_baseline(settings: Settings) -> None:
+def check_baseline_mode(settings: Settings) -> None:
     """Refuse a gate on the baseline where it is not to be measured, or not as far as the gate needs."""
     gates, mode = settings.gates, settings.baseline.mode
     if gates.beat_baseline and mode == "none":

@@ -5,17 +5,17 @@ from typing import Any
 
 from ltp_pipeline.system.text import shortened
 
-MOST_BYTES = 1 << 20  # of a file of settings
-MOST_DOTS = 200  # in a line: the time for a name with dots grows with their square
-DEEPEST = 32  # tables and arrays inside each other
+MAX_FILE_BYTES = 1 << 20  # of a file of settings
+MAX_DOTS = 200  # in a line: the time for a name with dots grows with their square
+MAX_DEPTH = 32  # tables and arrays inside each other
 WHOLE = 2**63  # whole numbers are smaller than this, as TOML has it
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """What TOML says; a ValueError where it is none, or says what no setting can mean."""
     for number, line in enumerate(text.split("\n"), 1):
-        if line.count(".") > MOST_DOTS:
-            raise ValueError(f"line {number} has over {MOST_DOTS} dots; write it in several lines")
+        if line.count(".") > MAX_DOTS:
+            raise ValueError(f"line {number} has over {MAX_DOTS} dots; write it in several lines")
     try:
         found = tomllib.loads(text)
         _check(found, 0)
@@ -28,7 +28,7 @@ def _check(value: Any, depth: int) -> None:
     if isinstance(value, int) and not -WHOLE <= value < WHOLE:
         raise ValueError(f"a whole number is too large: {shortened(hex(value))}")
     if isinstance(value, dict | list):
-        if depth == DEEPEST:
+        if depth == MAX_DEPTH:
             raise RecursionError
         for one in value.values() if isinstance(value, dict) else value:
             _check(one, depth + 1)

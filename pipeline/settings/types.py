@@ -10,22 +10,22 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ltp_pipeline.settings.file_names import EXACT, find_format
 
 
-def no_bool(value: Any) -> Any:
+def reject_bool(value: Any) -> Any:
     """Refuse true and false, which Python takes for numbers."""
     if isinstance(value, bool):
         raise ValueError("a number is wanted, not true or false")
     return value
 
 
-def _no_percent(value: Any) -> Any:
-    if isinstance(no_bool(value), int | float) and abs(value) > 1:
+def _reject_percent(value: Any) -> Any:
+    if isinstance(reject_bool(value), int | float) and abs(value) > 1:
         raise ValueError(
             f"{value:g} is no fraction; if {value:g} % is meant, write {value / 100:g}"
         )
     return value
 
 
-def plain_path(value: Any) -> Any:
+def check_path(value: Any) -> Any:
     """A path that every system and every report can hold."""
     path = (
         os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -39,12 +39,12 @@ def plain_path(value: Any) -> Any:
     return path
 
 
-def several(value: Any) -> Any:
+def to_tuple(value: Any) -> Any:
     """One number as several."""
     return (value,) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def quoted_names(value: Any) -> Any:
+def check_input_names(value: Any) -> Any:
     """Refuse a section inside the section of an input: TOML reads it into a name with dots that is not quoted."""
     for name, own in value.items() if isinstance(value, Mapping) else ():
         whole, inner = name, own
@@ -64,16 +64,16 @@ def input_section(name: str) -> str:
     return f"[data.inputs.{json.dumps(name, ensure_ascii=False)}]"
 
 
-def rounded_only(value: Any) -> Any:
+def drop_exact_storage(value: Any) -> Any:
     """Kinds of rounding, without the exact one."""
     kinds = (value,) if isinstance(value, str) else value
     return tuple(k for k in kinds if k != EXACT) if isinstance(kinds, list | tuple) else value
 
 
-def limits_by_name(value: Any) -> Any:
+def parse_file_limits(value: Any) -> Any:
     """Limits as the command line has them: a number, or `int8=0.5` and more of these."""
     if not isinstance(value, list | tuple):
-        return no_bool(value)
+        return reject_bool(value)
     named = [str(one).rpartition("=") for one in value]
     if len(named) == 1 and not named[0][1]:
         return named[0][2]
@@ -84,27 +84,27 @@ def limits_by_name(value: Any) -> Any:
     return {name: limit for name, _, limit in named}
 
 
-def _full_name(value: str) -> str:
+def _complete_format_name(value: str) -> str:
     return find_format(value).name
 
 
-def once(values: tuple[str, ...]) -> tuple[str, ...]:
+def drop_duplicates(values: tuple[str, ...]) -> tuple[str, ...]:
     """Each of them once."""
     return tuple(dict.fromkeys(values))
 
 
-FormatName = Annotated[str, AfterValidator(_full_name)]
-Share = Annotated[float, BeforeValidator(_no_percent)]
-Fraction = Annotated[Share, Field(ge=0, le=1)]
-InMetric = Annotated[
-    float, BeforeValidator(no_bool)
+FormatName = Annotated[str, AfterValidator(_complete_format_name)]
+UnboundedFraction = Annotated[float, BeforeValidator(_reject_percent)]
+Fraction = Annotated[UnboundedFraction, Field(ge=0, le=1)]
+MetricValue = Annotated[
+    float, BeforeValidator(reject_bool)
 ]  # in the metric's unit; limits.py tells more once that is known
-Positive = Annotated[float, Field(gt=0)]
-Single = Annotated[
+PositiveFloat = Annotated[float, Field(gt=0)]
+Float32Value = Annotated[
     float, Field(ge=-(2.0**127), le=2.0**127)
 ]  # samples are prepared in single precision
-Compression = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
-Count = Annotated[int, Field(ge=1, lt=2**63)]
-Natural = Annotated[int, Field(ge=0, lt=2**63)]
-Pixels = Annotated[int, Field(ge=1, le=2**16)]
-ClassNumber = Annotated[int, Field(ge=0, lt=10**6)]
+CompressionRatio = Annotated[float, Field(ge=1, lt=2**63)]  # no model has more weights
+PositiveInt = Annotated[int, Field(ge=1, lt=2**63)]
+NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63)]
+PixelCount = Annotated[int, Field(ge=1, le=2**16)]
+ClassIndex = Annotated[int, Field(ge=0, lt=10**6)]

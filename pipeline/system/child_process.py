@@ -20,7 +20,7 @@ import threading
 import time
 from typing import Any
 
-from ltp_pipeline.errors import first_line
+from ltp_pipeline.errors import summarize_error
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.scratch import is_full
 
@@ -157,7 +157,7 @@ def _answer_call(name: str, arguments: list[Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the parent decides which errors it expects
         if isinstance(error, OSError) and is_full(error):
             return {"errno": error.errno}
-        return {"error": first_line(error)}
+        return {"error": summarize_error(error)}
 
 
 def _serve_calls(max_memory: int | None) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from onnx import ModelProto, shape_inference
 
-from ltp_pipeline.errors import InputError, UnsupportedModel, first_line
+from ltp_pipeline.errors import InputError, UnsupportedModel, summarize_error
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import format_node
 from ltp_pipeline.graph.schemas import make_checkable
@@ -80,4 +80,4 @@ def _largest(proto: ModelProto) -> tuple[str, int]:
 
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2])[:300] or first_line(error)
+    return " ".join(lines[:2])[:300] or summarize_error(error)

@@ -118,7 +118,7 @@ def make_pruning_method(
         _check_clamp_optimizer(network, settings)
         momentum = settings.train.momentum
         return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
-    target = settings.budget.wanted_compression
+    target = settings.budget.requested_compression
     compression = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
     count = target_nonzeros(network.layer_weights, nonzeros, lowest, compression)
     if target and aggressiveness == 0:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ltp_pipeline.data.checks import stopped_by
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, first_line
+from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, summarize_error
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
@@ -78,7 +78,7 @@ class Session:
                 options.register_custom_ops_library(str(library))
             self.session = onnxruntime.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            line = first_line(error)
+            line = summarize_error(error)
             raise InputError(
                 f"onnxruntime cannot load {path}: {line}", "check that the file is a model"
             ) from None

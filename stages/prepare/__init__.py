@@ -22,7 +22,7 @@ from ltp_pipeline.exporters.graphs.fast import explain_missing_library
 from ltp_pipeline.graph.layer_weights import find_ancestors
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
-from ltp_pipeline.settings.checks import check_settings
+from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_batch_norm
@@ -68,7 +68,7 @@ def prepare(
     if settings.export.has_fast and (missing := explain_missing_library()):
         workspace.progress.say(f"No fast file will be written: {missing}")
     task = _find_task(network, state, data, settings, device, own)
-    check_settings(task.metric, settings.gates, settings.budget, settings.export)
+    check_metric_limits(task.metric, settings.gates, settings.budget, settings.export)
     network = _exclude_unused_layers(network, task)
     learn_thresholds.make_pruning_method(network, state, settings)
     _check_memory(network, state, data, settings, device)

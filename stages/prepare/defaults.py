@@ -42,7 +42,7 @@ def resolve_defaults(job: RunContext, original: StateDict, accuracy: float) -> R
 def check_default_budget(job: RunContext, accuracy: float) -> None:
     """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
     metric = job.task.metric
-    if job.settings.wants_default_budget and metric.default_budget(accuracy) == 0:
+    if job.settings.has_default_budget and metric.default_budget(accuracy) == 0:
         distributed.stop_together()
         what = f"the original's {metric.name} is {metric.shown(accuracy)} on the validation split"
         raise InputError(
@@ -76,7 +76,7 @@ def _budget(job: RunContext, accuracy: float) -> float | None:
     """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
     workspace, metric = job.workspace, job.task.metric
     kept = workspace.manifest.default_budget
-    if not job.settings.wants_default_budget:
+    if not job.settings.has_default_budget:
         return None
     known = distributed.broadcast_from_main(-1.0 if kept is None else kept, job.device)
     found = known if known >= 0 else metric.default_budget(accuracy)
@@ -86,7 +86,7 @@ def _budget(job: RunContext, accuracy: float) -> float | None:
 
 def _with_budget(job: RunContext, drop: float | None) -> RunContext:
     """The job with this budget where none was given."""
-    if drop is None or not job.settings.wants_default_budget:
+    if drop is None or not job.settings.has_default_budget:
         return job
     budget = job.settings.budget.model_copy(update={"accuracy_budget": drop})
     return replace(job, settings=job.settings.model_copy(update={"budget": budget}))
@@ -128,7 +128,7 @@ def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
 
     Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.
     """
-    wanted = job.settings.budget.wanted_compression
+    wanted = job.settings.budget.requested_compression
     if job.task.is_distilled or wanted is None or wanted >= STRONG_COMPRESSION:
         return 1.0
     elements = sum(k.elements for k in job.network.layer_weights)

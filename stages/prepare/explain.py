@@ -164,7 +164,7 @@ def explain(job: RunContext, state: StateDict, accuracy: float) -> Explanation |
     labels = job.task.class_numbers(split.targets[TARGET].take(split.rows[rows])).reshape(-1)
     found: list[Explanation] = []
     (info,) = job.network.file.inputs
-    for variant in _variants(split, job.settings.data.of(info.name), info):
+    for variant in _variants(split, job.settings.data.for_input(info.name), info):
         scores = _scores(job, state, split, rows, variant.prepare)
         found += _readings(variant, scores, labels, _numbers(job.data, job.settings.data))
     found = [e for e in found if e.accuracy >= accuracy + LEAST * (1 - accuracy)]

@@ -14,7 +14,7 @@ import numpy as np
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.settings.load import join
+from ltp_pipeline.settings.load import merge_tables
 from ltp_pipeline.settings.schema import DataSettings, Settings, TaskSettings
 from ltp_pipeline.stages.measure.session import TWO, Session
 from ltp_pipeline.tasks.custom_data import open_model_data
@@ -131,7 +131,7 @@ class Start:
     def tried(self, chosen: Choice) -> Trial:
         """The original with these settings of inputs; with several inputs, what is said of one is under its name."""
         said = self.data.model_dump(exclude_unset=True)
-        join(
+        merge_tables(
             said,
             {"inputs": chosen} if len(self.file.inputs) > 1 else next(iter(chosen.values()), {}),
         )

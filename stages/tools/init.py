@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import BUDGET
-from ltp_pipeline.settings.load import CONFIG_NAME, join, load_settings, read_settings
+from ltp_pipeline.settings.load import (
+    SETTINGS_FILE,
+    load_settings,
+    merge_tables,
+    read_settings_file,
+)
 from ltp_pipeline.settings.schema import TaskSettings
 from ltp_pipeline.settings.write import format_section_name, format_value
 from ltp_pipeline.stages.import_model.read import read_model_file
@@ -55,7 +60,7 @@ def init(
     Raises:
         InputError: If the file exists and `force` is False, or the data do not fit the model.
     """
-    target = model.parent / CONFIG_NAME
+    target = model.parent / SETTINGS_FILE
     if target.exists() and not force:
         raise InputError(
             f"{target} exists already",
@@ -63,9 +68,9 @@ def init(
         )
     sections: dict[str, Any] = {}
     if target.exists() and task is None:
-        stored = read_settings(target)
+        stored = read_settings_file(target)
         sections = {name: stored[name] for name in REUSED_SECTIONS if name in stored}
-    join(sections, options)
+    merge_tables(sections, options)
     settings = load_settings(None, options=sections)
     inspection = inspect(model)
     trial = _try_original(model, settings, task)
@@ -184,7 +189,7 @@ def _suggest_settings(
         "path": None if path is None else Path(path).as_posix(),
         "passed": sections,
         "inputs": inputs,
-        "has_default_budget": settings.wants_default_budget,
+        "has_default_budget": settings.has_default_budget,
         "budget": f"{budget:.3g}",
         "further_sections": passed,
     }

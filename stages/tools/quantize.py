@@ -14,7 +14,7 @@ from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEval
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.tool_results import QuantizationResult
-from ltp_pipeline.settings.checks import check_settings
+from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.file_names import INT8, ExportFormat
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import to_input
@@ -94,7 +94,7 @@ def quantize(
         settings.train.distill_outputs_as,
         custom_task,
     )
-    check_settings(evaluator.task.metric, settings.gates, export=settings.export)
+    check_metric_limits(evaluator.task.metric, settings.gates, export=settings.export)
     shown = data.test.first(PROOF_SAMPLES).inputs
     feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
     judged = make_calibration(file.inputs, data, evaluator, settings.export, say)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ltp_pipeline.errors import first_line
+from ltp_pipeline.errors import summarize_error
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 
@@ -70,7 +70,7 @@ def resume_checkpoint(
         return int(metadata["steps"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise context.workspace.damaged_state(
-            phase.key, f"it does not fit this network: {first_line(error)}"
+            phase.key, f"it does not fit this network: {summarize_error(error)}"
         ) from None
 
 

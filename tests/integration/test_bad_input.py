@@ -247,9 +247,9 @@ def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str
 def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(
     sparsity: float, compression: float
 ):
-    from ltp_pipeline.settings.schema import Settings, check_reachable
+    from ltp_pipeline.settings.schema import Settings, check_contradictions
 
-    check_reachable(
+    check_contradictions(
         Settings.model_validate(
             {"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}}
         )

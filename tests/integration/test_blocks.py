@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read_model
 from tests.support.cli import invoke
@@ -21,7 +21,7 @@ TARGET = 10
 def blocky(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example after a short run in blocks."""
     folder = tmp_path_factory.mktemp("blocks") / "example"
-    copy_to(folder)
+    copy_example(folder)
     with quick():
         prune(
             folder,

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.runner.finish import RunResult
 from ltp_pipeline.runner.pick import pick
 from ltp_pipeline.runner.run import run
@@ -32,7 +32,7 @@ for path in sys.argv[1:]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("example")
-    copy_to(folder)
+    copy_example(folder)
     model = onnx.load(folder / "model.onnx")
     onnx.save(
         model,

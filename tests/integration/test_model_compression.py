@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.system.progress import SilentReporter
@@ -33,7 +33,7 @@ OPTIONS = (
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example with a large table, one row of which is added to the scores and changes none."""
     folder = tmp_path_factory.mktemp("table")
-    copy_to(folder)
+    copy_example(folder)
     model = onnx.load(folder / "model.onnx")
     table = np.random.default_rng(0).normal(0, 1e-6, (TABLE // 10, 10)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(table, "table"))

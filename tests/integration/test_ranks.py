@@ -55,10 +55,10 @@ def torchrun(
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The example pruned by one process, and by two."""
-    from ltp_pipeline.demo import copy_to
+    from ltp_pipeline.demo import copy_example
 
     folder = tmp_path_factory.mktemp("ranks")
-    copy_to(folder)
+    copy_example(folder)
     one = start("run", "model.onnx", "--out", "one", *OPTIONS, cwd=folder)
     _, err = one.communicate(timeout=300)
     assert one.returncode == 0, err

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 import ltp_pipeline
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.run_directory.manifest import sealed
 from ltp_pipeline.run_directory.names import MANIFEST
@@ -44,7 +44,7 @@ def shared_run(root: Path) -> Path:
     with FileLock(root / "shared.lock"):
         if not (root / "shared.done").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            copy_to(folder)
+            copy_example(folder)
             prune(folder)
             (root / "shared.done").touch()
     return folder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.errors import InputError, summarize_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +67,7 @@ def read(file: Path, room: SizeLimit) -> Read:
             return _gathered(file, opened.schema_arrow, opened.iter_batches(columns=wanted), room)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
-            f"{file} cannot be read: {first_line(error)}", "write the file again"
+            f"{file} cannot be read: {summarize_error(error)}", "write the file again"
         ) from None
 
 

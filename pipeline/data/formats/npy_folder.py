@@ -9,7 +9,7 @@ from ltp_pipeline.data import limits
 from ltp_pipeline.data.columns import gathered
 from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.data.images.collection import fingerprint
-from ltp_pipeline.errors import InputError, first_line
+from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 
 SUFFIX = ".npy"
@@ -47,7 +47,7 @@ def _map(file: Path) -> Array:
         OverflowError,
         tokenize.TokenError,
     ) as error:
-        said = f"{file} is not a readable npy file: {first_line(error)}"
+        said = f"{file} is not a readable npy file: {summarize_error(error)}"
         raise InputError(said, "write the file again with numpy.save") from None
     if not array.ndim:
         raise InputError(f"{file} is a single number", "its first axis must count the samples")

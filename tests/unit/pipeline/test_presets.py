@@ -46,7 +46,7 @@ def test_a_preset_has_the_papers_figures(name: str):
         train.finetune_epochs,
     )
     assert found == PAPER[name]
-    assert settings.budget.wanted_compression is None
+    assert settings.budget.requested_compression is None
     assert settings.data.augment
     assert train.batch_size % 8 == 0  # divides among eight processes
 
@@ -73,12 +73,12 @@ def test_a_budget_replaces_the_lambda_of_a_preset():
 def test_a_budget_in_ltp_toml_replaces_it_too_and_an_option_replaces_the_budget(tmp_path: Path):
     (tmp_path / "ltp.toml").write_text("[budget]\ntarget_sparsity = 0.5\n")
     model = tmp_path / "model.onnx"
-    assert load_settings(model, preset="resnet50-imagenet").budget.wanted_compression == 2
+    assert load_settings(model, preset="resnet50-imagenet").budget.requested_compression == 2
     settings = load_settings(
         model, preset="resnet50-imagenet", options={"method": {"lambda": 1e-6}}
     )
     assert settings.method.lambda_ == 1e-6
-    assert settings.budget.wanted_compression is None
+    assert settings.budget.requested_compression is None
 
 
 def test_options_that_say_nothing_of_the_outcome_leave_the_lambda():

@@ -9,7 +9,7 @@ import torch
 
 import ltp_pipeline
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model import registry
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
     """The embedded example, ready to be trained."""
-    copy_to(tmp_path / "example")
+    copy_example(tmp_path / "example")
     network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
     settings = Settings.model_validate(
         {"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}}

@@ -166,7 +166,7 @@ def test_format_settings_hostile_names_are_read_as_names(tmp_path: Path) -> None
     settings = load_settings(tmp_path / "model.onnx")
     assert tuple(settings.data.inputs) == names
     for name in names:
-        of_input = settings.data.of(name)
+        of_input = settings.data.for_input(name)
         assert of_input.scale == 0.5
         assert of_input.mean == ()
         assert of_input.layout == "NHWC"

@@ -60,16 +60,16 @@ def test_commands_in_the_documents_have_the_options_they_show(document: str):
     ],
 )
 def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
-    from ltp_pipeline.cli.options import assignment
+    from ltp_pipeline.cli.options import parse_assignment
 
     section, key = text.split("=")[0].split(".")
-    assert assignment(text) == {section: {key: expected}}
+    assert parse_assignment(text) == {section: {key: expected}}
 
 
 def test_set_reaches_the_settings_of_one_input():
-    from ltp_pipeline.cli.options import assignment
+    from ltp_pipeline.cli.options import parse_assignment
 
-    assert assignment('data.inputs."side.info:0".scale=0.5') == {
+    assert parse_assignment('data.inputs."side.info:0".scale=0.5') == {
         "data": {"inputs": {"side.info:0": {"scale": 0.5}}}
     }
 
@@ -95,9 +95,9 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     import subprocess
     import sys
 
-    from ltp_pipeline.demo import copy_to
+    from ltp_pipeline.demo import copy_example
 
-    model = copy_to(tmp_path / "example")
+    model = copy_example(tmp_path / "example")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "ltp_pipeline", "inspect", str(model)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)

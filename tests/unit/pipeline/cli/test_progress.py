@@ -81,5 +81,5 @@ def test_a_terminal_shows_both_too(clock: list[float], capsys, monkeypatch: pyte
 def test_the_metric_is_shown_by_its_name_and_in_its_unit():
     error = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     shown = {"loss": 0.5, on_validation(error): error.shown(2.3104)}
-    assert progress.describe(shown) == "loss 0.500  MAE (val) 2.31 °C"
+    assert progress.format_values(shown) == "loss 0.500  MAE (val) 2.31 °C"
     assert on_validation(Metric()) == "accuracy (val)"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ltp_pipeline.cli.time_estimate import Outlook, exact
+from ltp_pipeline.cli.time_estimate import TimeEstimate, format_duration
 from ltp_pipeline.system.text import rough
 
 
@@ -23,10 +23,10 @@ def test_estimates_are_rough(seconds: float, shown: str):
 
 
 def test_durations_of_a_stage_are_exact():
-    assert [exact(s) for s in (0, 59, 61)] == ["0 s", "59 s", "1 min 01 s"]
+    assert [format_duration(s) for s in (0, 59, 61)] == ["0 s", "59 s", "1 min 01 s"]
 
 
 def test_a_phase_that_nobody_planned_is_shown_all_the_same():
-    outlook = Outlook()
-    outlook.begin("trial")
-    assert outlook.whole(1.0, 30) == "whole run about 30 s"
+    outlook = TimeEstimate()
+    outlook.start_phase("trial")
+    assert outlook.format_remaining(1.0, 30) == "whole run about 30 s"

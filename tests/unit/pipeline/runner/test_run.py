@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from ltp_pipeline.runner import run as runner
-from ltp_pipeline.settings.schema import BaselineSettings, Mode, Settings
+from ltp_pipeline.settings.schema import BaselineMode, BaselineSettings, Settings
 
 
 class Planned:
@@ -26,7 +26,7 @@ def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
 
 
 @pytest.mark.parametrize("mode", ["auto", "curve"])
-def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: Mode):
+def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: BaselineMode):
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode=mode))
     training = SimpleNamespace(

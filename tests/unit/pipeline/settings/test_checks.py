@@ -7,7 +7,7 @@ import pytest
 from ltp_pipeline import api
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.settings.checks import check, check_settings
+from ltp_pipeline.settings.checks import check_limit_units, check_metric_limits
 from ltp_pipeline.settings.schema import BudgetSettings, ExportSettings, GateSettings
 from tests.support.sample_report import in_celsius, report_of, sample
 
@@ -27,7 +27,7 @@ ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 )
 def test_what_is_no_fraction_is_refused_of_a_share(name: str, value: float, told: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_settings(
+        check_metric_limits(
             Metric(), GateSettings(**{"beat_baseline": name == "baseline_margin", name: value})
         )
     assert told in caught.value.message
@@ -37,7 +37,7 @@ def test_what_is_no_fraction_is_refused_of_a_share(name: str, value: float, told
 
 def test_a_budget_in_percent_is_refused_of_a_share() -> None:
     with pytest.raises(InputError, match=r"budget\.accuracy_budget: 5 is no fraction"):
-        check_settings(Metric("R²"), GateSettings(), BudgetSettings(accuracy_budget=5))
+        check_metric_limits(Metric("R²"), GateSettings(), BudgetSettings(accuracy_budget=5))
 
 
 @pytest.mark.parametrize(
@@ -45,25 +45,25 @@ def test_a_budget_in_percent_is_refused_of_a_share() -> None:
 )
 def test_what_int8_files_may_lose_in_percent_is_refused_of_a_share(value: float, told: str) -> None:
     with pytest.raises(InputError, match=r"setting export\.int8_max_drop") as caught:
-        check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=value))
+        check_metric_limits(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=value))
     assert told in caught.value.message
-    check_settings(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=0))
-    check_settings(ERROR, GateSettings(), export=ExportSettings(int8_max_drop=value))
+    check_metric_limits(Metric(), GateSettings(), export=ExportSettings(int8_max_drop=0))
+    check_metric_limits(ERROR, GateSettings(), export=ExportSettings(int8_max_drop=value))
 
 
 def test_limits_that_are_fractions_hold_for_a_share() -> None:
     gates = GateSettings(min_accuracy=1, max_drop=-1, beat_baseline=True, baseline_margin=0)
-    check_settings(Metric(), gates, BudgetSettings(accuracy_budget=1))
+    check_metric_limits(Metric(), gates, BudgetSettings(accuracy_budget=1))
 
 
 def test_any_number_is_a_limit_of_another_metric() -> None:
     gates = GateSettings(min_accuracy=-90, max_drop=-5, beat_baseline=True, baseline_margin=5)
-    check_settings(ERROR, gates, BudgetSettings(accuracy_budget=5))
+    check_metric_limits(ERROR, gates, BudgetSettings(accuracy_budget=5))
 
 
 def test_what_is_no_number_is_no_limit_of_any_metric() -> None:
     with pytest.raises(InputError, match="no number"):
-        check(ERROR, {"max_drop": float("nan")})
+        check_limit_units(ERROR, {"max_drop": float("nan")})
 
 
 def test_gate_refuses_percent_by_the_metric_of_the_report() -> None:

@@ -44,7 +44,7 @@ def test_every_graph_is_one_module_and_one_object_of_its_name():
 
 
 def test_kinds_of_values_are_those_that_packed_files_can_store():
-    assert set(rounding.STORAGE_PARTS) == {file_names.EXACT, *file_names.ROUNDINGS}
+    assert set(rounding.STORAGE_PARTS) == {file_names.EXACT, *file_names.ROUNDED_STORAGES}
     assert rounding.STORAGE_PARTS[file_names.EXACT] == "v"  # a name inside every packed file
 
 
@@ -72,10 +72,10 @@ def test_another_name_is_refused_with_those_there_are(name: str):
         load_settings(None, options={"export": {"formats": [name]}})
     assert told.value.exit_code == 3
     assert (
-        f"there is no format {name!r}; choose among {', '.join(file_names.CHOICES)}"
+        f"there is no format {name!r}; choose among {', '.join(file_names.FORMAT_CHOICES)}"
         in told.value.message
     )
-    assert {"packed", "deploy", "deploy-sparse"} < set(file_names.CHOICES)
+    assert {"packed", "deploy", "deploy-sparse"} < set(file_names.FORMAT_CHOICES)
 
 
 def test_a_file_asked_for_twice_is_one_file():
@@ -103,7 +103,7 @@ def test_settings_cover_what_they_have_and_less():
 
 def test_file_patterns_are_all_names_of_files_and_no_others():
     for found in file_names.FORMATS.values():
-        values = (file_names.EXACT, *(file_names.ROUNDINGS if found.can_be_rounded else ()))
+        values = (file_names.EXACT, *(file_names.ROUNDED_STORAGES if found.can_be_rounded else ()))
         names = [found.file_name(kind) for kind in values]
         assert all(
             any(fnmatchcase(name, pattern) for pattern in file_names.FILE_PATTERNS)
@@ -129,7 +129,7 @@ def test_file_patterns_are_all_names_of_files_and_no_others():
 def test_help_lists_the_names(capsys: pytest.CaptureFixture[str], command: str, option: str):
     shown = " ".join(invoke(capsys, command, "--help").out.split())
     assert option in shown
-    assert file_names.HELP in shown
+    assert file_names.FORMAT_HELP in shown
     assert "--deploy" not in shown
 
 

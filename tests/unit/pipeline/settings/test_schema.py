@@ -68,9 +68,9 @@ def test_settings_of_an_input_say_the_same_when_they_are_read_again():
     assert kept["data"]["inputs"] == data["inputs"]
     again = Settings.model_validate(kept).data
     for name in ("a.b", "c", "d"):
-        assert again.of(name) == settings.data.of(name)
-    assert (again.of("a.b").layout, again.of("a.b").mean) == ("NHWC", (0.5,))
-    assert (again.of("c").layout, again.of("c").mean) == ("NCHW", ())
+        assert again.for_input(name) == settings.data.for_input(name)
+    assert (again.for_input("a.b").layout, again.for_input("a.b").mean) == ("NHWC", (0.5,))
+    assert (again.for_input("c").layout, again.for_input("c").mean) == ("NCHW", ())
 
 
 @pytest.mark.parametrize(

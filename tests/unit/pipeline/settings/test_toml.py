@@ -9,7 +9,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import load_settings
-from ltp_pipeline.settings.toml import MOST_BYTES, MOST_DOTS, parse_toml
+from ltp_pipeline.settings.toml import MAX_DOTS, MAX_FILE_BYTES, parse_toml
 from tests.support.cli import invoke
 
 BOMBS = {
@@ -25,7 +25,7 @@ BOMBS = {
     "a name of dots": ".".join("a" * 20_000) + " = 1",
     "a quoted name of dots": ".".join(['"="'] * 20_000) + " = 1",
     "a table of dots": f"[{'.'.join('a' * 50_000)}]",
-    "a large file": "#" * (MOST_BYTES + 1),
+    "a large file": "#" * (MAX_FILE_BYTES + 1),
 }
 
 
@@ -55,7 +55,7 @@ def test_settings_that_are_no_file_are_refused_and_not_opened(tmp_path: Path) ->
 
 
 def test_lists_of_numbers_may_have_as_many_dots_as_they_need() -> None:
-    numbers = ", ".join(["0.5"] * MOST_DOTS)
-    assert parse_toml(f"a = [{numbers}]") == {"a": [0.5] * MOST_DOTS}
-    assert parse_toml(f"a = [{numbers},\n{numbers}]") == {"a": [0.5] * 2 * MOST_DOTS}
+    numbers = ", ".join(["0.5"] * MAX_DOTS)
+    assert parse_toml(f"a = [{numbers}]") == {"a": [0.5] * MAX_DOTS}
+    assert parse_toml(f"a = [{numbers},\n{numbers}]") == {"a": [0.5] * 2 * MAX_DOTS}
     assert parse_toml(f"a = {2**63 - 1}\nb = {-(2**63)}") == {"a": 2**63 - 1, "b": -(2**63)}

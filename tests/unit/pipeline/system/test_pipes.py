@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.demo import copy_to
+from ltp_pipeline.demo import copy_example
 from tests.support.sample_report import sample
 
 
@@ -32,8 +32,8 @@ def report(tmp_path: Path) -> Path:
 
 
 def test_a_command_that_succeeds_ends_with_0(tmp_path: Path):
-    assert into_closed_pipe("inspect", copy_to(tmp_path / "example")) == (0, "")
-    assert into_closed_pipe("inspect", copy_to(tmp_path / "example"), "--json") == (0, "")
+    assert into_closed_pipe("inspect", copy_example(tmp_path / "example")) == (0, "")
+    assert into_closed_pipe("inspect", copy_example(tmp_path / "example"), "--json") == (0, "")
 
 
 def test_a_gate_that_fails_ends_with_7_and_says_so(report: Path):
@@ -52,7 +52,7 @@ def test_help_ends_with_0():
 
 
 def test_what_is_read_before_the_pipe_closes_is_whole(tmp_path: Path):
-    model = copy_to(tmp_path / "example")
+    model = copy_example(tmp_path / "example")
     command = f"{sys.executable} -m ltp_pipeline inspect {model} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

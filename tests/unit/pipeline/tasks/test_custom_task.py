@@ -220,8 +220,8 @@ def test_an_error_while_reading_is_shown_once_with_their_lines(workers: int):
         "reading sample 7 of dataset('test') of the task SimpleNamespace failed: Odd: their message"
     )
     assert caught.value.message == said
-    assert caught.value.trace.count('raise Failing.Odd("their", "message")') == 1
-    assert "ltp_pipeline" not in caught.value.trace.replace(str(Path(__file__)), "")
+    assert caught.value.traceback_text.count('raise Failing.Odd("their", "message")') == 1
+    assert "ltp_pipeline" not in caught.value.traceback_text.replace(str(Path(__file__)), "")
     assert split.read(np.array([6])).inputs["x"].tolist() == [[0, 0]]  # and reading goes on
 
 
@@ -316,8 +316,8 @@ def test_an_error_in_their_code_comes_with_their_lines():
         TaskFailed, match="loss of the task SimpleNamespace failed: KeyError"
     ) as caught:
         own.compute_loss([torch.zeros(2, 2)], {}, None)
-    assert 'return outputs["z"]' in caught.value.trace
-    assert "own_task.py" not in caught.value.trace
+    assert 'return outputs["z"]' in caught.value.traceback_text
+    assert "own_task.py" not in caught.value.traceback_text
 
 
 @pytest.mark.parametrize(
