@@ -85,4 +85,4 @@ class GateFailed(LtpError):
     """The work is done and the report written, but the result is below the bar."""
 
     exit_code = 7
-    has_lines = True
+    is_multiline = True
