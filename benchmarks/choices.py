@@ -71,11 +71,12 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     with tempfile.TemporaryDirectory() as scratch:
         job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
         original = evaluate_metric(job, state, job.data.val)
-        if plan.get("strength", job.strength) is None:
+        aggressiveness = plan.get("strength", job.resolved.aggressiveness)
+        if aggressiveness is None:
             count = int(sum(k.elements for k in job.network.layer_weights) / plan["compression"])
             pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
         else:
-            job = replace(job, strength=plan.get("strength", job.strength))
+            job = replace(job, resolved=replace(job.resolved, aggressiveness=aggressiveness))
             pruned = select_entry.finish_entry(
                 job, learn_thresholds.run(job, state, original).trail[-1]
             )

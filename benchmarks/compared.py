@@ -24,7 +24,7 @@ def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dic
     if method == "classifier-spared":
         return _classifier_spared(job, state)
     if method == "gradual":  # prunes for two thirds of the time, whatever the target
-        job = replace(job, strength=1.0)
+        job = replace(job, resolved=replace(job.resolved, aggressiveness=1.0))
     entry = learn(
         job, state, lambda live: ThresholdLearningPhase(live, job, _make(method, job, live))
     )
@@ -55,7 +55,7 @@ def _make(method: str, job: RunContext, live: StateDict) -> PruningMethod:
         return GradualMagnitude(
             {k.name: live[k.name] for k in job.network.prunable_weights}, _count(job)
         )
-    made = make_pruning_method(job.network, live, job.settings, job.strength)
+    made = make_pruning_method(job.network, live, job.settings, job.resolved.aggressiveness)
     if isinstance(
         made, SolvedLambdaPruning
     ):  # not where masks are held: there are no thresholds to learn

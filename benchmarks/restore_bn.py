@@ -85,7 +85,11 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
                 job,
                 state,
                 lambda live: ThresholdLearningPhase(
-                    live, job, make_pruning_method(job.network, live, job.settings, job.strength)
+                    live,
+                    job,
+                    make_pruning_method(
+                        job.network, live, job.settings, job.resolved.aggressiveness
+                    ),
                 ),
             )
             state = select_entry.finish_entry(job, entry).state

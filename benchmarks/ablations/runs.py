@@ -76,7 +76,11 @@ def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
 
     def begin(live: Mapping[str, Tensor]) -> Watched:
         phases.append(
-            Watched(live, job, make_pruning_method(job.network, live, job.settings, job.strength))
+            Watched(
+                live,
+                job,
+                make_pruning_method(job.network, live, job.settings, job.resolved.aggressiveness),
+            )
         )
         return phases[-1]
 

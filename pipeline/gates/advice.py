@@ -112,7 +112,7 @@ def _train_longer(report: Report) -> str:
         longer += f" (--epochs was {epochs.prune}, --finetune-epochs {epochs.finetune})"
     # without labels all is learned from the original already
     distills = (
-        report.settings.get("train", {}).get("distillation_weight")
+        report.used_settings.get("train", {}).get("distillation_weight")
         or not report.metric.counts_right_answers
     )
     return longer if distills else f"{longer} or train.distillation_weight = 0.5"
@@ -148,7 +148,7 @@ def _min_model_compression(report: Report, limit: float, _: GateSettings) -> str
 def _sparser(report: Report, compression: float) -> str:
     wanted = math.ceil(100 * compression) / 100
     given = {
-        **report.settings.get("budget", {}),
+        **report.used_settings.get("budget", {}),
         "method.lambda": report.settings.get("method", {}).get("lambda"),
     }
     instead = next((name for name in INSTEAD if given.get(name) is not None), None)

@@ -253,7 +253,7 @@ def _of_run(report: Report) -> dict[str, Any]:
     """The settings that an outcome depends on."""
     return {
         section: values
-        for section, values in report.settings.items()
+        for section, values in report.used_settings.items()
         if section not in ("gates", "log")
     }
 

@@ -298,6 +298,10 @@ class Report(ReportPart):
     layers: Annotated[tuple[LayerResult, ...], MANY] = ()
     trail: Annotated[tuple[TrailEntryResult, ...], MANY] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    resolved: Annotated[
+        dict[str, dict[str, Any]],
+        Field(description="values that rules chose for settings left open, by section"),
+    ] = Field(default_factory=dict)
     environment: EnvironmentInfo = EnvironmentInfo()
     timings: dict[str, NonNegative] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -314,6 +318,14 @@ class Report(ReportPart):
     scatter: WeightScatter | None = None
     sizes: dict[str, Count | None] = Field(default_factory=dict)
     reasons: Reasons = Field(default_factory=dict)
+
+    @property
+    def used_settings(self) -> dict[str, dict[str, Any]]:
+        """Settings by section, with the values that rules chose for those left open."""
+        return {
+            section: {**values, **self.resolved.get(section, {})}
+            for section, values in self.settings.items()
+        }
 
     @property
     def networks(self) -> list[NetworkResult]:

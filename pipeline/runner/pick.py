@@ -116,7 +116,7 @@ def finish_entry(
         )
         entry = select_entry.find_entry(learned, number)
         job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
-        job = defaults.recall(job, original, parent)
+        job = defaults.load_defaults(job, original, parent)
         identity = prepare.run_identity(job.network.file, job.data, settings)
         parent.require_same(identity)
         elements = sum(k.elements for k in job.network.layer_weights)
@@ -141,8 +141,7 @@ def finish_entry(
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.held():
             going_on = workspace.holds({**identity, "entry": number})
-            # with the settings as asked for: what the rules found is no wish, and would make it another run
-            if done := finished_already(replace(job, settings=settings), model, going_on, exactly):
+            if done := finished_already(job, model, going_on, exactly):
                 return done
             if going_on:
                 progress.say(f"Going on in {workspace.root}")

@@ -96,7 +96,7 @@ def _run(
     plan(
         job,
         {**epochs, **compared},
-        SEARCHED if job.settings.budget.accuracy_budget is not None else (),
+        SEARCHED if job.accuracy_budget is not None else (),
     )
     if going_on:
         workspace.progress.say(f"Going on with the run in {workspace.root}")
@@ -129,7 +129,7 @@ def finish_candidate(
     pruned, compared = export_and_evaluate(job, tuned, weights, reference), None
     pictures = picture_weights(job.network, weights, selected.entry.thresholds)
     budget = (
-        settings.budget.accuracy_budget if entry is None else None
+        job.accuracy_budget if entry is None else None
     )  # which a picked entry was not chosen by
     epochs, before = sum(tuned.epochs.values()), _validation_accuracy(job, measured)
     rival = BaselineTarget(job.task.metric, tuned.nonzeros, epochs, value, before, budget)
@@ -144,6 +144,7 @@ def finish_candidate(
         network=job.network,
         data=job.data,
         settings=settings,
+        resolved=job.resolved_settings,
         original=measured,
         learned=learned,
         chosen=selected.entry,
@@ -208,7 +209,7 @@ def _select(
 
 def _least(job: RunContext, original: MeasuredOriginal | None) -> float | None:
     """The worst validation accuracy within the budget."""
-    budget = job.settings.budget.accuracy_budget
+    budget = job.accuracy_budget
     return (
         None
         if budget is None

@@ -107,7 +107,7 @@ def _notes(report: Report, pruned: NetworkResult) -> list[str]:
 
 def _budget_missed(report: Report, pruned: NetworkResult) -> str | None:
     """Whether the baseline itself is outside the accuracy budget, by the test split."""
-    metric, budget = report.metric, report.settings.get("budget", {}).get("accuracy_budget")
+    metric, budget = report.metric, report.used_settings.get("budget", {}).get("accuracy_budget")
     if budget is None or pruned.drop is None or pruned.drop <= budget:
         return None
     drop, most = metric.shown_drop(pruned.drop), metric.shown_drop(budget)

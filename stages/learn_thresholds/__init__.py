@@ -58,13 +58,15 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
     network = context.network
     elements = sum(layer.elements for layer in network.layer_weights)
     compression_before = elements / sum(count_nonzeros(network, state).values())
-    budget = context.settings.budget.accuracy_budget
+    budget = context.accuracy_budget
     worst_accuracy = None
     if budget is not None:
         worst_accuracy = context.task.metric.worst_allowed(original, budget)
 
     def begin(tensors: Mapping[str, Tensor]) -> ThresholdLearningPhase:
-        method = make_pruning_method(network, tensors, context.settings, context.strength)
+        method = make_pruning_method(
+            network, tensors, context.settings, context.resolved.aggressiveness
+        )
         return ThresholdLearningPhase(tensors, context, method, worst_accuracy)
 
     train(context, dict(state), begin, context.epochs, after=context.finetune_epochs)

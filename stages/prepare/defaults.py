@@ -1,6 +1,6 @@
-"""Defaults by rule: what follows from the network, the budget and the data where nothing is said of it.
+"""Choose by rule what the user left open: budget, distillation weight and aggressiveness.
 
-docs/method.md has the rules, (R5) and (R7), and what they were chosen by.
+docs/explanation/method.md states the rules (R5) and (R7) and how they were chosen.
 """
 
 from __future__ import annotations
@@ -17,130 +17,153 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     aggressiveness_of_retention,
 )
 from ltp_pipeline.stages.prepare import explain
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
-DISTILL = 0.5  # share of the loss that is learned from the original
-RIGHT = 0.95  # an original that is right more often than this says little more than the labels
+DISTILLATION_WEIGHT = 0.5  # weight of the distillation loss if (R7) asks for distillation
+MAX_DISTILLED_ACCURACY = 0.95  # a more accurate original says little more than the labels
+NOT_MEASURED = -1.0  # what rank 0 broadcasts if the manifest has no value yet
 
 
-def resolve_defaults(job: RunContext, original: StateDict, accuracy: float) -> RunContext:
-    """Measure what the rules need; `accuracy` is the original's on the validation split.
+def resolve_defaults(context: RunContext, original: StateDict, accuracy: float) -> RunContext:
+    """Return the context with the values that rules choose for settings left open.
 
-    All processes measure together, once: a run that goes on, goes on with what was found when it began.
+    All ranks measure together. The run directory keeps the values, so a resumed run uses those
+    that it began with.
+
+    Args:
+        context: The run before any training.
+        original: Weights of the original model.
+        accuracy: Metric of the original on the validation split.
+
+    Returns:
+        The context with its `resolved`; with distillation also with another loss and a teacher.
     """
-    job = _with_budget(_with_optimizer(job), _budget(job, accuracy))
-    job = _taught(job, original, _found(job, "distill", lambda: _distill(job, accuracy)))
-    return replace(
-        job, strength=_found(job, "strength", lambda: _strength(job, original, accuracy))
+    resolved = ResolvedDefaults(
+        accuracy_budget=_resolve_budget(context, accuracy),
+        distillation_weight=_measure_once(
+            context, "distillation_weight", lambda: _choose_distillation_weight(context, accuracy)
+        ),
     )
+    context = _apply_defaults(context, original, resolved)
+    aggressiveness = _measure_once(
+        context, "aggressiveness", lambda: _choose_aggressiveness(context, original, accuracy)
+    )
+    return replace(context, resolved=replace(resolved, aggressiveness=aggressiveness))
 
 
-def check_default_budget(job: RunContext, accuracy: float) -> None:
-    """Refuse a default budget that is a share of nothing; all processes do, and the leader says so."""
-    metric = job.task.metric
-    if job.settings.has_default_budget and metric.default_budget(accuracy) == 0:
+def load_defaults(context: RunContext, original: StateDict, run: RunDirectory) -> RunContext:
+    """Return the context with the values that rules chose for a run which has begun.
+
+    Args:
+        context: A context that finishes an entry of that run's trail.
+        original: Weights of the original model.
+        run: Directory of the run.
+    """
+    measured = run.manifest.rules
+    resolved = ResolvedDefaults(
+        accuracy_budget=run.manifest.default_budget,
+        distillation_weight=measured.get("distillation_weight", 0.0),
+        aggressiveness=measured.get("aggressiveness", 1.0),
+    )
+    return _apply_defaults(context, original, resolved)
+
+
+def check_default_budget(context: RunContext, accuracy: float) -> None:
+    """Raise InputError if the default budget is 0 because the original's metric is 0.
+
+    All ranks stop; only rank 0 prints the error.
+    """
+    metric = context.task.metric
+    if context.settings.has_default_budget and metric.default_budget(accuracy) == 0:
         distributed.stop_together()
-        what = f"the original's {metric.name} is {metric.shown(accuracy)} on the validation split"
         raise InputError(
-            f"{what}, of which no share can be a budget",
-            "say how much worse it may be: --accuracy-budget",
+            f"the default budget is a fraction of the original's {metric.name}, which is "
+            f"{metric.shown(accuracy)} on the validation split",
+            "set the largest drop that is allowed: --accuracy-budget",
         )
 
 
-def recall(job: RunContext, original: StateDict, run: RunDirectory) -> RunContext:
-    """What was found for a run, for a job that finishes an entry of its trail."""
-    found = run.manifest.rules
-    job = _with_budget(_with_optimizer(job), run.manifest.default_budget)
-    return replace(
-        _taught(job, original, found.get("distill", 0.0)),
-        strength=found.get("strength", job.strength),
-    )
+def _apply_defaults(
+    context: RunContext, original: StateDict, resolved: ResolvedDefaults
+) -> RunContext:
+    """Return the context with resolved values and, if labels are distilled, with the teacher."""
+    context = replace(context, resolved=resolved)
+    if not isinstance(context.task, SupervisedTask):
+        return context
+    weight = resolved.distillation_weight
+    task = context.task.with_distillation(weight, context.settings.train.label_smoothing)
+    return replace(context, task=task, teacher=original if weight else context.teacher)
 
 
-def _found(job: RunContext, name: str, measure: Callable[[], float]) -> float:
-    known = distributed.broadcast_from_main(
-        job.workspace.manifest.rules.get(name, -1.0), job.device
-    )
-    if known >= 0:
-        return known
-    found = measure()
-    job.workspace.keep(rules={**job.workspace.manifest.rules, name: found})
-    return found
+def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) -> float:
+    """Return a value from the manifest; if it has none, measure it and keep it there."""
+    measured = context.workspace.manifest.rules
+    value = distributed.broadcast_from_main(measured.get(name, NOT_MEASURED), context.device)
+    if value >= 0:
+        return value
+    value = measure()
+    context.workspace.keep(rules={**measured, name: value})
+    return value
 
 
-def _budget(job: RunContext, accuracy: float) -> float | None:
-    """The largest drop where nothing was said of the outcome; of what is no share, relative to the original's value."""
-    workspace, metric = job.workspace, job.task.metric
-    kept = workspace.manifest.default_budget
-    if not job.settings.has_default_budget:
+def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
+    """Return the default budget, from the manifest if it is there; None if the user set a budget."""
+    if not context.settings.has_default_budget:
         return None
-    known = distributed.broadcast_from_main(-1.0 if kept is None else kept, job.device)
-    found = known if known >= 0 else metric.default_budget(accuracy)
-    workspace.keep(default_budget=found)
-    return found
+    kept = context.workspace.manifest.default_budget
+    budget = distributed.broadcast_from_main(NOT_MEASURED if kept is None else kept, context.device)
+    if budget < 0:
+        budget = context.task.metric.default_budget(accuracy)
+    context.workspace.keep(default_budget=budget)
+    return budget
 
 
-def _with_budget(job: RunContext, drop: float | None) -> RunContext:
-    """The job with this budget where none was given."""
-    if drop is None or not job.settings.has_default_budget:
-        return job
-    budget = job.settings.budget.model_copy(update={"accuracy_budget": drop})
-    return replace(job, settings=job.settings.model_copy(update={"budget": budget}))
-
-
-def _distill(job: RunContext, accuracy: float) -> float:
-    """How much is learned from the original: half of the loss, unless it is nearly always right. (R7)."""
-    train, guess = job.settings.train, job.task.chance_level(job.data.val)
-    if train.distillation_weight is not None:
-        return train.distillation_weight
-    # the paper's procedure has none; the rule was found on shares of right answers
-    if guess is None or job.settings.method.lambda_ is not None or job.task.metric is not TOP1:
-        return 0.0
-    return DISTILL if not explain.is_guess(job, accuracy, guess) and accuracy < RIGHT else 0.0
-
-
-def _taught(job: RunContext, original: StateDict, share: float) -> RunContext:
-    """Let the network learn this share of the loss from the original; without labels all is learned from it."""
-    task = job.task
+def _choose_distillation_weight(context: RunContext, accuracy: float) -> float:
+    """Return the weight of the distillation loss by (R7)."""
+    task = context.task
+    asked = context.settings.train.distillation_weight
     if not isinstance(task, SupervisedTask):
-        return job
-    job = _with_train(job, distillation_weight=share)
-    task = task.with_distillation(share, job.settings.train.label_smoothing)
-    return replace(job, task=task, teacher=original if share else job.teacher)
+        return float(task.is_distilled)
+    if asked is not None:
+        return asked
+    # The paper's procedure has no distillation, and (R7) was measured on top-1 accuracies only.
+    if context.settings.method.lambda_ is not None or task.metric is not TOP1:
+        return 0.0
+    chance = task.chance_level(context.data.val)
+    if chance is None or explain.is_guess(context, accuracy, chance):
+        return 0.0
+    return DISTILLATION_WEIGHT if accuracy < MAX_DISTILLED_ACCURACY else 0.0
 
 
-def _with_optimizer(job: RunContext) -> RunContext:
-    """Write down how weights are moved, for the report."""
-    return _with_train(job, **job.optimizer._asdict())
-
-
-def _with_train(job: RunContext, **found: object) -> RunContext:
-    train = job.settings.train.model_copy(update=found)
-    return replace(job, settings=job.settings.model_copy(update={"train": train}))
-
-
-def _strength(job: RunContext, original: StateDict, accuracy: float) -> float:
-    """How strongly thresholds are learned: fully where the network learns from the original. (R5), (R7).
-
-    Otherwise by how far it still works when it is simply cut to size; from a compression of STRONG on fully anyway.
-    """
-    wanted = job.settings.budget.requested_compression
-    if job.task.is_distilled or wanted is None or wanted >= STRONG_COMPRESSION:
+def _choose_aggressiveness(context: RunContext, original: StateDict, accuracy: float) -> float:
+    """Return m by (R5): 1 with distillation, else by the accuracy after pruning in one shot."""
+    target = context.settings.budget.requested_compression
+    if context.task.is_distilled or target is None or target >= STRONG_COMPRESSION:
         return 1.0
-    elements = sum(k.elements for k in job.network.layer_weights)
-    guess = job.task.chance_level(job.data.val)
-    cut = baseline.probe_accuracy(job, original, int(elements / wanted))
-    if guess is not None and explain.is_guess(job, accuracy, guess):
+    elements = sum(k.elements for k in context.network.layer_weights)
+    probed = baseline.probe_accuracy(context, original, int(elements / target))
+    chance = context.task.chance_level(context.data.val)
+    if chance is not None and explain.is_guess(context, accuracy, chance):
         return aggressiveness_of_retention(0.0)
-    return aggressiveness_of_retention(_kept(job.task.metric, cut, accuracy, guess or 0.0))
+    retention = _compute_retention(context.task.metric, probed, accuracy, chance or 0.0)
+    return aggressiveness_of_retention(retention)
 
 
-def _kept(metric: Metric, cut: float, original: float, guess: float) -> float:
-    """How much of the original's worth is left after the cut, q of (R5); of errors, the inverse of their growth."""
+def _compute_retention(metric: Metric, probed: float, original: float, chance: float) -> float:
+    """Return q of (R5), the fraction of the original's quality that is left after pruning.
+
+    For a metric of which less is better, it is the inverse of the metric's growth.
+
+    Args:
+        metric: The metric of all values.
+        probed: Value after pruning in one shot.
+        original: Value of the original model.
+        chance: Value of the best constant prediction.
+    """
     if not metric.higher_is_better:
-        return original / cut if cut > 0 else 0.0
-    return (cut - guess) / (original - guess) if original > guess else 0.0
+        return original / probed if probed > 0 else 0.0
+    return (probed - chance) / (original - chance) if original > chance else 0.0

@@ -68,9 +68,9 @@ def describe_epochs(job: RunContext) -> list[str]:
 
 def describe_loss(job: RunContext) -> list[str]:
     """How much is learned from the original, beside labels."""
-    share = job.settings.train.distillation_weight
-    if not share or job.task.is_relative:
+    if not isinstance(job.task, SupervisedTask) or not job.task.is_distilled:
         return []
+    share = job.task.distillation_weight
     return [
         f"{share:.0%} of the loss is learned from the original, the rest from labels; --distillation-weight sets another share"
     ]
@@ -78,7 +78,7 @@ def describe_loss(job: RunContext) -> list[str]:
 
 def describe_budget(job: RunContext) -> list[str]:
     """The largest drop where none was asked for and it follows from the original."""
-    found, metric = (job.workspace.parent or job.workspace).manifest.default_budget, job.task.metric
+    found, metric = job.resolved.accuracy_budget, job.task.metric
     if found is None or metric.is_fraction:
         return []
     said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"

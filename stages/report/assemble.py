@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.files.count import iter_float_weights
@@ -53,6 +53,7 @@ class Findings:
     network: Network
     data: DatasetSplits
     settings: Settings
+    resolved: Mapping[str, Mapping[str, Any]]  # values used for settings left open, by section
     original: MeasuredOriginal
     learned: ThresholdLearningResult
     chosen: TrailEntry
@@ -97,6 +98,7 @@ def build(f: Findings) -> schema.Report:
         layers=_layers(f),
         trail=tuple(_entry(e, chosen=e.entry == f.chosen.entry) for e in f.learned.trail),
         settings=f.settings.model_dump(mode="json", by_alias=True),
+        resolved={section: dict(values) for section, values in f.resolved.items()},
         environment=environment.describe(f.device, f.settings.train.seed),
         timings={stage: round(seconds, 3) for stage, seconds in f.timings.items()},
         notes=(

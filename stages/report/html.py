@@ -74,7 +74,7 @@ def render(report: Report, log: plots.Log) -> str:
         "tables": [
             *([("int8", "8 bits", rows)] if (rows := _quantised(report)) else []),
             ("data", "Data", _data(report)),
-            ("settings", "Settings", filters.flat(report.settings)),
+            ("settings", "Settings", filters.flat(report.used_settings)),
             ("environment", "Environment", filters.flat(report.environment.model_dump())),
             (
                 "timings",

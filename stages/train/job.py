@@ -32,6 +32,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class ResolvedDefaults:
+    """Values that rules chose by measurement for settings that the user left open.
+
+    Attributes:
+        accuracy_budget: Largest drop of the metric by default; None if the settings have a budget.
+        distillation_weight: Weight of the distillation loss; the loss on labels has the rest.
+        aggressiveness: m of (R5), from 0 (fixed masks) to 1; training of thresholds takes longer
+            with a higher one.
+    """
+
+    accuracy_budget: float | None = None
+    distillation_weight: float = 0.0
+    aggressiveness: float = 1.0
+
+
+@dataclass(frozen=True)
 class RunContext:
     """Network, task, data and settings of a run, the same in all its stages; weights pass between these as a State."""
 
@@ -43,7 +59,7 @@ class RunContext:
     device: torch.device
     teacher: StateDict | None = None  # the original's, where it is to be learned from
     original: Network | None = None  # of which the teacher is a state, where it is another network
-    strength: float = 1.0  # m of (R5), on which it depends how long thresholds are learned
+    resolved: ResolvedDefaults = ResolvedDefaults()
 
     def __post_init__(self) -> None:
         if self.batch_size % distributed.get_world_size():
@@ -64,18 +80,23 @@ class RunContext:
 
     @property
     def epochs(self) -> int:
-        """In which thresholds are learned."""
-        return self.settings.train.epochs or default_epochs(self.steps_per_epoch, self.strength)[0]
+        """Number of epochs of the threshold-learning phase."""
+        return self.settings.train.epochs or self._default_epochs[0]
 
     @property
     def finetune_epochs(self) -> int:
-        """In which the pruned network is trained further: half as many, where only the others are given."""
+        """Number of epochs of fine-tuning; half of `train.epochs` if only that is set."""
         given = self.settings.train
         if given.finetune_epochs is not None:
             return given.finetune_epochs
         if given.epochs is not None:
             return math.ceil(given.epochs / 2)
-        return default_epochs(self.steps_per_epoch, self.strength)[1]
+        return self._default_epochs[1]
+
+    @property
+    def _default_epochs(self) -> tuple[int, int]:
+        """Numbers of epochs by rule, of threshold learning and of fine-tuning."""
+        return default_epochs(self.steps_per_epoch, self.resolved.aggressiveness)
 
     @property
     def int8_epochs(self) -> int:
@@ -88,6 +109,27 @@ class RunContext:
         return resolve_optimizer_settings(
             self.settings.train, self.network.file.model, self.task.has_unbounded_gradient
         )
+
+    @property
+    def accuracy_budget(self) -> float | None:
+        """Largest drop of the metric that the budget allows; None for another kind of budget."""
+        budget = self.settings.budget.accuracy_budget
+        return self.resolved.accuracy_budget if budget is None else budget
+
+    @property
+    def resolved_settings(self) -> dict[str, dict[str, Any]]:
+        """Values that are used for settings left open, by section and key as in ltp.toml."""
+        used = {
+            **self.optimizer._asdict(),
+            "epochs": self.epochs,
+            "finetune_epochs": self.finetune_epochs,
+            "distillation_weight": self.resolved.distillation_weight,
+        }
+        train = self.settings.train
+        sections = {"train": {key: used[key] for key in used if getattr(train, key) is None}}
+        if self.resolved.accuracy_budget is not None:
+            sections["budget"] = {"accuracy_budget": self.resolved.accuracy_budget}
+        return sections
 
     @cached_property
     def evaluator(self) -> Evaluator:

@@ -37,7 +37,7 @@ def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
     )
     assert "yield (val) 0.9" in result.err
     report = json.loads((example / "run" / "report.json").read_text())
-    budget = report["settings"]["budget"]["accuracy_budget"]
+    budget = report["resolved"]["budget"]["accuracy_budget"]
     assert 0.009 < budget < 0.01  # 1 % of what the original has
     assert any(
         f"a drop of {budget:.4g} kg, 1 % of the original's yield" in note

@@ -61,7 +61,7 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
     assert result.code == 0, result.err
     assert result.err.count("Note: AdamW trains the weights, with a learning rate of 0.0001") == 1
     report = json.loads((normed / "run" / "report.json").read_text())
-    train = report["settings"]["train"]
+    train = report["resolved"]["train"]
     taken = {
         key: train[key]
         for key in ("optimizer", "lr", "weight_decay", "warmup_fraction", "max_grad_norm")
@@ -73,6 +73,7 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
         "warmup_fraction": 0.06,
         "max_grad_norm": 1.0,
     }
+    assert report["settings"]["train"]["lr"] is None
     assert any(note.startswith("AdamW trains the weights") for note in report["notes"])
     assert report["pruned"]["compression"] == pytest.approx(3, rel=0.01)
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]

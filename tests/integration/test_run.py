@@ -318,7 +318,7 @@ def test_accuracy_budget_is_the_default_and_its_search_is_reported(
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *arguments)
     assert result.code == 0, result.err
     report = json.loads(result.out)
-    assert report["settings"]["budget"]["accuracy_budget"] == 0.01
+    assert report["resolved"]["budget"]["accuracy_budget"] == 0.01
     assert any(note.startswith("tried ") for note in report["notes"])
     assert report["baseline"] is None
     assert report["reasons"]["baseline"]

@@ -137,6 +137,15 @@ def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: 
     assert "train.seed" in same.advice
 
 
+def test_compare_of_a_resolved_setting_names_its_value() -> None:
+    old, new = sample()[0], less_accurate()
+    old["settings"]["train"] |= {"lr": None}
+    new["settings"]["train"] |= {"lr": 0.01}
+    old["resolved"] = {"train": {"lr": 0.03}}
+    (verdict,) = compare(old, new, max_drop=0.01).verdicts
+    assert "train.lr was 0.03, is 0.01" in verdict.advice
+
+
 @pytest.mark.parametrize("limit", ["max_drop", "max_compression_loss"])
 def test_a_limit_that_nothing_can_pass_is_refused(limit: str) -> None:
     with pytest.raises(InputError, match="is no fraction"):

@@ -30,7 +30,7 @@ def full() -> Manifest:
         inputs=RunInputs(model="/model.onnx", settings=SETTINGS),
         metric=Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
         threads=2,
-        rules={"distill": 0.5},
+        rules={"distillation_weight": 0.5},
         timings={"learn": 1.25},
         proof=Proof(export=ExportSettings(), baseline=BaselineSettings(mode="quick")),
         files={"state/learn.safetensors": "0" * 64},

@@ -15,7 +15,7 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare import defaults
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.imitation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
@@ -32,7 +32,7 @@ def job(
     workspace = RunDirectory(tmp_path / "run")
     workspace.begin({})
     network: Any = SimpleNamespace(
-        kernels=(LayerWeight("w", "Gemm", (10, 10)),),
+        layer_weights=(LayerWeight("w", "Gemm", (10, 10)),),
         file=SimpleNamespace(model=OnnxModel.from_proto(mlp())),
     )
     val = split_of(np.zeros((200, 1)), np.arange(200) % 4 if labels else None, "val")
@@ -58,15 +58,20 @@ def test_a_target_is_as_strong_as_the_accuracy_that_is_lost_by_the_cut(
 ):
     cut(left)
     started = job(tmp_path, compression)
-    found = defaults.resolve_defaults(started, ORIGINAL, NEARLY_ALWAYS_RIGHT).strength
+    found = defaults.resolve_defaults(
+        started, ORIGINAL, NEARLY_ALWAYS_RIGHT
+    ).resolved.aggressiveness
     assert found == pytest.approx(expected, abs=0.02)
-    assert started.workspace.manifest.rules["strength"] == found
+    assert started.workspace.manifest.rules["aggressiveness"] == found
 
 
 def test_from_15_times_on_every_target_is_strong_and_nothing_is_measured(tmp_path, cut):
     cut(None)
     assert (
-        defaults.resolve_defaults(job(tmp_path, 15), ORIGINAL, NEARLY_ALWAYS_RIGHT).strength == 1.0
+        defaults.resolve_defaults(
+            job(tmp_path, 15), ORIGINAL, NEARLY_ALWAYS_RIGHT
+        ).resolved.aggressiveness
+        == 1.0
     )
 
 
@@ -74,15 +79,8 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
     cut(0.9)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
     assert isinstance(found.task, ClassificationTask)
-    assert (
-        found.task.distillation_weight,
-        found.settings.train.distillation_weight,
-        found.strength,
-    ) == (
-        0.5,
-        0.5,
-        1.0,
-    )
+    assert found.task.distillation_weight == 0.5
+    assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
     assert found.teacher is ORIGINAL
 
 
@@ -92,7 +90,7 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
 def test_an_original_that_has_little_to_say_is_not_learned_from(tmp_path, cut, accuracy):
     cut(0.25)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, accuracy)
-    assert (found.settings.train.distillation_weight, found.teacher) == (0.0, None)
+    assert (found.resolved.distillation_weight, found.teacher) == (0.0, None)
 
 
 def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
@@ -100,7 +98,7 @@ def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
     assert (
         defaults.resolve_defaults(
             job(tmp_path, train={"distillation_weight": 0.2}), ORIGINAL, 0.9
-        ).settings.train.distillation_weight
+        ).resolved.distillation_weight
         == 0.2
     )
     assert (
@@ -122,10 +120,13 @@ def test_the_papers_procedure_does_not_learn_from_the_original(tmp_path):
 def test_the_settings_say_how_weights_are_moved(tmp_path, cut, given, lr):
     cut(0.9)
     asked = job(tmp_path, train=given)
-    found = defaults.resolve_defaults(asked, ORIGINAL, 0.9).settings.train
-    assert (found.optimizer, found.lr) == (given.get("optimizer", "sgd"), lr)
-    assert None not in (found.weight_decay, found.warmup_fraction, found.max_grad_norm)
-    assert asked.settings.train.warmup_fraction is None
+    found = defaults.resolve_defaults(asked, ORIGINAL, 0.9)
+    assert found.settings == asked.settings
+    train = found.resolved_settings["train"]
+    assert not given.keys() & train.keys()
+    used = {**train, **given}
+    assert (used["optimizer"], used["lr"]) == (given.get("optimizer", "sgd"), lr)
+    assert None not in used.values()
 
 
 @pytest.mark.parametrize("accuracy", [0.9, NEARLY_ALWAYS_RIGHT], ids=["taught", "by labels alone"])
@@ -149,14 +150,14 @@ def test_a_run_that_goes_on_keeps_what_was_found_when_it_began(tmp_path, cut):
     again = defaults.resolve_defaults(
         replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, NEARLY_ALWAYS_RIGHT
     )
-    assert (again.settings.train.distillation_weight, again.strength) == (0.5, 1.0)
+    assert again.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
 
 
 def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
     cut(0.9)
     run = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9).workspace
-    found = defaults.recall(job(tmp_path / "pick"), ORIGINAL, run)
-    assert (found.settings.train.distillation_weight, found.strength) == (0.5, 1.0)
+    found = defaults.load_defaults(job(tmp_path / "pick"), ORIGINAL, run)
+    assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
     assert found.teacher is ORIGINAL
 
 
@@ -173,21 +174,16 @@ def by_error(started: RunContext) -> RunContext:
 
 def test_the_default_budget_of_a_share_is_one_point(tmp_path):
     found = defaults.resolve_defaults(job(tmp_path, None), ORIGINAL, NEARLY_ALWAYS_RIGHT)
-    assert found.settings.budget.accuracy_budget == 0.01
+    assert found.accuracy_budget == 0.01
 
 
 def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and_is_kept(tmp_path):
     started = by_error(job(tmp_path, None))
+    assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget == 0.025
     assert (
-        defaults.resolve_defaults(started, ORIGINAL, 2.5).settings.budget.accuracy_budget == 0.025
-    )
-    assert (
-        defaults.resolve_defaults(started, ORIGINAL, 3.0).settings.budget.accuracy_budget == 0.025
+        defaults.resolve_defaults(started, ORIGINAL, 3.0).accuracy_budget == 0.025
     )  # when the run goes on
-    assert (
-        defaults.recall(started, ORIGINAL, started.workspace).settings.budget.accuracy_budget
-        == 0.025
-    )
+    assert defaults.load_defaults(started, ORIGINAL, started.workspace).accuracy_budget == 0.025
 
 
 @pytest.mark.parametrize(
@@ -195,13 +191,15 @@ def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and
 )
 def test_where_the_outcome_is_asked_for_there_is_no_default_budget(tmp_path, settings):
     started = by_error(job(tmp_path, None, **settings))
-    assert defaults.resolve_defaults(started, ORIGINAL, 2.5).settings.budget.accuracy_budget is None
+    assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget is None
     defaults.check_default_budget(started, 0.0)
 
 
 def test_one_percent_of_nothing_is_no_budget(tmp_path):
-    with pytest.raises(InputError, match="MAE is 0 °C on the validation split"):
+    with pytest.raises(InputError) as caught:
         defaults.check_default_budget(by_error(job(tmp_path, None)), 0.0)
+    assert "0 °C" in caught.value.message
+    assert "--accuracy-budget" in caught.value.hint
     defaults.check_default_budget(job(tmp_path, None), 0.0)  # a point is one
 
 
@@ -218,4 +216,4 @@ def test_one_percent_of_nothing_is_no_budget(tmp_path):
 def test_what_a_cut_leaves_is_told_in_the_direction_of_the_metric(
     metric, cut, original, guess, kept
 ):
-    assert defaults._kept(metric, cut, original, guess) == pytest.approx(kept)
+    assert defaults._compute_retention(metric, cut, original, guess) == pytest.approx(kept)

@@ -9,7 +9,6 @@ import pytest
 
 from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.run_directory.manifest import Manifest
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare.notes import (
     describe_blocks,
@@ -21,8 +20,9 @@ from ltp_pipeline.stages.prepare.notes import (
     describe_optimizer,
     warn_of_weak_result,
 )
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
+from ltp_pipeline.tasks.imitation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.samples import split_of
 
@@ -56,16 +56,16 @@ def test_an_original_that_is_hardly_better_than_chance(
     assert all("check scale, mean, std and layout" in note for note in told)
 
 
-@pytest.mark.parametrize(
-    ("share", "relative", "told"), [(0.5, False, True), (0.0, False, False), (0.5, True, False)]
-)
-def test_a_loss_that_is_learned_from_the_original_beside_labels_is_told(
-    share, relative, told
-) -> None:
-    task: Any = SimpleNamespace(is_relative=relative)
-    assert [
-        note[:4] for note in describe_loss(replace(job(distillation_weight=share), task=task))
-    ] == ["50% "] * told
+def test_describe_loss_names_the_weight_of_distillation_next_to_labels() -> None:
+    context = job()
+    assert not describe_loss(context)
+    (note,) = describe_loss(replace(context, task=context.task.with_distillation(0.5)))
+    assert "50%" in note
+
+
+def test_describe_loss_without_labels_is_empty() -> None:
+    task = DistillationTask((TaskOutput(0, "scores", "scores"),))
+    assert not describe_loss(replace(job(), task=task))
 
 
 def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
@@ -117,12 +117,13 @@ def test_few_samples_get_more_epochs_and_a_number_given_is_obeyed(
 
 
 @pytest.mark.parametrize(
-    ("strength", "expected"), [(0.0, (1, 17)), (0.01, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))]
+    ("aggressiveness", "expected"),
+    [(0.0, (1, 17)), (0.01, (3, 15)), (0.5, (8, 10)), (1.0, (12, 6))],
 )
 def test_thresholds_are_learned_for_less_time_where_the_budget_is_mild(
-    strength: float, expected: tuple[int, int]
+    aggressiveness: float, expected: tuple[int, int]
 ) -> None:
-    found = replace(job(60_000), strength=strength)
+    found = replace(job(60_000), resolved=ResolvedDefaults(aggressiveness=aggressiveness))
     assert (found.epochs, found.finetune_epochs) == expected
 
 
@@ -157,8 +158,8 @@ def test_a_budget_that_follows_from_the_original_is_told(
     metric: Metric, kept: float | None, told: int
 ) -> None:
     task: Any = SimpleNamespace(metric=metric)
-    workspace: Any = SimpleNamespace(parent=None, manifest=Manifest(default_budget=kept))
-    found = describe_budget(replace(job(), task=task, workspace=workspace))
+    resolved = ResolvedDefaults(accuracy_budget=kept)
+    found = describe_budget(replace(job(), task=task, resolved=resolved))
     assert len(found) == told
     assert all(
         "the budget is a drop of 0.025 °C, 1 % of the original's MAE" in note for note in found
