@@ -104,7 +104,7 @@ def _with_more(
         values = had.weight_storage
     elif set(values) != {EXACT}:
         values = [*had.weight_storage, *values]
-    return update_export(had, formats=[*had.formats, *formats], values=values)
+    return update_export(had, formats=[*had.formats, *formats], weight_storage=values)
 
 
 def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> RunResult:

@@ -87,9 +87,9 @@ def pick(
 
 def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
     """These files instead; rounded ones stay where there are packed ones."""
-    asked = update_export(had, formats=formats, values=())
+    asked = update_export(had, formats=formats, weight_storage=())
     rounded = any(find_format(name).can_be_rounded for name in asked.formats)
-    return update_export(asked, values=had.weight_storage if rounded else ())
+    return update_export(asked, weight_storage=had.weight_storage if rounded else ())
 
 
 def finish_entry(
