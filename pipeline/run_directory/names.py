@@ -22,7 +22,8 @@ STATE, WEIGHTS, TRAIL = "state", "weights", "trail"
 TRAIL_INDEX = f"{TRAIL}/trail.json"
 HANDOFF, HANDOFF_OF_BASELINE = "handoff", "handoff-baseline"
 HANDOFF_README, HANDOFF_SETTINGS = "HANDOFF.md", "ltp.toml"
-HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY = "preprocess.py", "example.npz", "verify.py"
+HANDOFF_PREPROCESS, HANDOFF_PREPROCESS_JSON = "preprocess.py", "preprocess.json"
+HANDOFF_EXAMPLE, HANDOFF_VERIFY = "example.npz", "verify.py"
 
 _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
 _NUMBER = "[0-9][0-9][0-9]"
@@ -37,7 +38,14 @@ _IN_8_BITS = tuple(
     f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER))
 )
 _BASELINES = (BASELINE, *(f"{BASELINE}/{point}" for point in _FURTHER))
-_MADE = (HANDOFF_README, HANDOFF_SETTINGS, HANDOFF_PREPROCESS, HANDOFF_EXAMPLE, HANDOFF_VERIFY)
+_MADE = (
+    HANDOFF_README,
+    HANDOFF_SETTINGS,
+    HANDOFF_PREPROCESS,
+    HANDOFF_PREPROCESS_JSON,
+    HANDOFF_EXAMPLE,
+    HANDOFF_VERIFY,
+)
 _HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
 # Shell-style, by folder
 _FILES = {

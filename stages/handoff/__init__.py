@@ -13,14 +13,16 @@ from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON,
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, InputSettings, Section, TaskSettings
 from ltp_pipeline.settings.write import format_toml
-from ltp_pipeline.stages.handoff import example, of_baseline, scripts, sparse_ops, text
+from ltp_pipeline.stages.handoff import example, of_baseline, sparse_ops, text
 from ltp_pipeline.stages.report import html
 from ltp_pipeline.system.files import copy, json_text, write_bytes
 from ltp_pipeline.system.hashing import sha256_of, write_sums
 
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
-PREPROCESS, EXAMPLE, VERIFY = names.HANDOFF_PREPROCESS, names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
+PREPROCESS, PREPROCESS_JSON = names.HANDOFF_PREPROCESS, names.HANDOFF_PREPROCESS_JSON
+EXAMPLE, VERIFY = names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
+SCRIPTS = Path(__file__).parent  # preprocess.py and verify.py are copied from here as they are
 # Settings of data that decide which samples are measured and how these become inputs.
 DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_fraction", "classes")
 
@@ -106,8 +108,8 @@ def _made(
             report.settings, "--data" if report.custom_task is None else "--task"
         ),
         README: text.render(report, shown.tolerance, shown.real, handed),
-        PREPROCESS: scripts.preprocess(inputs),
-        VERIFY: scripts.verify(),
+        PREPROCESS_JSON: format_preprocessing(inputs),
+        **{name: (SCRIPTS / name).read_text(encoding="utf-8") for name in (PREPROCESS, VERIFY)},
     }
     sources = {} if handed is None else {sparse_ops.SOURCES: handed.sources}
     return {
@@ -142,6 +144,15 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
     comment = "# How samples become the model's inputs. Pass the data themselves with"
     filled = {name: section for name, section in sections.items() if section}
     return f"{comment} {data_option}.\n{format_toml(filled)}"
+
+
+def format_preprocessing(inputs: example.ModelInputs) -> str:
+    """Return preprocess.json: how preprocess.py makes each input of the model, by its name."""
+    steps = {}
+    for tensor in inputs.tensors:
+        recipe = inputs.recipes[tensor.name]
+        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.type_of(tensor)}
+    return json_text(steps)
 
 
 def _changed_settings(

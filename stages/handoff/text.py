@@ -290,17 +290,13 @@ def _preprocessing(report: Report) -> str:
 def _called(report: Report) -> str:
     """How the function of preprocess.py is called; names of inputs are literals of the code in which they stand."""
     samples, alone = {}, len(_given(report)) == 1
-    for place, tensor in enumerate(_given(report)):
+    for tensor in _given(report):
         recipe = _fed(report, tensor).preprocessing or PreprocessingInfo()
         if recipe.mask_of is None:
-            load = "load" if alone else f"load_{place}"
+            load = "load_image(file)" if alone else f"load_image(file, {tensor.name!a})"
             of_sequences = recipe.stored is not None and recipe.stored.lengths is not None
             kind = (
-                f"[{load}(file), …]"
-                if recipe.image
-                else "[sequence, …]"
-                if of_sequences
-                else "samples"
+                f"[{load}, …]" if recipe.image else "[sequence, …]" if of_sequences else "samples"
             )
             samples[tensor.name] = kind
     given = (

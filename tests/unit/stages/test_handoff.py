@@ -22,7 +22,7 @@ def test_sha256sum_agrees_with_the_folder(tmp_path: Path):
     )
     names = {p.name for p in out.iterdir()}
     models = {"model.sparse.onnx", "model.packed.onnx"}
-    scripts = {"preprocess.py", "example.npz", "verify.py"}
+    scripts = {"preprocess.py", "preprocess.json", "example.npz", "verify.py"}
     assert names == {
         *models,
         *scripts,

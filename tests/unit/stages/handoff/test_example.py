@@ -68,7 +68,8 @@ def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(
         b"example = np.load(sys.argv[1])\n"
         b"assert preprocess.prepare(example['samples/image']).tobytes() == example['input/image'].tobytes()\n",
     )
-    shutil.copy(folder / "preprocess.py", tmp_path)
+    for name in ("preprocess.py", "preprocess.json"):
+        shutil.copy(folder / name, tmp_path)
     done = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
     assert done.returncode == 0, done.stderr
 

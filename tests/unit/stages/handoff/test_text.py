@@ -26,7 +26,7 @@ def test_the_page_says_what_a_deployer_needs(tmp_path: Path):
         "10000 samples of the test split",
         "sha256sum -c SHA256SUMS",
         "decoded, a sample is `uint8` of shape `32 × 32 × 3`, values from 0 to 255",
-        "`preprocess.py` does what follows: `prepare([load(file), …])`",
+        "`preprocess.py` does what follows: `prepare([load_image(file), …])`",
         "    python verify.py\n",
         "outputs may differ by 0.001 of their largest\nvalue",
         "Its samples are generated",
@@ -294,7 +294,7 @@ def test_each_of_several_inputs_is_told():
         f"### {shown}\nSamples are stored as sequences of 2 to 6 `int32`, values from 3 to 9.",
         "1. fill sequences up with 0 at their ends, to the longest of their batch",
         f"### `mask`\nMade, not stored: 1 where sequences of {shown} have values",
-        "`prepare({'image': [load_0(file), …], ",
+        "`prepare({'image': [load_image(file, 'image'), …], ",
         ": [sequence, …]})`",
     ):
         assert words in page, words

@@ -44,7 +44,7 @@ def test_verify_passes_where_there_is_nothing_but_numpy_and_onnxruntime(folder: 
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert lines[-1] == "All is well."
-    assert len(lines) == 9 + 2 + 1
+    assert len(lines) == 10 + 2 + 1
     assert "ok      model.packed.onnx is the file that was handed over" in lines
     assert (
         sum(

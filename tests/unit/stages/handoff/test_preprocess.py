@@ -1,4 +1,4 @@
-"""preprocess.py, example.npz and verify.py of a handoff, run where nothing of this program can be imported."""
+"""preprocess.py of a handoff, run where nothing of this program can be imported."""
 
 import gzip
 import io
@@ -17,13 +17,14 @@ from PIL import Image
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import offsets_of
 from ltp_pipeline.data.dataset import DatasetSplits
+from ltp_pipeline.data.images import decode
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
-from ltp_pipeline.stages.handoff import scripts as handoff_scripts
+from ltp_pipeline.stages.handoff import preprocess
 from ltp_pipeline.stages.handoff.example import ModelInputs
 from tests.support.archives import sequences
 from tests.support.bare import bare
@@ -33,6 +34,12 @@ from tests.support.sample_report import report_of
 from tests.support.samples import model, only
 
 LABELS = np.arange(10) % 2
+
+
+def write_script(folder: Path, inputs: ModelInputs) -> Path:
+    """Write preprocess.py with its preprocess.json as a handoff does."""
+    put(folder / "preprocess.json", handoff.format_preprocessing(inputs).encode())
+    return put(folder / "preprocess.py", Path(preprocess.__file__).read_bytes())
 
 
 def npz(path: Path, *shape: int, dtype: Any = np.uint8) -> Path:
@@ -135,12 +142,11 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
         json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type
     )
     kept, kind = inputs.recipes["image"], inputs.type_of(inputs.tensors[0])
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
-    pillow = "from PIL" in script.read_text()
+    script = write_script(tmp_path, inputs)
+    pillow = kept.form is not None or "resize" in settings
     stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
     given = files_of(data) if kept.form else [tmp_path / "samples.npy"]
-    assert pillow == (case.startswith("images") or "resize" in settings)
     done = bare(tmp_path, ("numpy", *["PIL"] * pillow), script, *given, tmp_path / "input.npy")
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "input.npy")
@@ -153,15 +159,12 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
 
 def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
-    script = put(
-        tmp_path / "preprocess.py",
-        handoff_scripts.preprocess(inputs_of(recipe.of_data(data)["image"])).encode(),
-    )
+    script = write_script(tmp_path, inputs_of(recipe.of_data(data)["image"]))
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
         done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy")
         assert done.returncode == 1
-        assert "stored ones were uint8 of shape (3, 4, 5)" in done.stderr
+        assert "stored samples were uint8 of shape (3, 4, 5)" in done.stderr
     np.save(tmp_path / "samples.npy", np.zeros((3, 4, 5), np.uint8))
     assert (
         bare(
@@ -265,7 +268,7 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     inputs = ModelInputs(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept
     )
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
+    script = write_script(tmp_path, inputs)
     names = {offsets_of(f"{t.name}_test", ()): offsets_of(t.name, kept) for t in tensors}
     some = {
         names.get(key, key.replace("_test", "")): array
@@ -305,7 +308,7 @@ def prepare_of(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors],
         recipe.of_data(data),
     )
-    script = put(tmp_path / "preprocess.py", handoff_scripts.preprocess(inputs).encode())
+    script = write_script(tmp_path, inputs)
     return runpy.run_path(str(script))["prepare"]
 
 
@@ -326,10 +329,35 @@ def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
         ([np.array([3.5])], "a sequence is float64 of shape"),
         ([[[3], [4]]], "of shape \\(2, 1\\)"),
         ([3, 4], "of shape \\(\\)"),
-        ([[3] * 10], "length 10, and the model takes 9"),
+        ([[3] * 10], "length 10, but the model takes 9"),
     ],
 )
 def test_sequences_that_the_model_does_not_take_are_refused(tmp_path: Path, given: Any, said: str):
     prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **sequences("ids"))
     with pytest.raises(ValueError, match=said):
         prepare(given)
+
+
+def test_decoders_are_those_of_the_package() -> None:
+    assert preprocess.DECODERS == decode.DECODERS
+
+
+def test_load_image_of_several_inputs_uses_the_named_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"mode": "RGB", "size": [4, 5], "crop": None}
+    steps = {"b": {"image": form}, "a": {"image": {**form, "size": [2, 3]}}, "ids": {"image": None}}
+    monkeypatch.setattr(preprocess, "read_inputs", lambda: steps)
+    path = put(tmp_path / "photo.jpg", jpeg(0, 20, 30))
+    assert preprocess.load_image(path, "a").shape == (2, 3, 3)
+    assert preprocess.load_image(path).shape == (4, 5, 3)
+
+
+@pytest.mark.parametrize("arguments", [(), ("input.npy",), ("a.npy", "b.npy", "input.npy")])
+def test_main_with_wrong_arguments_prints_the_usage(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    script = write_script(tmp_path, inputs_of(RECIPE | {"image": None}))
+    done = bare(tmp_path, ("numpy",), script, *arguments)
+    assert done.returncode == 1
+    assert "python preprocess.py SAMPLES.npy INPUT.npy" in done.stderr
