@@ -22,7 +22,7 @@ VECTOR, TOKENS = "in.put", "tokens:0"
 SETTINGS = f"""
 [data]
 path = "data.npz"
-pad = 2
+padding_value = 2
 [data.inputs."{VECTOR}"]
 scale = 0.00392156862745098
 mean = 0.5
