@@ -19,9 +19,9 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
-from ltp_pipeline.settings.checks import check_metric_limits
+from ltp_pipeline.settings.checks import check_lambda, check_metric_limits
 from ltp_pipeline.settings.load import SETTINGS_FILE, load_settings, update_export
-from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
+from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings
 from ltp_pipeline.system.files import AnyPath, keep_apart
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
@@ -77,7 +77,7 @@ def run(
         options, task = {**options, "task": task}, None
     if settings is None:
         settings = load_settings(model, options=options)
-    check_budget(settings)
+    check_lambda(settings)
     from ltp_pipeline.runner.run import run as run_stages
 
     folder = Path(out) if out is not None else default_run_directory(model)
