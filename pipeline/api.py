@@ -337,12 +337,12 @@ def handoff(
     of its own.
     """
     from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff.samples import stored_samples
+    from ltp_pipeline.stages.handoff.example import load_samples
 
     folder = Path(run)
     content = read_write.read(folder / REPORT_JSON)
     samples = (
-        stored_samples(folder, content, example_samples, _load_task(task))
+        load_samples(folder, content, example_samples, _load_task(task))
         if example_samples
         else None
     )

@@ -118,7 +118,7 @@ def test_make_tolerance_is_wider_if_nodes_round_to_half_precision(
         onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half")
     )
     onnx.save(changed, tmp_path / "model.onnx")
-    made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
+    made = handoff_example.make_example(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
     assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]
 
 
