@@ -1,4 +1,4 @@
-"""The encodings, one module each; pipeline/formats.py lists their names."""
+"""The encodings of files, one module each, by the names that settings/file_names.py lists."""
 
 from importlib import import_module
 

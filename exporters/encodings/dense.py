@@ -1,4 +1,4 @@
-"""The dense encoding: every weight written out, for tools that know nothing of zeros."""
+"""The dense encoding: every weight is written out, for tools that know no sparse format."""
 
 from collections.abc import Collection
 
@@ -8,18 +8,18 @@ from ltp_pipeline.graph.model import OnnxModel
 
 
 def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """The same model; the only change is that -0.0 in kernels becomes 0.0."""
+    """Return the model with 0.0 for every -0.0 in its layer weights."""
     return NonzeroIndex.from_names(model, weight_names).replace_negative_zeros(model)
 
 
 def find_encoded_names(model: OnnxModel) -> list[str]:
-    """Nothing is encoded."""
+    """Return an empty list: a dense file has no encoded tensors."""
     del model
     return []
 
 
 def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
-    """Nothing has to be decoded."""
+    """Return no tensors: a dense file has no encoded ones."""
     del model, names
     return DecodedTensors()
 

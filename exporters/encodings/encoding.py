@@ -1,54 +1,85 @@
-"""What an encoding is: how the zeros of a model's kernels are written into a file, and read back."""
+"""Encoding: how a file stores the zeros of a model's layer weights."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.edit import set_initializers, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
 
 
 @dataclass(frozen=True)
 class DecodedTensors:
-    """Tensors of a file, dense: their declarations, their values, and the names that encoding them added."""
+    """Encoded tensors of a file, made dense."""
 
-    tensors: dict[str, TensorProto] = field(default_factory=dict)
+    tensors: dict[str, TensorProto] = field(default_factory=dict)  # type and dims, without values
     weights: dict[str, Array] = field(default_factory=dict)
-    added_names: set[str] = field(default_factory=set)
+    added_names: set[str] = field(default_factory=set)  # tensors and values that encoding added
 
     def update(self, other: "DecodedTensors") -> None:
-        """Add what was decoded elsewhere."""
+        """Add the tensors of another encoding."""
         self.tensors.update(other.tensors)
         self.weights.update(other.weights)
         self.added_names.update(other.added_names)
 
 
-def check_memory(size: int) -> None:
-    """Refuse to decode what has more bytes than there is free memory; zeros take none in a file."""
-    free = memory.available()
-    if free is not None and size > free:
-        dense, there = size / memory.GIGABYTE, free / memory.GIGABYTE
-        what = f"the encoded tensors take {dense:,.1f} GB once they are dense, and {there:,.1f} GB of memory are free"
-        raise InputError(
-            what, "use a machine with more memory, or get the file again from where it came from"
-        )
-
-
 @dataclass(frozen=True)
 class Encoding:
-    """One way to write a model. Its name is its part of the file name.
+    """A way to store a model in a file.
 
-    `encode` takes a model with its final dense weights and the names of the kernels. Encode last: every other tool
-    works on the dense model.
+    `encode(model, weight_names)` takes a model with its final dense weights and the names of its
+    layer weights, and returns the encoded model. It comes last, because other tools need the dense
+    model.
     """
 
-    name: str
-    description: str  # what the file is, for HANDOFF.md
-    tool_support: Mapping[str, str]  # who reads it, for HANDOFF.md: tool -> "yes", or what happens
+    name: str  # also part of the file name
+    description: str  # for HANDOFF.md
+    tool_support: Mapping[str, str]  # by tool, for HANDOFF.md: "yes", or what happens
     encode: Callable[..., OnnxModel]
-    find_encoded_names: Callable[[OnnxModel], list[str]]  # the tensors of a file that are encoded
-    decode: Callable[[OnnxModel, Collection[str]], DecodedTensors]  # these tensors of a file
-    passes_full_check: bool = True  # whether onnx.checker can infer the shapes of such a file
+    find_encoded_names: Callable[[OnnxModel], list[str]]  # names of the encoded tensors of a file
+    decode: Callable[[OnnxModel, Collection[str]], DecodedTensors]  # decode tensors by name
+    passes_full_check: bool = True  # true if onnx.checker can infer the shapes of such a file
+
+
+def check_memory(size: int) -> None:
+    """Raise InputError if decoded tensors of `size` bytes do not fit into free memory.
+
+    A small file can hold a huge tensor, because zeros take no room in it.
+    """
+    free = memory.available()
+    if free is None or size <= free:
+        return
+    dense_gigabytes = size / memory.GIGABYTE
+    free_gigabytes = free / memory.GIGABYTE
+    raise InputError(
+        f"the decoded tensors need {dense_gigabytes:,.1f} GB of memory,"
+        f" and {free_gigabytes:,.1f} GB are free",
+        "use a machine with more memory, or get the file again from where it came from",
+    )
+
+
+def remove_tensors(
+    model: OnnxModel, names: Collection[str], first_nodes: Collection[NodeProto] = ()
+) -> OnnxModel:
+    """Return a copy of a model without some tensors.
+
+    Args:
+        model: The model.
+        names: Names of initializers, sparse initializers, or outputs of nodes, which are removed.
+        first_nodes: Nodes to insert before those of the model.
+    """
+    proto = copy_proto(model.proto)
+    graph = proto.graph
+    nodes = [node for node in graph.node if not any(name in names for name in node.output)]
+    set_nodes(graph, [*first_nodes, *nodes])
+    set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name not in names])
+    sparse = [tensor for tensor in graph.sparse_initializer if tensor.values.name not in names]
+    if len(sparse) < len(graph.sparse_initializer):
+        del graph.sparse_initializer[:]
+        graph.sparse_initializer.extend(sparse)
+    weights = {name: array for name, array in model.weights.items() if name not in names}
+    return OnnxModel(proto, weights, model.sparse)

@@ -1,17 +1,19 @@
-"""The packed encoding: ordinary ONNX nodes that rebuild the kernels from their nonzeros, folded away at load.
+"""The packed encoding: ordinary ONNX nodes rebuild the weights from nonzeros when a file is loaded.
 
-Every tool that runs ONNX reads it; packed_graph has the nodes, packed_codec the bytes, packed_reader the way back.
+Every tool that runs ONNX models reads such a file. packed_codec stores positions as bytes,
+packed_graph has the decoding nodes, and packed_reader decodes a file without running it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
-from ltp_pipeline.exporters.encodings.encoding import Encoding
+from ltp_pipeline.exporters.encodings.encoding import Encoding, remove_tensors
 from ltp_pipeline.exporters.encodings.packed_graph import (
     PREFIX,
     DecoderGraph,
@@ -19,9 +21,9 @@ from ltp_pipeline.exporters.encodings.packed_graph import (
     PackedTensor,
     PackedUnit,
 )
-from ltp_pipeline.exporters.files import labels, rounding, tensors
+from ltp_pipeline.exporters.files import labels, rounding
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, find_nonzeros
-from ltp_pipeline.graph.edit import drop_inputs
+from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
@@ -33,186 +35,231 @@ from ltp_pipeline.graph.tensors import (
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
-IR_VERSION = 4  # below it, every initializer has to be a graph input too
-MAX_GROUP_CODES = (
-    2**20
-)  # codes unpacked together: fewer cost nodes, more cost memory that is not in the cache
-SMALL_TENSOR = (
-    2**17
-)  # elements: a node of its own costs a smaller tensor more time than being copied once more
-MAX_UNIT_ELEMENTS = 2**18  # elements of small tensors that are scattered as one
-TENSOR_HEADER_BYTES = 24  # bytes that a tensor takes beside its name and values
-SLOW_KIND_FACTOR = 0.95  # a form that is slow to decode has to be this much smaller
+IR_VERSION = 4  # below 4, every initializer has to be a graph input too
+# Codes that are unpacked together. Fewer cost more nodes, more do not fit into the cache.
+MAX_GROUP_CODES = 2**20
+# Elements below which a tensor shares a unit, because nodes of its own cost more time than a copy.
+SMALL_TENSOR = 2**17
+MAX_UNIT_ELEMENTS = 2**18  # elements of the small tensors that are scattered together
+TENSOR_HEADER_BYTES = 24  # bytes of a tensor in addition to its name and values
+SLOW_KIND_FACTOR = 0.95  # size below which a kind of codes that decodes slowly is worth it
 KINDS = packed_codec.KINDS
-DENSE_COLUMN = len(KINDS)  # the column after theirs
+DENSE_COLUMN = len(KINDS)  # column of costs after those of KINDS
 
 
 @dataclass(frozen=True)
 class _PackableTensor:
-    """A tensor on its way into a group: what is stored of it, and where its nonzeros are."""
+    """A tensor to pack: its nonzeros and what each kind of codes would cost."""
 
     name: str
     tensor: TensorProto
-    storage: str  # which kind of values
-    scale: Array | None
-    values: Array  # the nonzeros
-    deltas: Array
-    costs: Sequence[float]  # bytes for each of KINDS, then for dense
+    storage: str  # "exact", "fp16" or "int8"
+    scale: Array | None  # of int8 values
+    values: Array  # nonzeros
+    deltas: Array  # distance of each nonzero to the one before
+    costs: Sequence[float]  # bytes for each of KINDS, then dense
 
     @property
-    def group(self) -> tuple[int, str]:
-        """Only tensors of the same type can be decoded together."""
+    def group_key(self) -> tuple[int, str]:
+        """Type and storage: tensors can only be decoded together if these are equal."""
         return self.tensor.data_type, self.storage
 
     @property
     def size(self) -> int:
-        """Elements of the dense tensor."""
+        """Number of elements of the dense tensor."""
         return count_elements(self.tensor)
 
-    @property
-    def can_share_unit(self) -> bool:
-        """Whether it goes with others into one unit, which has one place for values and what is said of them."""
-        return (
-            self.size < SMALL_TENSOR
-            and not self.tensor.doc_string
-            and not self.tensor.metadata_props
-        )
+
+class _Overhead(NamedTuple):
+    """Approximate bytes of the decoding nodes."""
+
+    per_group: int
+    per_unit: int
+    per_small_tensor: int
 
 
 def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT) -> OnnxModel:
-    """The model with each kernel packed in the form that takes the least room, or left dense if none does.
+    """Return the model with each layer weight in the packed form that takes the fewest bytes.
 
-    A kernel in a Constant node or among the graph inputs comes out of there, as in the sparse encoding. `values` "fp16"
-    and "int8" round what is stored, and the label ltp.values says so.
+    A weight stays dense if no form is smaller. A weight that is in a Constant node or is a graph
+    input becomes an initializer, as in the sparse encoding.
+
+    Args:
+        model: A model with its final dense weights.
+        weight_names: Names of the layer weights.
+        storage: "exact", or "fp16" or "int8" for rounded values. The label ltp.values states it.
     """
     rounding.check_storage(storage)
     opset = packed_graph.get_opset(model.proto)
-    scan = NonzeroIndex.from_names(model, weight_names)
-    prepared = [
-        _prepare_tensor(scan, name, tensor, storage)
+    index = NonzeroIndex.from_names(model, weight_names)
+    tensors = [
+        _prepare_tensor(index, name, tensor, storage)
         for name, tensor in _find_packable(model, weight_names, opset).items()
     ]
-    decoder, parts, weights = DecoderGraph(), list[TensorProto](), dict[str, Array]()
-    for index, (kind, units) in enumerate(_iter_groups(prepared)):
-        group, added, arrays = _store_group(index, kind, units)
-        both = decoder.merge(packed_graph.build_decoder(group, opset))
-        if _is_smaller(
-            added, both.num_bytes - decoder.num_bytes, [kernel for unit in units for kernel in unit]
-        ):
-            decoder, parts, weights = both, parts + added, weights | arrays
-    packed = {kernel.name for kernel in prepared} & set(decoder.nodes)
-    copy = scan.replace_negative_zeros(
-        tensors.remove_tensors(model, packed, first=list(decoder.nodes.values()))
-    )
-    if not packed:
-        return copy
-    copy.graph.initializer.extend([*decoder.constants.values(), *parts])
-    tensors.raise_ir_version(copy.proto, IR_VERSION)
-    drop_inputs(copy.graph, packed)
-    copy = replace(copy, weights={**copy.weights, **weights})
-    return copy if storage == EXACT else labels.write_metadata(copy, values=storage)
+    decoder = DecoderGraph()
+    initializers: list[TensorProto] = []
+    weights: dict[str, Array] = {}
+    for number, (kind, units) in enumerate(_iter_groups(tensors)):
+        group, group_initializers, group_weights = _store_group(number, kind, units)
+        merged = decoder.merge(packed_graph.build_decoder(group, opset))
+        grouped_tensors = [tensor for unit in units for tensor in unit]
+        if _is_smaller(group_initializers, merged.num_bytes - decoder.num_bytes, grouped_tensors):
+            decoder = merged
+            initializers += group_initializers
+            weights |= group_weights
+    packed_names = {tensor.name for tensor in tensors} & set(decoder.nodes)
+    nodes = list(decoder.nodes.values())
+    packed = index.replace_negative_zeros(remove_tensors(model, packed_names, nodes))
+    if not packed_names:
+        return packed
+    packed.graph.initializer.extend([*decoder.constants.values(), *initializers])
+    raise_ir_version(packed.proto, IR_VERSION)
+    drop_inputs(packed.graph, packed_names)
+    packed = replace(packed, weights={**packed.weights, **weights})
+    return packed if storage == EXACT else labels.write_metadata(packed, values=storage)
 
 
 def _find_packable(
     model: OnnxModel, weight_names: Collection[str], opset: int
 ) -> dict[str, TensorProto]:
+    """Return the layer weights that can be packed, by name.
+
+    Args:
+        model: The model; none of its weights can be packed if it uses reserved names.
+        weight_names: Names of the layer weights.
+        opset: Opset version of the model.
+    """
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
-    outputs = {value.name for value in model.graph.output}
-    types = [
-        t for t in WEIGHT_TYPES if opset >= packed_graph.BFLOAT16_OPSET or t != TensorProto.BFLOAT16
-    ]
-    return {
-        name: tensor
-        for name, tensor in collect_stored_tensors(model.graph).items()
-        if name in weight_names
-        and name not in outputs
-        and tensor.data_type in types
-        and tensor.dims
-        and all(tensor.dims)
-    }
+    output_names = {value.name for value in model.graph.output}
+    types = set(WEIGHT_TYPES)
+    if opset < packed_graph.BFLOAT16_OPSET:
+        types.discard(TensorProto.BFLOAT16)
+    packable = {}
+    for name, tensor in collect_stored_tensors(model.graph).items():
+        if name not in weight_names or name in output_names:
+            continue
+        if tensor.data_type in types and tensor.dims and all(tensor.dims):
+            packable[name] = tensor
+    return packable
 
 
 def _prepare_tensor(
-    scan: NonzeroIndex, name: str, tensor: TensorProto, values: str
+    index: NonzeroIndex, name: str, tensor: TensorProto, storage: str
 ) -> _PackableTensor:
-    kept, scale = EXACT, None
-    if values == EXACT:
-        found = scan.get_nonzeros(name)
+    """Round a tensor if asked, find its nonzeros and estimate its costs.
+
+    Args:
+        index: Nonzeros of the model.
+        name: Name of the tensor.
+        tensor: Type and dims of the tensor.
+        storage: Requested storage. The tensor stays exact if it cannot be rounded.
+    """
+    scale = None
+    if storage == EXACT:
+        nonzeros = index.get_nonzeros(name)
     else:
-        axis = rounding.find_output_axis(scan.model.graph, name) % len(tensor.dims)
-        rounded = rounding.round_tensor(scan.model.get_array(name), values, axis)
-        kept, scale, found = rounded.storage, rounded.scale, find_nonzeros(rounded.values)
-    gaps = packed_codec.compute_deltas(found.positions)
-    sizes = packed_codec.estimate_sizes(gaps, count_elements(tensor))
-    once = 0 if scale is None else scale.nbytes
-    kernel = _PackableTensor(name, tensor, kept, scale, found.values, gaps, [])
-    again = [_measure_overhead(k)[2 if kernel.can_share_unit else 1] for k in KINDS]
-    width = found.values.dtype.itemsize
-    costs = [
-        sizes[k][0] + sizes[k][1] * width + once + more
-        for k, more in zip(KINDS, again, strict=True)
-    ]
-    return replace(kernel, costs=[*costs, float(get_byte_size(tensor))])
+        axis = rounding.find_output_axis(index.model.graph, name) % len(tensor.dims)
+        rounded = rounding.round_tensor(index.model.get_array(name), storage, axis)
+        storage = rounded.storage
+        scale = rounded.scale
+        nonzeros = find_nonzeros(rounded.values)
+    deltas = packed_codec.compute_deltas(nonzeros.positions)
+    sizes = packed_codec.estimate_sizes(deltas, count_elements(tensor))
+    scale_bytes = 0 if scale is None else scale.nbytes
+    costs = []
+    for kind in KINDS:
+        code_bytes, num_values = sizes[kind]
+        overhead = _measure_overhead(kind)
+        nodes = overhead.per_small_tensor if _can_share_unit(tensor) else overhead.per_unit
+        costs.append(code_bytes + num_values * nonzeros.values.dtype.itemsize + scale_bytes + nodes)
+    costs.append(float(get_byte_size(tensor)))
+    return _PackableTensor(name, tensor, storage, scale, nonzeros.values, deltas, costs)
+
+
+def _can_share_unit(tensor: TensorProto) -> bool:
+    """Return true if a tensor may share a unit with others.
+
+    A unit has one tensor of values, and so one place for a doc string and metadata.
+    """
+    return (
+        count_elements(tensor) < SMALL_TENSOR
+        and not tensor.doc_string
+        and not tensor.metadata_props
+    )
 
 
 def _iter_groups(
     tensors: Sequence[_PackableTensor],
 ) -> Iterator[tuple[str, list[list[_PackableTensor]]]]:
-    """The kernels that go together, in units, with the kind of codes that suits them; what stays dense is left out."""
-    for key in dict.fromkeys(kernel.group for kernel in tensors):
-        alike = [kernel for kernel in tensors if kernel.group == key]
-        chosen = _choose_kinds(np.array([kernel.costs for kernel in alike]))
+    """Yield the kind and the units of each group of tensors; tensors that stay dense are in none.
+
+    Args:
+        tensors: Tensors to pack.
+    """
+    for key in dict.fromkeys(tensor.group_key for tensor in tensors):
+        candidates = [tensor for tensor in tensors if tensor.group_key == key]
+        columns = _choose_kinds(np.array([tensor.costs for tensor in candidates]))
         for column, kind in enumerate(KINDS):
-            coded = [k for k, choice in zip(alike, chosen, strict=True) if choice == column]
-            if kind == packed_codec.MASK:
-                yield from ((kind, [[kernel]]) for kernel in coded)
+            chosen = [t for t, c in zip(candidates, columns, strict=True) if c == column]
+            if kind == packed_codec.MASK:  # a mask is alone in its group
+                for tensor in chosen:
+                    yield kind, [[tensor]]
                 continue
-            together, codes = list[list[_PackableTensor]](), 0
-            for unit in _iter_units(coded):
-                if together and codes > MAX_GROUP_CODES:
-                    yield kind, together
-                    together, codes = [], 0
-                together.append(unit)
-                codes += sum(kernel.deltas.size for kernel in unit)
-            if together:
-                yield kind, together
+            group: list[list[_PackableTensor]] = []
+            num_codes = 0
+            for unit in _iter_units(chosen):
+                if group and num_codes > MAX_GROUP_CODES:
+                    yield kind, group
+                    group = []
+                    num_codes = 0
+                group.append(unit)
+                num_codes += sum(tensor.deltas.size for tensor in unit)
+            if group:
+                yield kind, group
 
 
 def _iter_units(tensors: Iterable[_PackableTensor]) -> Iterator[list[_PackableTensor]]:
-    """Large kernels alone, small ones together."""
-    unit = list[_PackableTensor]()
-    for kernel in tensors:
-        if not kernel.can_share_unit:
-            yield [kernel]
+    """Yield units of tensors: large tensors alone and small ones together."""
+    unit: list[_PackableTensor] = []
+    for tensor in tensors:
+        if not _can_share_unit(tensor.tensor):
+            yield [tensor]
             continue
-        if unit and sum(k.size for k in unit) + kernel.size > MAX_UNIT_ELEMENTS:
+        if unit and sum(t.size for t in unit) + tensor.size > MAX_UNIT_ELEMENTS:
             yield unit
             unit = []
-        unit.append(kernel)
+        unit.append(tensor)
     if unit:
         yield unit
 
 
 def _choose_kinds(costs: Array) -> Array:
-    """The column for each tensor: the cheapest, with kinds left out as long as that saves more than it costs."""
+    """Choose a column of costs for each tensor.
+
+    Each tensor takes its cheapest kind. Since every kind in use costs nodes once, kinds are
+    excluded one by one as long as the total cost does not grow.
+
+    Args:
+        costs: Bytes, one row per tensor and one column per kind, then one for dense.
+    """
     weighed = costs.copy()
-    weighed[:, [i for i, kind in enumerate(KINDS) if kind not in packed_codec.VALUED_KINDS]] /= (
-        SLOW_KIND_FACTOR
-    )
+    slow = [i for i, kind in enumerate(KINDS) if kind not in packed_codec.VALUED_KINDS]
+    weighed[:, slow] /= SLOW_KIND_FACTOR
     allowed = [*range(len(KINDS)), DENSE_COLUMN]
 
     def total(columns: list[int]) -> float:
-        chains = sum(
-            _measure_overhead(KINDS[column])[0] for column in columns if column != DENSE_COLUMN
-        )
-        return float(weighed[:, columns].min(axis=1).sum() + chains)
+        kinds = [KINDS[column] for column in columns if column != DENSE_COLUMN]
+        group_bytes = sum(_measure_overhead(kind).per_group for kind in kinds)
+        return float(weighed[:, columns].min(axis=1).sum() + group_bytes)
 
     while len(allowed) > 1:
-        fewer = min(
-            ([c for c in allowed if c != out] for out in allowed if out != DENSE_COLUMN), key=total
-        )
+        options = []
+        for excluded in allowed:
+            if excluded != DENSE_COLUMN:
+                options.append([column for column in allowed if column != excluded])
+        fewer = min(options, key=total)
         if total(fewer) > total(allowed):
             break
         allowed = fewer
@@ -221,77 +268,93 @@ def _choose_kinds(costs: Array) -> Array:
 
 
 @cache
-def _measure_overhead(kind: str) -> tuple[int, int, int]:
-    """About the bytes that decoding takes: once for a group, again for each tensor in it, again for each small one."""
+def _measure_overhead(kind: str) -> _Overhead:
+    """Measure the bytes of the nodes that decode a kind of codes."""
 
-    def taken(*units: PackedUnit) -> int:
+    def count_bytes(*units: PackedUnit) -> int:
         group = PackedGroup(0, kind, TensorProto.FLOAT, EXACT, units)
         return packed_graph.build_decoder(group, packed_graph.SPLIT_INPUT_OPSET).num_bytes
 
     a, b, c = (PackedTensor(name, (8 + i,)) for i, name in enumerate("abc"))
-    alone = taken(PackedUnit((a,), 1))
-    if kind == packed_codec.MASK:  # which is never shared
-        return 0, alone, alone
-    again = taken(PackedUnit((a,), 1), PackedUnit((b,), 1)) - alone
-    small = taken(PackedUnit((a, b, c), 1)) - taken(PackedUnit((a, b), 1))
-    return alone - again, again + 2 * TENSOR_HEADER_BYTES, small
+    one_unit = count_bytes(PackedUnit((a,), 1))
+    if kind == packed_codec.MASK:  # masks share no nodes
+        return _Overhead(0, one_unit, one_unit)
+    second_unit = count_bytes(PackedUnit((a,), 1), PackedUnit((b,), 1)) - one_unit
+    two_tensors = count_bytes(PackedUnit((a, b), 1))
+    third_tensor = count_bytes(PackedUnit((a, b, c), 1)) - two_tensors
+    return _Overhead(one_unit - second_unit, second_unit + 2 * TENSOR_HEADER_BYTES, third_tensor)
 
 
 def _is_smaller(
-    stored: Sequence[TensorProto], nodes: int, tensors: Sequence[_PackableTensor]
+    initializers: Sequence[TensorProto], node_bytes: int, tensors: Sequence[_PackableTensor]
 ) -> bool:
-    """Whether a group takes less than its kernels take dense; what chose its kind only knew it roughly."""
-    packed = nodes + sum(
-        get_byte_size(tensor) + len(tensor.name) + TENSOR_HEADER_BYTES for tensor in stored
-    )
-    return packed < sum(kernel.costs[DENSE_COLUMN] for kernel in tensors)
+    """Return true if a group takes fewer bytes than its tensors take dense.
+
+    The costs by which its kind was chosen are only estimates.
+
+    Args:
+        initializers: Stored tensors of the group.
+        node_bytes: Bytes of the nodes that the group adds.
+        tensors: Tensors of the group.
+    """
+    packed_bytes = node_bytes
+    for tensor in initializers:
+        packed_bytes += get_byte_size(tensor) + len(tensor.name) + TENSOR_HEADER_BYTES
+    return packed_bytes < sum(tensor.costs[DENSE_COLUMN] for tensor in tensors)
 
 
 def _store_group(
-    index: int, kind: str, units: Sequence[Sequence[_PackableTensor]]
+    number: int, kind: str, units: Sequence[Sequence[_PackableTensor]]
 ) -> tuple[PackedGroup, list[TensorProto], dict[str, Array]]:
-    """A group, the tensors that hold it, and their values."""
-    data_type, values = units[0][0].group
-    sizes = [[kernel.size for kernel in unit] for unit in units]
-    gaps = [
-        packed_codec.join_deltas([k.deltas for k in unit], n)
-        for unit, n in zip(units, sizes, strict=True)
-    ]
-    nonzeros = [
-        unit[0].values if len(unit) == 1 else np.concatenate([k.values for k in unit])
-        for unit in units
-    ]
-    codes, kept = packed_codec.encode(kind, gaps, nonzeros, [sum(n) for n in sizes])
-    members = [tuple(PackedTensor(k.name, tuple(k.tensor.dims)) for k in unit) for unit in units]
-    group = PackedGroup(
-        index,
-        kind,
-        data_type,
-        values,
-        tuple(map(PackedUnit, members, [part.size for part in codes])),
-    )
-    packed = packed_codec.pack(kind, np.concatenate(codes))
-    code_type = TensorProto.UINT16 if packed.dtype == np.uint16 else TensorProto.UINT8
-    parts, weights = (
-        [make_empty_tensor(group.part_name(kind), code_type, packed.shape)],
-        {group.part_name(kind): packed},
-    )
-    stored_type = rounding.STORED_TYPES.get(values, data_type)
-    for nth, (unit, array) in enumerate(zip(units, kept, strict=True)):
-        name = group.part_name(rounding.STORAGE_PARTS[values], nth)
-        parts.append(make_empty_tensor(name, stored_type, array.shape, like=unit[0].tensor))
-        weights[name] = array
-        for i, kernel in enumerate(unit):
-            if kernel.scale is not None:
-                name = group.part_name("scale", nth, i)
-                parts.append(make_empty_tensor(name, data_type, kernel.scale.shape))
-                weights[name] = kernel.scale
-    return group, parts, weights
+    """Encode a group of tensors.
+
+    Args:
+        number: Number of the group.
+        kind: Kind of codes.
+        units: Tensors of each unit.
+
+    Returns:
+        The group, its initializers without values, and their values by name.
+    """
+    data_type, storage = units[0][0].group_key
+    unit_deltas = []
+    unit_nonzeros = []
+    unit_sizes = []
+    for unit in units:
+        sizes = [tensor.size for tensor in unit]
+        unit_sizes.append(sum(sizes))
+        unit_deltas.append(packed_codec.join_deltas([tensor.deltas for tensor in unit], sizes))
+        nonzeros = [tensor.values for tensor in unit]
+        unit_nonzeros.append(nonzeros[0] if len(unit) == 1 else np.concatenate(nonzeros))
+    codes, unit_values = packed_codec.encode(kind, unit_deltas, unit_nonzeros, unit_sizes)
+    packed_units = []
+    for unit, unit_codes in zip(units, codes, strict=True):
+        members = tuple(PackedTensor(tensor.name, tuple(tensor.tensor.dims)) for tensor in unit)
+        packed_units.append(PackedUnit(members, unit_codes.size))
+    group = PackedGroup(number, kind, data_type, storage, tuple(packed_units))
+    packed_codes = packed_codec.pack(kind, np.concatenate(codes))
+    is_wide = packed_codes.dtype == np.uint16
+    code_type = TensorProto.UINT16 if is_wide else TensorProto.UINT8
+    name = group.part_name(kind)
+    initializers = [make_empty_tensor(name, code_type, packed_codes.shape)]
+    weights = {name: packed_codes}
+    stored_type = rounding.STORED_TYPES.get(storage, data_type)
+    for i, (unit, values) in enumerate(zip(units, unit_values, strict=True)):
+        name = group.part_name(rounding.STORAGE_PARTS[storage], i)
+        like = unit[0].tensor
+        initializers.append(make_empty_tensor(name, stored_type, values.shape, like=like))
+        weights[name] = values
+        for j, tensor in enumerate(unit):
+            if tensor.scale is not None:
+                name = group.part_name("scale", i, j)
+                initializers.append(make_empty_tensor(name, data_type, tensor.scale.shape))
+                weights[name] = tensor.scale
+    return group, initializers, weights
 
 
 ENCODING = Encoding(
     name="packed",
-    description="plain ONNX operators that onnxruntime folds into dense weights when it loads the file",
+    description="plain ONNX operators that onnxruntime folds into dense weights at load",
     tool_support={
         "onnxruntime": "yes",
         "OpenVINO": "yes",

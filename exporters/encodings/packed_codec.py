@@ -1,39 +1,53 @@
-"""Positions of nonzeros as bytes: gaps of 4 to 16 bits, or a bitmask. Pure numpy; knows nothing of ONNX.
+"""Store the positions of nonzeros as bytes: deltas of 4 to 16 bits, or a bitmask.
 
-*Valued* gaps ("v"): a code is the distance to the position before; a distance over the largest code is bridged by
-entries that write an explicit zero. *Free* gaps ("f"): a code below the largest is the number of zeros before a
-nonzero; the largest code bridges that many zeros and has no value of its own. Free bridges take less room, valued ones
-far less time to decode. Free gaps and masks keep a zero before their values, for all that is not there.
+This module uses numpy only and knows nothing of ONNX.
 
-Codes of 5 to 7 bits, and free ones of 4, are stored k + 1 in k bytes: k of them in the low bits, one spread over the
-high bits. Valued codes of 4 bits are the remainders of a byte divided by 15 and by 17, the first half of all codes the
-former and the second half the latter: a runtime gets both from a single Mod.
+A *delta* is the distance of a nonzero to the nonzero before it. Each kind of codes has a largest
+code. A delta above the largest code is stored as several entries: *bridges*, which hold the largest
+code, and one entry for the rest. There are three kinds of codes:
 
-An example: of twelve weights, four are not zero. Valued gaps say how far each is from the one before:
+- *Valued* deltas ("4v" to "16v", where the number is the bits of a code). A code is a distance, and
+  every entry has a value. The value of a bridge is an explicit zero.
+- *Free* deltas ("4f", "8f"). A code below the largest is the number of zeros before a nonzero. The
+  largest code stands for that many zeros and has no value.
+- A mask ("m") has one bit for each element.
+
+Free bridges take fewer bytes, valued bridges take far less time to decode. Free deltas and masks
+store a zero before their values, which decoding reads for all elements without a value.
+
+Codes of 5 to 7 bits, and free codes of 4 bits, are stored k + 1 in k bytes: each byte has a code in
+its low bits, and the last code is spread over the high bits. Valued codes of 4 bits are stored two
+in a byte, as its remainders divided by 15 and by 17, so that a runtime gets both from a single Mod.
+The first half of all codes are the remainders by 15, the second half those by 17.
+
+For example, four of twelve weights are not zero. A delta is the distance to the nonzero before:
 
     >>> weights = np.array([0, 0, 0.5, 0, 0, 0, 0, -1, 2, 0, 0, 0.25], np.float32)
-    >>> where = np.flatnonzero(weights)
-    >>> gaps = compute_deltas(where)
-    >>> where.tolist(), gaps.tolist()
+    >>> positions = np.flatnonzero(weights)
+    >>> deltas = compute_deltas(positions)
+    >>> positions.tolist(), deltas.tolist()
     ([2, 7, 8, 11], [2, 5, 1, 3])
-    >>> [codes], [values] = encode("6v", [gaps], [weights[where]], [12])
+    >>> [codes], [values] = encode("6v", [deltas], [weights[positions]], [12])
     >>> codes.tolist(), values.tolist()
     ([2, 5, 1, 3], [0.5, -1.0, 2.0, 0.25])
 
-In 6 bits each, four codes take three bytes. The fourth code, 3, is 000011: its two low bits stand above the 2 in the
-first byte (64 · 3 + 2 = 194), the next two above the 5, the last two above the 1. In 4 bits they take two bytes:
+Four codes of 6 bits take three bytes. The first three codes are the low bits of a byte each. The
+last code is 3, in bits 000011. Its two lowest bits, 11, are the high bits of the first byte, which
+is 64 · 3 + 2 = 194. Its other bits are zero, so the other bytes are 5 and 1. In 4 bits, the same
+codes take two bytes, because 137 leaves 2 divided by 15 and 1 divided by 17, and 20 leaves 5 and 3:
 
     >>> pack("6v", codes).tolist()
     [[194], [5], [1]]
-    >>> pack("4v", codes).tolist()  # 137 % 15, 20 % 15 = 2, 5, and 137 % 17, 20 % 17 = 1, 3
+    >>> pack("4v", codes).tolist()
     [[137, 20]]
 
-So 3 bytes of codes and 16 of values stand for 48 bytes of weights. Back again:
+So 3 bytes of codes and 16 bytes of values replace 48 bytes of weights. Decoding restores them:
 
     >>> decode("6v", unpack("6v", pack("6v", codes)), values, 12).tolist() == weights.tolist()
     True
 
-A gap of 300 is more than 8 bits hold. The largest code, 255, bridges most of it, and writes a zero there:
+A delta of 300 needs more than 8 bits. A bridge of the largest code, 255, covers most of it and
+writes a zero; 45 remain:
 
     >>> [codes], [values] = encode("8v", [np.array([300])], [np.array([0.5], np.float32)], [301])
     >>> codes.tolist(), values.tolist()
@@ -47,112 +61,146 @@ import numpy as np
 
 from ltp_pipeline.system.arrays import Array
 
-LOW_ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # bits of a code: the k above
-WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "8f": 8}
+LOW_ROWS = {4: 1, 5: 2, 6: 3, 7: 7}  # by bits of a code: the k of "k + 1 codes in k bytes"
+WIDTHS = {"4v": 4, "5v": 5, "6v": 6, "7v": 7, "8v": 8, "16v": 16, "4f": 4, "8f": 8}  # in bits
 DELTA_KINDS = tuple(WIDTHS)
-VALUED_KINDS = tuple(kind for kind in DELTA_KINDS if kind.endswith("v"))  # to decode
+VALUED_KINDS = tuple(kind for kind in DELTA_KINDS if kind.endswith("v"))  # fast to decode
 MASK = "m"
 KINDS = (*DELTA_KINDS, MASK)
 PAIRS = "4v"
-PAIR_DIVISORS = np.array([[15], [17]], np.uint8)  # of PAIRS
-PAIR_TOPS = (14, 16)
-_SMALLEST_TOP = 14  # of all kinds
+PAIR_DIVISORS = np.array([[15], [17]], np.uint8)
+PAIR_TOPS = (14, 16)  # largest codes of the first and the second half of PAIRS
+_SMALLEST_TOP = 14  # smallest of the largest codes of all kinds
 
 
 def largest_code(kind: str) -> int:
-    """The largest code of a width."""
+    """Return the largest code of a kind."""
     return int(2 ** WIDTHS[kind] - 1)
 
 
-def compute_deltas(where: Array) -> Array:
-    """The distance of each ascending position to the one before, of the first to zero."""
-    gaps = np.empty(where.size, np.int32)
-    gaps[:1] = where[:1]
-    np.subtract(where[1:], where[:-1], out=gaps[1:], casting="unsafe")
-    return gaps
+def compute_deltas(positions: Array) -> Array:
+    """Return the distance of each ascending position to the one before; the first one to zero."""
+    deltas = np.empty(positions.size, np.int32)
+    deltas[:1] = positions[:1]
+    np.subtract(positions[1:], positions[:-1], out=deltas[1:], casting="unsafe")
+    return deltas
 
 
-def join_deltas(gaps: Sequence[Array], sizes: Sequence[int]) -> Array:
-    """The gaps of several arrays one after another as those of a single one."""
-    if len(gaps) == 1:
-        return gaps[0]
-    parts, before = list[Array](), 0
-    for part, size in zip(gaps, sizes, strict=True):
+def join_deltas(deltas: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """Return the deltas of the concatenation of several arrays.
+
+    Args:
+        deltas: Deltas of each array.
+        sizes: Number of elements of each array.
+    """
+    if len(deltas) == 1:
+        return deltas[0]
+    parts = [deltas[0][:0]]
+    distance = 0  # from the last nonzero to the start of the next array
+    for part, size in zip(deltas, sizes, strict=True):
         if part.size:
-            parts.append(part.copy())
-            parts[-1][0] += before
-            before = -int(part.sum())
-        before += size
-    return np.concatenate([gaps[0][:0], *parts])
+            joined = part.copy()
+            joined[0] += distance
+            parts.append(joined)
+            distance = -int(part.sum())
+        distance += size
+    return np.concatenate(parts)
 
 
-def estimate_sizes(gaps: Array, size: int) -> dict[str, tuple[float, int]]:
-    """For each kind, the bytes of codes and the number of values that nonzeros with these gaps take (PAIRS: about)."""
-    found: dict[str, tuple[float, int]] = {MASK: (size / 8, gaps.size + 1)}
-    # No code bridges anything shorter, which is nearly all there is.
-    long = gaps[
-        np.flatnonzero(gaps >= _SMALLEST_TOP)
-    ]  # a boolean index takes several times as long
-    first = int(
-        bool(long.size and gaps[0] >= _SMALLEST_TOP)
-    )  # it has one zero more before it than the others
-    steps, times = np.unique(long[first:], return_counts=True)
+def estimate_sizes(deltas: Array, size: int) -> dict[str, tuple[float, int]]:
+    """Return the bytes of codes and the number of values that each kind would take.
+
+    The sizes are exact except for PAIRS.
+
+    Args:
+        deltas: Deltas of an array.
+        size: Number of elements of the array.
+    """
+    sizes: dict[str, tuple[float, int]] = {MASK: (size / 8, deltas.size + 1)}
+    # Only long deltas need bridges, and nearly all are short. A boolean index takes several times
+    # as long as flatnonzero.
+    long = deltas[np.flatnonzero(deltas >= _SMALLEST_TOP)]
+    # The first delta has one more zero before its nonzero than others of the same length.
+    num_first = int(bool(long.size and deltas[0] >= _SMALLEST_TOP))
+    lengths, counts = np.unique(long[num_first:], return_counts=True)
     for kind in DELTA_KINDS:
         tops = PAIR_TOPS if kind == PAIRS else (largest_code(kind),)
-        bridges = sum(
-            int(_count_bridges(steps if kind in VALUED_KINDS else steps - 1, kind, t) @ times)
-            for t in tops
-        )
-        entries = gaps.size + (
-            bridges + sum(int(_count_bridges(long[:first], kind, t).sum()) for t in tops)
-        ) // len(tops)
+        is_valued = kind in VALUED_KINDS
+        num_bridges = 0
+        for top in tops:
+            bridges = _count_bridges(lengths if is_valued else lengths - 1, kind, top)
+            first_bridges = _count_bridges(long[:num_first], kind, top)
+            num_bridges += int(bridges @ counts) + int(first_bridges.sum())
+        num_codes = deltas.size + num_bridges // len(tops)
         rows = LOW_ROWS.get(WIDTHS[kind])
         bits = 8 * rows / (rows + 1) if rows else WIDTHS[kind]
-        found[kind] = (entries * bits / 8, entries if kind in VALUED_KINDS else gaps.size + 1)
-    return found
+        sizes[kind] = (num_codes * bits / 8, num_codes if is_valued else deltas.size + 1)
+    return sizes
 
 
 def encode(
-    kind: str, gaps: Sequence[Array], values: Sequence[Array], sizes: Sequence[int]
+    kind: str, deltas: Sequence[Array], values: Sequence[Array], sizes: Sequence[int]
 ) -> tuple[list[Array], list[Array]]:
-    """For each array, one code for each entry (eight elements, for a mask), and the values to store.
+    """Encode arrays whose codes are packed together.
 
-    What is encoded together has to be packed together.
+    Args:
+        kind: One of KINDS.
+        deltas: Deltas of each array.
+        values: Nonzeros of each array.
+        sizes: Number of elements of each array.
+
+    Returns:
+        Codes of each array, one per entry (for a mask, one per eight elements), and the values to
+        store.
     """
     if kind == MASK:
-        return [_encode_mask(g, size) for g, size in zip(gaps, sizes, strict=True)], [
-            _prepend_zero(v) for v in values
-        ]
+        masks = [_encode_mask(part, size) for part, size in zip(deltas, sizes, strict=True)]
+        return masks, [_prepend_zero(part) for part in values]
+    codes = []
+    stored_values = []
     if kind in VALUED_KINDS:
-        coded = (
-            _encode_pairs(gaps)
-            if kind == PAIRS
-            else [_encode_steps(g, _find_long_steps(g), kind, largest_code(kind)) for g in gaps]
-        )
-        return [codes for codes, _ in coded], [
-            _insert_entries(v, at, 0) for v, (_, at) in zip(values, coded, strict=True)
-        ]
-    steps = [g - 1 for g in gaps]
-    for step in steps:
-        step[:1] += 1
-    return [_encode_steps(s, _find_long_steps(s), kind, largest_code(kind))[0] for s in steps], [
-        _prepend_zero(v) for v in values
-    ]
+        if kind == PAIRS:
+            encoded = _encode_pairs(deltas)
+        else:
+            top = largest_code(kind)
+            encoded = [_encode_steps(part, _find_long_steps(part), kind, top) for part in deltas]
+        for part, (part_codes, bridged) in zip(values, encoded, strict=True):
+            codes.append(part_codes)
+            stored_values.append(_insert_entries(part, bridged, 0))
+        return codes, stored_values
+    for part_deltas, part in zip(deltas, values, strict=True):
+        steps = part_deltas - 1  # zeros before each nonzero
+        steps[:1] += 1
+        long = _find_long_steps(steps)
+        codes.append(_encode_steps(steps, long, kind, largest_code(kind))[0])
+        stored_values.append(_prepend_zero(part))
+    return codes, stored_values
 
 
-def _encode_mask(gaps: Array, size: int) -> Array:
-    present = np.zeros(size, bool)
-    present[np.cumsum(gaps)] = True
-    return np.packbits(present, bitorder="little")
+def _encode_mask(deltas: Array, size: int) -> Array:
+    """Return a bitmask, eight elements a byte."""
+    mask = np.zeros(size, bool)
+    mask[np.cumsum(deltas)] = True
+    return np.packbits(mask, bitorder="little")
 
 
 def _find_long_steps(steps: Array) -> Array:
-    """Which steps may need bridges."""
+    """Return the indices of steps that may need bridges."""
     return np.flatnonzero(steps >= _SMALLEST_TOP)
 
 
 def _encode_steps(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
-    """Codes with each step preceded by its bridges, and before which steps these went."""
+    """Encode steps as codes with bridges.
+
+    Args:
+        steps: Deltas, or numbers of zeros for a free kind.
+        long: Indices of the steps that may need bridges.
+        kind: Kind of codes.
+        top: Code of a bridge.
+
+    Returns:
+        Codes, and for each bridge the index of the step that it comes before.
+    """
     codes = steps.astype(np.uint16 if WIDTHS[kind] == 16 else np.uint8)
     bridges = _count_bridges(steps[long], kind, top)
     codes[long] = steps[long] - bridges * top
@@ -160,162 +208,225 @@ def _encode_steps(steps: Array, long: Array, kind: str, top: int) -> tuple[Array
     return _insert_entries(codes, bridged, top), bridged
 
 
-def _encode_pairs(gaps: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """The same for PAIRS: the first half of all codes (one more, if they are odd) has another top than the second."""
-    longs = [_find_long_steps(g) for g in gaps]
-    counts = [
-        [g.size + int(_count_bridges(g[n], PAIRS, t).sum()) for t in PAIR_TOPS]
-        for g, n in zip(gaps, longs, strict=True)
-    ]
-    coded, before, after = list[tuple[Array, Array]](), 0, sum(second for _, second in counts)
-    for steps, long, (first, second) in zip(gaps, longs, counts, strict=True):
-        after -= second
-        if before + first <= after + 1:
-            coded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[0]))
-            before += first
-        elif before >= after + second:
-            coded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[1]))
+def _encode_pairs(deltas: Sequence[Array]) -> list[tuple[Array, Array]]:
+    """Encode the deltas of each array as PAIRS, see `_encode_steps`.
+
+    The first half of all codes (one more if their number is odd) has another largest code than the
+    second half. So the number of codes depends on which half they are in.
+    """
+    long_steps = [_find_long_steps(part) for part in deltas]
+    counts = []  # codes of each array in the first half, and in the second half
+    for part, long in zip(deltas, long_steps, strict=True):
+        first, second = (int(_count_bridges(part[long], PAIRS, top).sum()) for top in PAIR_TOPS)
+        counts.append((part.size + first, part.size + second))
+    encoded = []
+    num_before = 0
+    num_after = sum(second for _, second in counts)
+    for steps, long, (first, second) in zip(deltas, long_steps, counts, strict=True):
+        num_after -= second
+        if num_before + first <= num_after + 1:
+            encoded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[0]))
+            num_before += first
+        elif num_before >= num_after + second:
+            encoded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[1]))
         else:
-            coded.append(_encode_across_halves(steps, long, before, after))
-            before = (before + after + coded[-1][0].size + 1) // 2
-    return coded
+            encoded.append(_encode_across_halves(steps, long, num_before, num_after))
+            num_codes = num_before + num_after + encoded[-1][0].size
+            num_before = (num_codes + 1) // 2
+    return encoded
 
 
 def _encode_across_halves(
-    steps: Array, long: Array, before: int, after: int
+    steps: Array, long: Array, num_before: int, num_after: int
 ) -> tuple[Array, Array]:
-    """The same where the halves meet, with so many codes before and after these."""
-    first, second = PAIR_TOPS
-    more = [np.append(0, np.cumsum(_count_bridges(steps[long], PAIRS, t))) for t in PAIR_TOPS]
+    """Encode the array in which the two halves of PAIRS meet, see `_encode_steps`.
 
-    def halves(at: int) -> tuple[int, int]:
-        """The codes of the steps before one, and of the others."""
-        n = int(np.searchsorted(long, at))
-        return before + at + int(more[0][n]), after + steps.size - at + int(
-            more[1][-1] - more[1][n]
-        )
+    Args:
+        steps: Deltas of the array.
+        long: Indices of the steps that may need bridges.
+        num_before: Number of codes before those of the array.
+        num_after: Number of codes after those of the array.
+    """
+    first_top, second_top = PAIR_TOPS
+    first_bridges, second_bridges = (
+        np.append(0, np.cumsum(_count_bridges(steps[long], PAIRS, top))) for top in PAIR_TOPS
+    )
 
-    at = bisect.bisect_right(range(steps.size), 0, key=lambda n: halves(n)[0] - halves(n)[1]) - 1
-    # The step at the border may have its first bridges in one half and the rest in the other.
-    moved = np.arange(int(_count_bridges(steps[at], PAIRS, first)) + 1)
-    rest = 1 + _count_bridges(steps[at] - first * moved, PAIRS, second) + halves(at + 1)[1]
-    enough = np.flatnonzero(halves(at)[0] + moved >= rest)
+    def count_halves(split: int) -> tuple[int, int]:
+        """Return the number of codes in each half if steps from `split` on are in the second."""
+        num_long = int(np.searchsorted(long, split))
+        first = num_before + split + int(first_bridges[num_long])
+        second_steps = steps.size - split
+        second = num_after + second_steps + int(second_bridges[-1] - second_bridges[num_long])
+        return first, second
+
+    def get_difference(split: int) -> int:
+        first, second = count_halves(split)
+        return first - second
+
+    split = bisect.bisect_right(range(steps.size), 0, key=get_difference) - 1
+    # The step at the split may have its first bridges in one half and the rest in the other.
+    num_moved = np.arange(int(_count_bridges(steps[split], PAIRS, first_top)) + 1)
+    rest_bridges = _count_bridges(steps[split] - first_top * num_moved, PAIRS, second_top)
+    num_second = 1 + rest_bridges + count_halves(split + 1)[1]
+    enough = np.flatnonzero(count_halves(split)[0] + num_moved >= num_second)
     bridges = int(enough[0]) if enough.size else 0
-    at += not enough.size
-    back = steps[at:].copy()
-    back[:1] -= bridges * first
-    codes, bridged = _encode_steps(steps[:at], long[long < at], PAIRS, first)
-    others, others_bridged = _encode_steps(back, _find_long_steps(back), PAIRS, second)
-    codes = np.concatenate([codes, np.full(bridges, first, np.uint8), others])
-    return codes, np.concatenate([bridged, np.full(bridges, at), others_bridged + at])
+    if not enough.size:
+        split += 1
+    rest = steps[split:].copy()
+    rest[:1] -= bridges * first_top
+    codes, bridged = _encode_steps(steps[:split], long[long < split], PAIRS, first_top)
+    rest_codes, rest_bridged = _encode_steps(rest, _find_long_steps(rest), PAIRS, second_top)
+    middle_codes = np.full(bridges, first_top, np.uint8)
+    return (
+        np.concatenate([codes, middle_codes, rest_codes]),
+        np.concatenate([bridged, np.full(bridges, split), rest_bridged + split]),
+    )
 
 
-def _insert_entries(entries: Array, before: Array, what: int) -> Array:
-    """Entries with another put before some of them: np.insert without its care for unsorted places."""
+def _insert_entries(entries: Array, before: Array, value: int) -> Array:
+    """Insert a value before entries at ascending indices; np.insert is slower.
+
+    Args:
+        entries: Codes or values.
+        before: Indices of entries, ascending; one may occur several times.
+        value: The value to insert.
+    """
     if not before.size:
         return entries
-    kept = np.ones(entries.size + before.size, bool)
-    kept[before + np.arange(before.size)] = False
-    longer = np.full(kept.size, what, entries.dtype)
-    longer[kept] = entries
-    return longer
+    is_entry = np.ones(entries.size + before.size, bool)
+    is_entry[before + np.arange(before.size)] = False
+    result = np.full(is_entry.size, value, entries.dtype)
+    result[is_entry] = entries
+    return result
 
 
 def _count_bridges(steps: Array, kind: str, top: int) -> Array:
-    """How many bridges each step needs; a valued step must not end on its last bridge, which writes a zero there."""
+    """Return how many bridges each step needs.
+
+    A valued step must not end on its last bridge, because that would write a zero there.
+    """
     bridges: Array = np.maximum(steps - 1, 0) // top if kind in VALUED_KINDS else steps // top
     return bridges
 
 
 def get_high_bit_weights(width: int) -> Array:
-    """What the high bits of each row count in the code that is spread over them."""
+    """Return the factor of each row's high bits in the code that is spread over them."""
     weights: Array = 1 << (8 - width) * np.arange(LOW_ROWS[width])
     return weights
 
 
 def pack(kind: str, codes: Array) -> Array:
-    """Codes as they are stored; narrow ones get zeros at the end to fill the last bytes."""
+    """Return codes as they are stored; narrow ones get zeros at the end to fill the last bytes."""
     width = WIDTHS.get(kind, 8)
     if width not in LOW_ROWS:
         return codes
-    rows = np.append(codes, np.zeros(count_padding(kind, codes.size), np.uint8)).reshape(
-        LOW_ROWS[width] + 1, -1
-    )
+    padded = np.append(codes, np.zeros(count_padding(kind, codes.size), np.uint8))
+    rows = padded.reshape(LOW_ROWS[width] + 1, -1)
     if kind == PAIRS:
         return _combine_remainders(*rows[:, None])
     packed: Array = rows[:-1].copy()
-    for nth, row in enumerate(packed):
-        row |= (
-            rows[-1] >> nth * (8 - width) << width
-        )  # what is shifted over the top is for the next row
+    for i, row in enumerate(packed):
+        # Bits that are shifted over the top belong to the next row.
+        row |= rows[-1] >> i * (8 - width) << width
     return packed
 
 
 def _combine_remainders(by_15: Array, by_17: Array) -> Array:
-    """The byte for each two remainders: 136 leaves 1 and 0, 120 leaves 0 and 1, and 255 nothing of both."""
-    words: Array = by_15 * np.uint16(136)
-    words += by_17 * np.uint16(120)
-    for _ in range(2):  # 256 counts as 1
-        words = (words & 255) + (words >> 8)
-    return words.astype(np.uint8)
+    """Return the byte that leaves each two remainders, divided by 15 and by 17.
+
+    136 leaves 1 and 0, 120 leaves 0 and 1, and 255 is divisible by both.
+    """
+    bytes_: Array = by_15 * np.uint16(136)
+    bytes_ += by_17 * np.uint16(120)
+    for _ in range(2):  # 256 leaves the same as 1
+        bytes_ = (bytes_ & 255) + (bytes_ >> 8)
+    return bytes_.astype(np.uint8)
 
 
-def count_padding(kind: str, codes: int) -> int:
-    """How many zeros follow this many codes."""
-    return -codes % (LOW_ROWS.get(WIDTHS.get(kind, 8), 0) + 1)
+def count_padding(kind: str, num_codes: int) -> int:
+    """Return how many zeros fill the last bytes after this number of codes."""
+    return -num_codes % (LOW_ROWS.get(WIDTHS.get(kind, 8), 0) + 1)
 
 
 def unpack(kind: str, packed: Array) -> Array:
-    """All codes, padding included; ValueError for what `pack` does not write."""
+    """Return all codes, padding included.
+
+    Raises:
+        ValueError: If `pack` does not write such an array.
+    """
     width = WIDTHS.get(kind, 8)
-    shape = (LOW_ROWS[width],) if width in LOW_ROWS else ()
-    if (
-        packed.dtype != (np.uint16 if width == 16 else np.uint8)
-        or not packed.ndim
-        or packed.shape[:-1] != shape
-    ):
+    dtype = np.uint16 if width == 16 else np.uint8
+    row_shape = (LOW_ROWS[width],) if width in LOW_ROWS else ()
+    if packed.dtype != dtype or not packed.ndim or packed.shape[:-1] != row_shape:
         raise ValueError("has codes of the wrong type or shape")
     if width not in LOW_ROWS:
         return packed
     if kind == PAIRS:
         return (packed % PAIR_DIVISORS).reshape(-1)
-    last = get_high_bit_weights(width) @ (packed >> width).astype(np.int64)
-    return np.concatenate([(packed & (1 << width) - 1).reshape(-1), last])
+    low_codes = packed & (1 << width) - 1
+    last_codes = get_high_bit_weights(width) @ (packed >> width).astype(np.int64)
+    return np.concatenate([low_codes.reshape(-1), last_codes])
 
 
 def _prepend_zero(values: Array) -> Array:
+    """Return values with a zero before them."""
     stored = np.zeros(values.size + 1, values.dtype)
     stored[1:] = values
     return stored
 
 
 def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
-    """The dense flat array; ValueError for codes and values that no encoder wrote."""
-    where, count = _find_positions(kind, codes, size)
+    """Return the dense flat array.
+
+    Args:
+        kind: One of KINDS.
+        codes: Codes of the array, without padding.
+        values: Stored values of the array.
+        size: Number of elements of the array.
+
+    Raises:
+        ValueError: If no encoder writes such codes and values.
+    """
+    positions = _find_positions(kind, codes, size)
+    count = positions.size
     if kind not in VALUED_KINDS:
         if values.shape != (count + 1,) or values[:1].tobytes().strip(b"\0"):
-            raise ValueError(f"has {values.size} values, where a zero and {count} are needed")
+            raise ValueError(f"must have a zero and {count} values, and has {values.size} values")
         values = values[1:]
     elif values.shape != (count,):
-        raise ValueError(f"has {values.size} values for {count} gaps")
-    if (where[1:] <= where[:-1]).any():
+        raise ValueError(f"has {values.size} values for {count} deltas")
+    if (positions[1:] <= positions[:-1]).any():
         raise ValueError("has duplicated positions")
     dense = np.zeros(size, values.dtype)
-    dense[where] = values
+    dense[positions] = values
     return dense
 
 
-def _find_positions(kind: str, codes: Array, size: int) -> tuple[Array, int]:
+def _find_positions(kind: str, codes: Array, size: int) -> Array:
+    """Return the flat position of each value, ascending unless the codes are corrupt.
+
+    Args:
+        kind: One of KINDS.
+        codes: Codes of the array.
+        size: Number of elements of the array.
+
+    Raises:
+        ValueError: If there are too few bytes, or positions outside the array.
+    """
     if kind == MASK:
         if codes.size != -(-size // 8):
             raise ValueError(f"has a mask of {codes.size} bytes for {size} elements")
-        where = np.flatnonzero(np.unpackbits(codes, bitorder="little").view(bool))
-        last = where
+        positions = np.flatnonzero(np.unpackbits(codes, bitorder="little").view(bool))
+        ends = positions
+    elif kind in VALUED_KINDS:
+        positions = np.cumsum(codes.astype(np.int64))
+        ends = positions
     else:
         steps = codes.astype(np.int64)
-        real = np.ones(steps.size, bool) if kind in VALUED_KINDS else steps < largest_code(kind)
-        last = np.cumsum(steps) if kind in VALUED_KINDS else np.cumsum(steps + real) - 1
-        where = last[real]
-    if last.size and last[-1] >= size:
+        has_value = steps < largest_code(kind)
+        ends = np.cumsum(steps + has_value) - 1
+        positions = ends[has_value]
+    if ends.size and ends[-1] >= size:
         raise ValueError("has positions that run past the end")
-    return where, where.size
+    return positions

@@ -1,8 +1,9 @@
-"""The sparse encoding: GraphProto.sparse_initializer, the standard's own way to leave zeros out.
+"""The sparse encoding: GraphProto.sparse_initializer, the ONNX standard's way to omit zeros.
 
-Valid means: int64 indices, linear, ascending, unique; dims at least 1-D and positive; IR version 6 or later; the name
-on `values` alone, and nowhere else in the graph as an input or a dense initializer. onnxruntime accepts more than that
-and computes wrong results from some of it, so nothing else is written and nothing else is read.
+A valid sparse initializer has int64 indices that are linear, ascending and unique, and dims that
+are positive and at least 1-D. Its name stands on `values` alone, and no input or dense initializer
+of the graph has it. The file has IR version 6 or later. onnxruntime accepts more and computes wrong
+results from some of it, so this module writes and reads nothing else.
 """
 
 import math
@@ -13,10 +14,14 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.encodings.encoding import DecodedTensors, Encoding, check_memory
-from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.encodings.encoding import (
+    DecodedTensors,
+    Encoding,
+    check_memory,
+    remove_tensors,
+)
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, TensorNonzeros
-from ltp_pipeline.graph.edit import drop_inputs
+from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
@@ -28,122 +33,150 @@ from ltp_pipeline.graph.tensors import (
 from ltp_pipeline.system.arrays import Array
 
 IR_VERSION = 6
-INDEX_HEADER_BYTES = 32  # bytes that the indices take beside themselves
+INDEX_BYTES = 8  # bytes of one index
+INDEX_HEADER_BYTES = 32  # bytes that the indices take in addition to their values
 GET_AGAIN = "get the file again from where it came from, or export it again"
 
 
 def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """The model with its kernels sparse where that makes the file smaller.
+    """Return the model with its layer weights sparse if that makes the file smaller.
 
-    A kernel in a Constant node becomes an initializer of the node's output name and the node goes; a kernel that is
-    also a graph input loses the input, because a sparse initializer may not be one.
+    The weight of a Constant node becomes an initializer with the name of the node's output. A
+    weight that is also a graph input is no longer an input, because a sparse initializer may not
+    be one.
+
+    Args:
+        model: A model with its final dense weights.
+        weight_names: Names of the layer weights.
     """
-    scan = NonzeroIndex.from_names(model, weight_names)
-    outputs = {value.name for value in model.graph.output}
-    dense = {
-        n: t
-        for n, t in collect_stored_tensors(model.graph).items()
-        if n in weight_names and n not in outputs
-    }
-    encoded = {
-        name: parts
-        for name, tensor in dense.items()
-        if (parts := _find_nonzeros_if_smaller(scan, name, tensor))
-    }
-    copy = scan.replace_negative_zeros(tensors.remove_tensors(model, encoded))
-    for name, found in encoded.items():
-        entry = copy.graph.sparse_initializer.add(dims=dense[name].dims)
-        entry.values.CopyFrom(make_empty_tensor(name, dense[name].data_type, found.values.shape))
-        entry.values.doc_string = dense[name].doc_string
+    index = NonzeroIndex.from_names(model, weight_names)
+    output_names = {value.name for value in model.graph.output}
+    tensors: dict[str, TensorProto] = {}
+    nonzeros: dict[str, TensorNonzeros] = {}
+    for name, tensor in collect_stored_tensors(model.graph).items():
+        if name not in weight_names or name in output_names:
+            continue
+        smaller = _find_nonzeros_if_smaller(index, name, tensor)
+        if smaller is not None:
+            tensors[name] = tensor
+            nonzeros[name] = smaller
+    encoded = index.replace_negative_zeros(remove_tensors(model, nonzeros))
+    for name, tensor in tensors.items():
+        entry = encoded.graph.sparse_initializer.add(dims=tensor.dims)
+        values = make_empty_tensor(name, tensor.data_type, nonzeros[name].values.shape)
+        entry.values.CopyFrom(values)
+        entry.values.doc_string = tensor.doc_string
         entry.indices.data_type = TensorProto.INT64
-        entry.indices.dims.extend(found.positions.shape)
-    if encoded:
-        tensors.raise_ir_version(copy.proto, IR_VERSION)
-        drop_inputs(copy.graph, encoded)
-    return replace(
-        copy, sparse={name: (found.values, found.positions) for name, found in encoded.items()}
-    )
+        entry.indices.dims.extend(nonzeros[name].positions.shape)
+    if tensors:
+        raise_ir_version(encoded.proto, IR_VERSION)
+        drop_inputs(encoded.graph, tensors)
+    parts = {name: (tensor.values, tensor.positions) for name, tensor in nonzeros.items()}
+    return replace(encoded, sparse=parts)
 
 
 def _find_nonzeros_if_smaller(
-    scan: NonzeroIndex, name: str, tensor: TensorProto
+    index: NonzeroIndex, name: str, tensor: TensorProto
 ) -> TensorNonzeros | None:
-    """The nonzeros of a tensor; None where dense is no larger."""
+    """Return the nonzeros of a tensor, or None if the sparse tensor would not be smaller."""
     if tensor.data_type not in WEIGHT_TYPES or not tensor.dims or 0 in tensor.dims:
         return None
-    found = scan.get_nonzeros(name)
-    if found.positions.size * (
-        8 + found.values.dtype.itemsize
-    ) + INDEX_HEADER_BYTES >= get_byte_size(tensor):
+    nonzeros = index.get_nonzeros(name)
+    element_bytes = INDEX_BYTES + nonzeros.values.dtype.itemsize
+    if nonzeros.positions.size * element_bytes + INDEX_HEADER_BYTES >= get_byte_size(tensor):
         return None
-    return found
+    return nonzeros
 
 
 def find_encoded_names(model: OnnxModel) -> list[str]:
-    """The names of the sparse tensors."""
+    """Return the names of the sparse tensors of a model."""
     return [sparse.values.name for sparse in model.graph.sparse_initializer]
 
 
 def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
-    """These sparse tensors, dense; nothing was added to the graph for them."""
-    graph, found = model.graph, DecodedTensors()
-    taken = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    taken |= {output for node in graph.node for output in node.output}
+    """Decode sparse tensors by name; the encoding adds no other names to the graph.
+
+    Raises:
+        InputError: If a sparse tensor is not valid.
+    """
+    graph = model.graph
+    taken_names = {value.name for value in graph.input}
+    taken_names.update(tensor.name for tensor in graph.initializer)
+    taken_names.update(name for node in graph.node for name in node.output)
     for name in find_encoded_names(model):
-        if not name or name in taken:
+        if not name or name in taken_names:
             raise _make_corrupt_error(name, "has a name that something else in the graph has too")
-        taken.add(name)
-    wanted = [sparse for sparse in graph.sparse_initializer if sparse.values.name in names]
-    check_memory(sum(_get_dense_bytes(sparse) for sparse in wanted))
-    for sparse in wanted:
+        taken_names.add(name)
+    requested = [sparse for sparse in graph.sparse_initializer if sparse.values.name in names]
+    check_memory(sum(_get_dense_bytes(sparse) for sparse in requested))
+    decoded = DecodedTensors()
+    for sparse in requested:
         name = sparse.values.name
-        values, where = model.sparse.get(name) or _read_parts(sparse)
-        found.weights[name] = _build_dense_array(sparse, values, where)
-        found.tensors[name] = make_empty_tensor(
+        values, indices = model.sparse.get(name) or _read_parts(sparse)
+        decoded.weights[name] = _build_dense_array(sparse, values, indices)
+        decoded.tensors[name] = make_empty_tensor(
             name, sparse.values.data_type, sparse.dims, like=sparse.values
         )
-    return found
+    return decoded
 
 
 def _get_dense_bytes(sparse: SparseTensorProto) -> int:
-    """The bytes of a tensor once it is dense; dims that no tensor can have are refused."""
+    """Return the bytes of a sparse tensor once it is dense, and reject impossible dims."""
     return get_byte_size(
         make_empty_tensor(sparse.values.name, sparse.values.data_type, sparse.dims)
     )
 
 
 def _read_parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
-    return to_array(sparse.values), to_array(sparse.indices, f"{sparse.values.name} (indices)")
+    """Return the values and indices that a proto holds."""
+    indices_name = f"{sparse.values.name} (indices)"
+    return to_array(sparse.values), to_array(sparse.indices, indices_name)
 
 
-def _build_dense_array(sparse: SparseTensorProto, values: Array, where: Array) -> Array:
-    name, dims = sparse.values.name, tuple(sparse.dims)
+def _build_dense_array(sparse: SparseTensorProto, values: Array, indices: Array) -> Array:
+    """Return a sparse tensor as a dense array.
+
+    Args:
+        sparse: Name, dims and types of the tensor.
+        values: Values, 1-D.
+        indices: Linear indices, or one row of coordinates per value.
+    """
+    name = sparse.values.name
+    dims = tuple(sparse.dims)
     if not dims or min(dims) < 1:
         raise _make_corrupt_error(name, f"has impossible dims {list(dims)}")
     if sparse.indices.data_type != TensorProto.INT64:
         raise _make_corrupt_error(name, "has indices that are not int64")
-    if values.ndim != 1 or where.shape not in (values.shape, (values.size, len(dims))):
-        raise _make_corrupt_error(name, f"has {values.shape} values but {where.shape} indices")
-    if where.ndim == 2:
-        if ((where < 0) | (where >= dims)).any():
+    if values.ndim != 1 or indices.shape not in (values.shape, (values.size, len(dims))):
+        raise _make_corrupt_error(name, f"has {values.shape} values but {indices.shape} indices")
+    if indices.ndim == 2:
+        if ((indices < 0) | (indices >= dims)).any():
             raise _make_corrupt_error(name, "has indices out of range")
-        where = np.ravel_multi_index(tuple(where.T), dims)
+        indices = np.ravel_multi_index(tuple(indices.T), dims)
     dense = np.zeros(math.prod(dims), values.dtype)
-    _scatter_values(name, dense, where, values)
+    _scatter_values(name, dense, indices, values)
     return dense.reshape(dims)
 
 
-def _scatter_values(name: str, dense: Array, where: Array, values: Array) -> None:
-    """Write values into a flat array; positions out of range, unsorted or duplicated are bad input."""
-    if where.size and (where.min() < 0 or where.max() >= dense.size):
+def _scatter_values(name: str, dense: Array, positions: Array, values: Array) -> None:
+    """Write values into a flat array at positions that must be ascending and in range.
+
+    Args:
+        name: Name of the tensor, for errors.
+        dense: The array to write to.
+        positions: Flat positions.
+        values: A value per position.
+    """
+    if positions.size and (positions.min() < 0 or positions.max() >= dense.size):
         raise _make_corrupt_error(name, "has indices out of range")
-    if (where[1:] <= where[:-1]).any():
+    if (positions[1:] <= positions[:-1]).any():
         raise _make_corrupt_error(name, "has indices that are unsorted or duplicated")
-    dense[where] = values
+    dense[positions] = values
 
 
-def _make_corrupt_error(name: str, what: str) -> InputError:
-    return InputError(f"sparse tensor '{name}' {what}", GET_AGAIN)
+def _make_corrupt_error(name: str, problem: str) -> InputError:
+    """Return the error for a sparse tensor that is not valid."""
+    return InputError(f"sparse tensor '{name}' {problem}", GET_AGAIN)
 
 
 ENCODING = Encoding(
@@ -163,6 +196,6 @@ ENCODING = Encoding(
     encode=encode,
     find_encoded_names=find_encoded_names,
     decode=decode,
-    # Shape inference types a sparse initializer as sparse, so full_check fails on every valid file with one.
+    # Shape inference types a sparse initializer as sparse, so full_check fails for such files.
     passes_full_check=False,
 )

@@ -1,4 +1,4 @@
-"""What is zero in a file: counted over its kernels, and over all its float weights."""
+"""Count the nonzeros of layer weights and of all float weights in a file."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from ltp_pipeline.graph.weights import iter_stored_float_weights
 
 
 class FileSparsity(NamedTuple):
-    """What a file itself says: over all kernels, over all float weights, and of each kernel."""
+    """Sparsity of a file: over all layer weights, over all float weights, and by layer weight."""
 
     layers: Sparsity
     model: Sparsity
@@ -22,33 +22,42 @@ class FileSparsity(NamedTuple):
 
     @property
     def nonzeros(self) -> dict[str, int]:
-        """Those of each kernel."""
-        return {name: counted.nonzeros for name, counted in self.by_name.items()}
+        """Number of nonzeros of each layer weight."""
+        return {name: sparsity.nonzeros for name, sparsity in self.by_name.items()}
 
 
 def iter_float_weights(model: OnnxModel) -> Iterator[tuple[str, Sparsity]]:
-    """Yield name and count of every float weight of a model, whatever encoding it is stored in."""
+    """Yield name and sparsity of every float weight of a model, in any encoding."""
     decoded = decode_all(model)
     yield from iter_stored_float_weights(model, decoded.added_names, decoded.weights)
 
 
 def count_file_sparsity(path: Path, weight_names: Sequence[str]) -> FileSparsity:
-    """Sparsity as the file itself says."""
+    """Count the nonzeros of a file, see `count_sparsity`."""
     return count_sparsity(read_model(path), weight_names)
 
 
 def count_sparsity(model: OnnxModel, weight_names: Sequence[str]) -> FileSparsity:
-    """The same of a model; a kernel of a quantised graph has the name that it had."""
-    found = list(iter_float_weights(model))
-    by_name = {name.removesuffix(QUANTIZED_SUFFIX): counted for name, counted in found} | dict(
-        found
-    )
-    if missing := [name for name in weight_names if name not in by_name]:
-        raise InputError(
-            f"the model has no tensor named '{missing[0]}'",
-            "give the file this model was exported to",
-        )
-    each = {name: by_name[name] for name in weight_names}
-    return FileSparsity(
-        Sparsity.combine(each.values()), Sparsity.combine(counted for _, counted in found), each
-    )
+    """Count the nonzeros of a model.
+
+    Args:
+        model: A model in any encoding. The weight "W" of a quantized graph is "W_quantized".
+        weight_names: Names of the layer weights in the original model.
+
+    Raises:
+        InputError: If the model lacks one of these weights.
+    """
+    stored = list(iter_float_weights(model))
+    by_name: dict[str, Sparsity] = {}
+    for name, sparsity in stored:
+        by_name[name.removesuffix(QUANTIZED_SUFFIX)] = sparsity
+    by_name.update(stored)
+    for name in weight_names:
+        if name not in by_name:
+            raise InputError(
+                f"the model has no tensor named '{name}'",
+                "give the file this model was exported to",
+            )
+    layers = {name: by_name[name] for name in weight_names}
+    total = Sparsity.combine(sparsity for _, sparsity in stored)
+    return FileSparsity(Sparsity.combine(layers.values()), total, layers)

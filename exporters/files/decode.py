@@ -1,44 +1,55 @@
-"""Back to plain tensors, whatever encoding a file keeps them in."""
+"""Decode the tensors of a model, whatever encoding its file uses."""
 
 from collections.abc import Collection
 from dataclasses import replace
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.encodings.encoding import DecodedTensors
-from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.encodings.encoding import DecodedTensors, remove_tensors
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system.arrays import Array
 
 
 def decode_all(model: OnnxModel) -> DecodedTensors:
-    """Every encoded tensor, dense, and the names of what the encodings added to the graph."""
-    every = DecodedTensors()
+    """Decode every encoded tensor of a model."""
+    decoded = DecodedTensors()
     for encoding in ENCODINGS.values():
-        if names := encoding.find_encoded_names(model):
-            every.update(encoding.decode(model, set(names)))
-    return every
+        names = encoding.find_encoded_names(model)
+        if names:
+            decoded.update(encoding.decode(model, set(names)))
+    return decoded
 
 
 def to_dense(model: OnnxModel) -> OnnxModel:
-    """The model with every encoded tensor as a plain initializer; the model itself when nothing is encoded."""
+    """Return the model with every encoded tensor as a plain initializer.
+
+    Returns the model itself if it has no encoded tensors.
+    """
     decoded = decode_all(model)
     if not decoded.tensors:
         return model
-    plain = tensors.remove_tensors(model, {*decoded.tensors, *decoded.added_names})
-    plain.graph.initializer.extend(decoded.tensors.values())
-    return replace(plain, weights={**plain.weights, **decoded.weights})
+    dense = remove_tensors(model, {*decoded.tensors, *decoded.added_names})
+    dense.graph.initializer.extend(decoded.tensors.values())
+    return replace(dense, weights={**dense.weights, **decoded.weights})
 
 
 def read_tensors(model: OnnxModel, names: Collection[str]) -> dict[str, Array]:
-    """The dense values of these tensors, decoded where they are encoded, in nested graphs too."""
-    found = {name: model.get_array(name) for name in names if name in model.tensors}
+    """Return the dense values of tensors by name.
+
+    Args:
+        model: A model in any encoding.
+        names: Names of tensors of the graph or of graphs nested in it.
+
+    Raises:
+        InputError: If the model lacks one of these tensors.
+    """
+    arrays = {name: model.get_array(name) for name in names if name in model.tensors}
     for encoding in ENCODINGS.values():
-        found.update(encoding.decode(model, set(names) - set(found)).weights)
-    missing = [name for name in names if name not in found]
-    if missing:
-        raise InputError(
-            f"the model has no tensor named '{missing[0]}'",
-            "give the file this model was exported to",
-        )
-    return {name: found[name] for name in names}
+        arrays.update(encoding.decode(model, set(names) - set(arrays)).weights)
+    for name in names:
+        if name not in arrays:
+            raise InputError(
+                f"the model has no tensor named '{name}'",
+                "give the file this model was exported to",
+            )
+    return {name: arrays[name] for name in names}

@@ -1,4 +1,4 @@
-"""The labels that tell what a file is, in its metadata_props."""
+"""Labels of exported files: metadata_props whose keys begin with "ltp."."""
 
 from dataclasses import replace
 
@@ -10,19 +10,23 @@ PREFIX = "ltp."
 
 
 def write_metadata(model: OnnxModel, **values: object) -> OnnxModel:
-    """Label a model: `stamp(model, format="packed")` sets ltp.format; keys already there are replaced."""
+    """Return the model with labels, for example ltp.format for `write_metadata(model, format=…)`.
+
+    Labels of the same key are replaced; other metadata stays.
+    """
     proto = copy_proto(model.proto)
-    labels = {entry.key: entry.value for entry in proto.metadata_props}
-    labels.update((f"{PREFIX}{key}", str(value)) for key, value in values.items())
+    properties = {entry.key: entry.value for entry in proto.metadata_props}
+    for key, value in values.items():
+        properties[PREFIX + key] = str(value)
     del proto.metadata_props[:]
-    helper.set_model_props(proto, labels)
+    helper.set_model_props(proto, properties)
     return replace(model, proto=proto)
 
 
 def read_metadata(model: OnnxModel) -> dict[str, str]:
-    """The labels `stamp` wrote, without their prefix."""
+    """Return the labels of a model by key, without their prefix."""
     return {
-        e.key.removeprefix(PREFIX): e.value
-        for e in model.proto.metadata_props
-        if e.key.startswith(PREFIX)
+        entry.key.removeprefix(PREFIX): entry.value
+        for entry in model.proto.metadata_props
+        if entry.key.startswith(PREFIX)
     }

@@ -1,9 +1,13 @@
-"""Kernels looked through once: what is not zero, where, and whether there is a -0.0 to clean."""
+"""Find the nonzeros of layer weights, once for all encodings that store them.
+
+-0.0 counts as zero and NaN does not. Files store 0.0 for every -0.0 of a layer weight.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from ltp_pipeline.exporters.files import tensors
+import numpy as np
+
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import FLOAT_TYPES
 from ltp_pipeline.system.arrays import Array
@@ -11,32 +15,31 @@ from ltp_pipeline.system.arrays import Array
 
 @dataclass(frozen=True)
 class TensorNonzeros:
-    """What a tensor holds apart from zeros, flat and in order."""
+    """The nonzeros of a tensor, in the order of its flattened elements."""
 
-    positions: Array
+    positions: Array  # flat and ascending
     values: Array
-    has_negative_zeros: bool
+    has_negative_zeros: bool  # true if the tensor has a -0.0
 
 
 class NonzeroIndex(Collection[str]):
-    """Names of kernels that several encodings are to be made of, in place of the plain names.
+    """Names of layer weights that remembers their nonzeros.
 
-    Each kernel is looked through when an encoding first asks for it, so its values must not change in between.
+    `encode` of an encoding takes it in place of plain names, so that several encodings search
+    each weight only once. Values of the model must not change while the index is in use.
     """
 
-    def __init__(self, model: OnnxModel, names: Collection[str]) -> None:
+    def __init__(self, model: OnnxModel, weight_names: Collection[str]) -> None:
         self.model = model
-        self._names = dict.fromkeys(names)
-        self._found: dict[str, TensorNonzeros] = {}
+        self._names = dict.fromkeys(weight_names)
+        self._nonzeros: dict[str, TensorNonzeros] = {}
 
     @classmethod
     def from_names(cls, model: OnnxModel, weight_names: Collection[str]) -> "NonzeroIndex":
-        """The scan that is given, or a new one where plain names or those of another model are."""
-        return (
-            weight_names
-            if isinstance(weight_names, cls) and weight_names.model is model
-            else cls(model, weight_names)
-        )
+        """Return `weight_names` if they are an index of this model, or else a new index."""
+        if isinstance(weight_names, cls) and weight_names.model is model:
+            return weight_names
+        return cls(model, weight_names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._names
@@ -48,34 +51,70 @@ class NonzeroIndex(Collection[str]):
         return len(self._names)
 
     def get_nonzeros(self, name: str) -> TensorNonzeros:
-        """What a kernel holds."""
-        if name not in self._found:
-            self._found[name] = find_nonzeros(self.model.get_array(name))
-        return self._found[name]
+        """Return the nonzeros of a layer weight."""
+        if name not in self._nonzeros:
+            self._nonzeros[name] = find_nonzeros(self.model.get_array(name))
+        return self._nonzeros[name]
 
     def replace_negative_zeros(self, model: OnnxModel) -> OnnxModel:
-        """The same model, or a part of it, with 0.0 for every -0.0 in kernels."""
-        cleaned = dict(model.weights)
+        """Return a model with 0.0 for every -0.0 in the layer weights.
+
+        Args:
+            model: The model of this index, or one that has some of its tensors.
+        """
+        weights = dict(model.weights)
         for name in self._names:
             tensor = model.tensors.get(name)
-            if (
-                tensor is not None
-                and tensor.data_type in FLOAT_TYPES
-                and self._has_negative_zeros(name)
-            ):
-                cleaned[name] = tensors.replace_negative_zeros(self.model.get_array(name))
-        return replace(model, weights=cleaned)
+            if tensor is None or tensor.data_type not in FLOAT_TYPES:
+                continue
+            if self._has_negative_zeros(name):
+                weights[name] = replace_negative_zeros(self.model.get_array(name))
+        return replace(model, weights=weights)
 
     def _has_negative_zeros(self, name: str) -> bool:
-        if name in self._found:
-            return self._found[name].has_negative_zeros
-        return tensors.has_negative_zeros(self.model.get_array(name))
+        """Return true if a layer weight has a -0.0, without a search for its nonzeros."""
+        if name in self._nonzeros:
+            return self._nonzeros[name].has_negative_zeros
+        return has_negative_zeros(self.model.get_array(name))
 
 
 def find_nonzeros(array: Array) -> TensorNonzeros:
-    """Look through one array; NaN is not zero, -0.0 is."""
-    where = tensors.find_nonzero_positions(array)
-    values = array.reshape(-1).take(
-        where, mode="clip"
-    )  # unlike "raise", it does not look at each position twice
-    return TensorNonzeros(where, values, tensors.has_negative_zeros(array))
+    """Find the nonzeros of an array."""
+    positions = find_nonzero_positions(array)
+    # Mode "clip" does not check each position a second time, unlike the default mode.
+    values = array.reshape(-1).take(positions, mode="clip")
+    return TensorNonzeros(positions, values, has_negative_zeros(array))
+
+
+def find_nonzero_positions(array: Array) -> Array:
+    """Return the ascending flat positions of nonzeros."""
+    flat = array.reshape(-1)
+    if array.dtype.kind != "f" or array.dtype.itemsize < 4:
+        # numpy compares bits faster than these types, and cannot compare bfloat16. The shift
+        # drops the sign bit of floats.
+        flat = view_bits(flat) << (array.dtype.kind != "i")
+    return np.flatnonzero(flat != 0)
+
+
+def view_bits(array: Array) -> Array:
+    """Return the bit patterns of an array as unsigned integers of the same width."""
+    unsigned = np.dtype(f"u{array.dtype.itemsize}")
+    return np.ascontiguousarray(array).view(unsigned).reshape(array.shape)
+
+
+def has_negative_zeros(array: Array) -> bool:
+    """Return true if an array has a -0.0; integers have none."""
+    if array.dtype.kind in "iu":
+        return False
+    # The bits of -0.0, read as a signed integer, are the smallest integer.
+    integers = view_bits(array).view(np.dtype(f"i{array.dtype.itemsize}"))
+    return bool(integers.size and integers.min() == np.iinfo(integers.dtype).min)
+
+
+def replace_negative_zeros(array: Array) -> Array:
+    """Return an array with 0.0 for every -0.0; the array itself if it has none."""
+    if not has_negative_zeros(array):
+        return array
+    cleaned = array.copy()
+    cleaned[cleaned == 0] = 0
+    return cleaned

@@ -1,4 +1,7 @@
-"""Smaller values for packed files: fp16, or int8 with a scale per output channel. Off unless asked for."""
+"""Round the values of packed files to fp16, or to int8 with a scale per output channel.
+
+Files store exact values unless the settings ask for rounded ones.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,42 +15,44 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.system.arrays import Array
 
-STORAGE_PARTS = {
-    EXACT: "v",
-    "fp16": "fp16",
-    "int8": "int8",
-}  # under which name a packed file stores the values
-LARGEST_STEP = 127  # steps of a value in int8
+# Names under which a packed file stores values.
+STORAGE_PARTS = {EXACT: "v", "fp16": "fp16", "int8": "int8"}
 STORED_TYPES = {"fp16": TensorProto.FLOAT16, "int8": TensorProto.INT8}
+LARGEST_STEP = 127  # largest absolute value in int8
 
 
 @dataclass(frozen=True)
 class RoundedTensor:
-    """What is stored in place of a tensor's exact values; `scale` broadcasts over the dense tensor."""
+    """Stored values of a tensor and how they are stored."""
 
-    storage: str
+    storage: str  # key of STORAGE_PARTS
     values: Array
-    scale: Array | None = None
+    scale: Array | None = None  # broadcasts over the dense tensor; None if there is none
 
 
-def check_storage(values: str) -> None:
-    """Refuse an unknown kind of values."""
-    if values not in STORAGE_PARTS:
+def check_storage(storage: str) -> None:
+    """Raise UsageError if there is no weight storage of this name."""
+    if storage not in STORAGE_PARTS:
         raise UsageError(
-            f"there is no kind of values named '{values}'",
+            f"weight storage must be one of {', '.join(STORAGE_PARTS)}, got '{storage}'",
             f"choose one of {', '.join(STORAGE_PARTS)}",
         )
 
 
 def round_tensor(array: Array, storage: str, axis: int) -> RoundedTensor:
-    """Round a tensor; its values stay exact where rounding would not shrink it or would overflow."""
+    """Round a tensor.
+
+    Args:
+        array: Dense values.
+        storage: Key of STORAGE_PARTS.
+        axis: Axis of the output channels; each gets a scale in int8.
+
+    Returns:
+        Rounded values, or exact ones if rounding would not make them smaller or would overflow.
+    """
     exact = RoundedTensor(EXACT, array)
-    if (
-        storage == EXACT
-        or array.dtype.kind != "f"
-        or array.dtype.itemsize < 4
-        or not np.isfinite(array).all()
-    ):
+    is_wide_float = array.dtype.kind == "f" and array.dtype.itemsize >= 4
+    if storage == EXACT or not is_wide_float or not np.isfinite(array).all():
         return exact
     if storage == "fp16":
         with np.errstate(over="ignore"):
@@ -57,44 +62,68 @@ def round_tensor(array: Array, storage: str, axis: int) -> RoundedTensor:
     # A subnormal scale loses precision, and its inverse may overflow.
     if ((scale > 0) & (scale < np.finfo(array.dtype).tiny)).any():
         return exact
-    return RoundedTensor(
-        storage, round_to_steps(array, np.where(scale > 0, scale, 1), LARGEST_STEP), scale
-    )
+    steps = round_to_steps(array, np.where(scale > 0, scale, 1), LARGEST_STEP)
+    return RoundedTensor(storage, steps, scale)
 
 
 def compute_channel_scale(array: Array, axis: int, largest: int) -> Array:
-    """A scale for each channel, in so many steps of which its largest value is; shaped to divide the tensor."""
-    others = tuple(i for i in range(array.ndim) if i != axis)
-    return np.asarray(
-        np.abs(array).max(axis=others, keepdims=True, initial=0) / array.dtype.type(largest)
-    )
+    """Compute a scale per output channel, so that its largest value is `largest` steps.
+
+    Args:
+        array: Dense values.
+        axis: Axis of the output channels.
+        largest: Number of steps.
+
+    Returns:
+        Scales in a shape that broadcasts over the array.
+    """
+    other_axes = tuple(i for i in range(array.ndim) if i != axis)
+    largest_values = np.abs(array).max(axis=other_axes, keepdims=True, initial=0)
+    return np.asarray(largest_values / array.dtype.type(largest))
 
 
 def round_to_steps(array: Array, scale: Array, largest: int) -> Array:
-    """A tensor in whole steps of its scales; zero is zero."""
+    """Return an array as int8 multiples of a scale, at most `largest` in absolute value."""
     return np.clip(np.rint(array / scale), -largest, largest).astype(np.int8)
 
 
 def restore_tensor(
-    flat: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None
+    values: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None
 ) -> Array:
-    """The dense tensor in its own type, computed as the decoding nodes compute it."""
-    dense = flat.astype(dtype).reshape(dims)
+    """Return a dense tensor from its stored values, computed as the decoding nodes compute it.
+
+    Args:
+        values: Flat stored values.
+        dims: Dims of the dense tensor.
+        dtype: Type of the dense tensor.
+        scale: Scale of int8 values; None for others.
+    """
+    dense = values.astype(dtype).reshape(dims)
     return dense if scale is None else dense * scale
 
 
 def round_packed_weights(
     weights: Weights, packed_names: Collection[str], graph: GraphProto, storage: str
 ) -> dict[str, Array]:
-    """What a file with rounded values must hold: the packed tensors rounded, all others as they are."""
-    held = dict(weights)
+    """Return the weights that a file with rounded values must hold.
+
+    Args:
+        weights: Exact weights by name.
+        packed_names: Names of the packed weights; only these are rounded.
+        graph: The graph that reads the weights.
+        storage: Key of STORAGE_PARTS.
+    """
+    result = dict(weights)
     for name in packed_names:
         array = weights[name]
-        kept = round_tensor(array, storage, find_output_axis(graph, name) % array.ndim)
-        held[name] = restore_tensor(kept.values, array.shape, array.dtype, kept.scale)
-    return held
+        rounded = round_tensor(array, storage, find_output_axis(graph, name) % array.ndim)
+        result[name] = restore_tensor(rounded.values, array.shape, array.dtype, rounded.scale)
+    return result
 
 
 def find_output_axis(graph: GraphProto, name: str) -> int:
-    """The axis of a kernel that counts output channels, by the node that uses it first."""
-    return next((get_output_axis(node) for node in graph.node if name in node.input[1:2]), 0)
+    """Return the axis of a weight's output channels in the first node that multiplies by it."""
+    for node in graph.node:
+        if name in node.input[1:2]:
+            return get_output_axis(node)
+    return 0

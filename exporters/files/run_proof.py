@@ -1,4 +1,7 @@
-"""What onnxruntime computes from a file: proof that an encoding changes no output and is gone after loading."""
+"""Verify exported files in onnxruntime: outputs are bit-identical and decoding is folded at load.
+
+Every session that checks an export is opened here.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import GraphProto
 
 from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.encodings import ENCODINGS
@@ -17,63 +21,114 @@ from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import scratch_folder
 
 PROVIDER = "CPUExecutionProvider"
-_OPTIMISED = "optimised.onnx"
+ALL_OPTIMIZATIONS = "ORT_ENABLE_ALL"
+EXTENDED_OPTIMIZATIONS = "ORT_ENABLE_EXTENDED"
+BASIC_OPTIMIZATIONS = "ORT_ENABLE_BASIC"
+NO_OPTIMIZATIONS = "ORT_DISABLE_ALL"
 
 
-def run_file(
+def open_session(
     path: Path,
-    feeds: Mapping[str, Array],
-    optimized_path: Path | None = None,
     library: Path | None = None,
-    optimization: str = "ORT_ENABLE_BASIC",
-) -> list[Array]:
-    """Every array of the outputs, computed on one thread, with basic optimisation unless said.
+    optimization: str = ALL_OPTIMIZATIONS,
+    optimized_path: Path | None = None,
+    threads: int = 1,
+    hint: str = EXPORT_AGAIN,
+) -> Any:
+    """Open a file in onnxruntime.
 
-    `optimised` is where to write the graph that is left; custom operators are those of a `library`.
+    Args:
+        path: The file.
+        library: Library of custom operators to register; None for none.
+        optimization: Name of a GraphOptimizationLevel.
+        optimized_path: Where onnxruntime writes the optimized graph; None to not write it.
+        threads: Number of threads. On several, sums have another order and other last bits.
+        hint: Hint of the error.
+
+    Returns:
+        An InferenceSession.
+
+    Raises:
+        ExportFailed: If onnxruntime cannot load the file.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, optimization)
     if optimized_path is not None:
         options.optimized_model_filepath = str(optimized_path)
-        # Weights go to a second file that nobody reads, also those that one file could not hold.
+        # Weights go to a second file that is never read, because one file may not hold them.
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_file_name", "weights.bin"
         )
-    session = open_session(path, library, options)
-    try:
-        found = [array for value in session.run(None, dict(feeds)) for array in _iter_arrays(value)]
-    except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
-        raise ExportFailed(
-            f"onnxruntime cannot run {path.name}: {summarize_error(error)}", EXPORT_AGAIN
-        ) from None
-    return found
-
-
-def open_session(path: Path, library: Path | None = None, options: Any = None) -> Any:
-    """A session on one thread, fully optimised unless the options say otherwise."""
-    import onnxruntime
-
-    options = options or onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1  # sums in another order would have other last bits
     try:
         if library is not None:
             options.register_custom_ops_library(str(library))
         return onnxruntime.InferenceSession(str(path), options, providers=[PROVIDER])
     except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
         raise ExportFailed(
-            f"onnxruntime cannot load {path.name}: {summarize_error(error)}", EXPORT_AGAIN
+            f"onnxruntime cannot load {path.name}: {summarize_error(error)}", hint
         ) from None
 
 
+def run_file(
+    path: Path,
+    feeds: Mapping[str, Array],
+    library: Path | None = None,
+    optimization: str = BASIC_OPTIMIZATIONS,
+    optimized_path: Path | None = None,
+) -> list[Array]:
+    """Return every array of a file's outputs, computed by onnxruntime on one thread.
+
+    Args:
+        path: The file.
+        feeds: Inputs by name.
+        library: Library of custom operators; None for none.
+        optimization: Name of a GraphOptimizationLevel.
+        optimized_path: Where onnxruntime writes the optimized graph; None to not write it.
+
+    Raises:
+        ExportFailed: If onnxruntime cannot load or run the file.
+    """
+    session = open_session(path, library, optimization, optimized_path)
+    try:
+        outputs = session.run(None, dict(feeds))
+    except Exception as error:  # noqa: BLE001 (onnxruntime's errors have no common root)
+        raise ExportFailed(
+            f"onnxruntime cannot run {path.name}: {summarize_error(error)}", EXPORT_AGAIN
+        ) from None
+    return [array for output in outputs for array in _iter_arrays(output)]
+
+
+def optimize_model(model: OnnxModel, optimization: str, hint: str = EXPORT_AGAIN) -> GraphProto:
+    """Return the graph that onnxruntime makes of a model at load, without its weights.
+
+    Args:
+        model: The model.
+        optimization: Name of a GraphOptimizationLevel.
+        hint: Hint of the error.
+
+    Raises:
+        ExportFailed: If onnxruntime cannot load the model.
+    """
+    with scratch_folder("proof") as folder:
+        path = folder / "model.onnx"
+        optimized_path = folder / "optimized.onnx"
+        write_model(model, path)
+        open_session(path, optimization=optimization, optimized_path=optimized_path, hint=hint)
+        return onnx.load(optimized_path, load_external_data=False).graph
+
+
 def _iter_arrays(value: Any) -> Iterator[Array]:
-    """The arrays of an output, which may be a sequence or a map; an optional output may have none."""
+    """Yield the arrays of an output: an array, a sequence, a map, or nothing if it is optional."""
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, Mapping):
-        yield from (np.array(list(part)) for part in (value.keys(), value.values()))
+        yield np.array(list(value.keys()))
+        yield np.array(list(value.values()))
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _iter_arrays(part)
@@ -82,7 +137,13 @@ def _iter_arrays(value: Any) -> Iterator[Array]:
 def run_dense_model(
     model: OnnxModel, weight_names: Collection[str], feeds: Mapping[str, Array]
 ) -> list[Array]:
-    """What a dense model computes from its file: what files of any encoding must compute too."""
+    """Return the outputs of a dense model, which files of every encoding must reproduce.
+
+    Args:
+        model: The model; all weights are stored plainly.
+        weight_names: Names of the layer weights.
+        feeds: Inputs by name.
+    """
     with scratch_folder("proof") as folder:
         path = folder / "dense.onnx"
         write_model(ENCODINGS["dense"].encode(model, weight_names), path)
@@ -90,28 +151,39 @@ def run_dense_model(
 
 
 def verify_outputs(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
-    """Raise ExportFailed unless a file gives these outputs bit for bit and no decoding node outlives loading."""
+    """Raise ExportFailed unless a file reproduces outputs and its decoding is folded at load.
+
+    Args:
+        path: The exported file.
+        feeds: Inputs by name.
+        expected: Outputs that the file must give bit for bit.
+    """
     with scratch_folder("proof") as folder:
-        optimised = folder / _OPTIMISED
-        found = run_file(path, feeds, optimised)
-        graph = onnx.load(optimised, load_external_data=False).graph
-    if len(found) != len(expected) or not all(map(is_bit_identical, found, expected)):
+        optimized_path = folder / "optimized.onnx"
+        actual = run_file(path, feeds, optimized_path=optimized_path)
+        graph = onnx.load(optimized_path, load_external_data=False).graph
+    if len(actual) != len(expected) or not all(map(is_bit_identical, actual, expected)):
         raise ExportFailed(
             f"{path.name} gives other outputs in onnxruntime than the dense model", EXPORT_AGAIN
         )
-    # onnxruntime keeps equal constants once, so a node of the model itself may come to read one of the decoder's;
-    # what a decoder's node computed is read by nodes of the decoder alone.
-    computed = {
-        name for n in onnx.load(path, load_external_data=False).graph.node for name in n.output
-    }
-    decoding = {name for name in computed if name.startswith(PREFIX)}
-    left = [n for n in graph.node if decoding.intersection((*n.input, *n.output))]
+    # onnxruntime merges equal constants, so that a node of the model may read a constant of the
+    # decoder. Only nodes of the decoder read values that its nodes compute.
+    decoded_names = set[str]()
+    for node in onnx.load(path, load_external_data=False).graph.node:
+        decoded_names.update(name for name in node.output if name.startswith(PREFIX))
+    left = [n for n in graph.node if decoded_names.intersection((*n.input, *n.output))]
     if left:
-        what = f"{path.name} would decode its weights at every run: {len(left)} nodes are not folded at load"
-        raise ExportFailed(what, "export it as sparse or dense")
+        raise ExportFailed(
+            f"{path.name} would decode its weights at every run:"
+            f" onnxruntime does not fold {len(left)} nodes at load",
+            "export it as sparse or dense",
+        )
 
 
 def is_bit_identical(a: Array, b: Array) -> bool:
-    """Whether two outputs are the same, bit for bit."""
-    alike = a.dtype == b.dtype and a.shape == b.shape
-    return alike and (bool((a == b).all()) if a.dtype == object else a.tobytes() == b.tobytes())
+    """Return true if two outputs have the same type, shape and bits."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype == object:
+        return bool((a == b).all())
+    return a.tobytes() == b.tobytes()

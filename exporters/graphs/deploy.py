@@ -11,7 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.files import tensors
+from ltp_pipeline.exporters.files.nonzeros import replace_negative_zeros
 from ltp_pipeline.exporters.files.run_proof import run_dense_model
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
 from ltp_pipeline.exporters.int8.calibration import Calibration
@@ -20,6 +20,7 @@ from ltp_pipeline.graph.edit import (
     UniqueNames,
     copy_fields,
     drop_inputs,
+    raise_ir_version,
     set_initializers,
     set_nodes,
 )
@@ -81,7 +82,7 @@ def build_graph(
 def rewrite_model(model: OnnxModel, weight_names: Collection[str]) -> tuple[OnnxModel, str]:
     """A smaller graph that computes the same, and what was done."""
     proto, weights = copy_proto(model.proto), dict(model.weights)
-    tensors.raise_ir_version(proto, IR_VERSION)
+    raise_ir_version(proto, IR_VERSION)
     _lift_constants(proto.graph, weight_names)
     _remove_passthrough_nodes(proto.graph)
     norms = sum(is_standard(n, "BatchNormalization") for n in proto.graph.node)
@@ -226,7 +227,7 @@ def _fold_into_layer(
         or ((scaled != 0) != (weight != 0)).any()
     ):
         return False
-    weights[layer.input[1]] = tensors.replace_negative_zeros(scaled)
+    weights[layer.input[1]] = replace_negative_zeros(scaled)
     weights[_prepare_bias(layer, graph, known, reads, taken, moved.shape)] = moved.astype(
         weight.dtype
     )

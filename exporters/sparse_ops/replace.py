@@ -8,10 +8,9 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
-from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_attribute, is_standard
 from ltp_pipeline.graph.schemas import get_opsets, get_standard_opset
@@ -45,7 +44,7 @@ def convert_to_sparse_ops(
     ]
     set_nodes(proto.graph, nodes)
     _remove_unused_limits(proto.graph, found)
-    tensors.raise_ir_version(proto, functions.IR_VERSION)
+    raise_ir_version(proto, functions.IR_VERSION)
     if functions.DOMAIN not in get_opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}

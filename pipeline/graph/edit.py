@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.message import Message  # type: ignore[import-untyped]
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs
 from ltp_pipeline.graph.view import iter_read_names
@@ -53,6 +53,18 @@ def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
     if len(kept) < len(graph.input):
         del graph.input[:]
         graph.input.extend(kept)
+
+
+def raise_ir_version(model: ModelProto, version: int) -> None:
+    """Raise a model's IR version if it is lower.
+
+    Below version 4, every initializer is also a graph input, and constant all the same. From 4 on,
+    such an input makes the initializer a default that the caller may override. Raising the version
+    therefore removes these inputs, so that weights stay constant.
+    """
+    if model.ir_version < 4 <= version:
+        drop_inputs(model.graph, {tensor.name for tensor in model.graph.initializer})
+    model.ir_version = max(model.ir_version, version)
 
 
 def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:

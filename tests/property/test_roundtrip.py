@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from ltp_pipeline.exporters.encodings import ENCODINGS, packed_codec
-from ltp_pipeline.exporters.files import tensors
 from ltp_pipeline.exporters.files.decode import read_tensors, to_dense
 from ltp_pipeline.exporters.files.labels import write_metadata
+from ltp_pipeline.exporters.files.nonzeros import view_bits
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
@@ -101,7 +101,7 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
     for name, (_, _, bits) in kernels.items():
         sign = bits.dtype.type(1) << bits.dtype.type(8 * bits.itemsize - 1)
         assert (
-            tensors.view_bits(expected[name]).tobytes()
+            view_bits(expected[name]).tobytes()
             == np.where(bits == sign, 0, bits).astype(bits.dtype).tobytes()
         )
     runs = outputs_of(dense.to_proto(), ort.GraphOptimizationLevel.ORT_ENABLE_BASIC)
@@ -114,7 +114,7 @@ def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
         restored = to_dense(encoded)
         onnx.checker.check_model(restored.to_proto(), full_check=True)
         for key, array in read_tensors(restored, list(kernels)).items():
-            assert tensors.view_bits(array).tobytes() == tensors.view_bits(expected[key]).tobytes()
+            assert view_bits(array).tobytes() == view_bits(expected[key]).tobytes()
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC) == runs
         assert outputs_of(whole, ort.GraphOptimizationLevel.ORT_DISABLE_ALL) == runs
     assert model.SerializeToString() == before

@@ -94,7 +94,9 @@ class Run:
         def valued(path: Path) -> FileEvaluation:
             return judge(path)._replace(value=1.0 if self.trained is None else self.after)
 
-        calibration = replace(calibration, evaluate=valued, train=self._train if self.trains else None)
+        calibration = replace(
+            calibration, evaluate=valued, train=self._train if self.trains else None
+        )
         return int8.build_graph(file.model, weights, kernels, feeds, calibration)
 
     def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> QatResult:

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
 from tests.support.encoded import identities
+from tests.support.encoded import model_of as described_model
 from tests.support.models import sparse_array
 
 
@@ -91,3 +93,14 @@ def test_the_scan_of_another_model_is_not_taken():
         verify_weights(format_.encode(model_of(second), scan), second, format_.name)
     assert list(scan) == ["w"]
     assert len(scan) == 1
+
+
+def test_negative_zeros_of_layer_weights_only_are_written_as_zeros():
+    array = np.full((64, 64), -0.0, np.float32)
+    array[0, 0] = 1
+    model = described_model(array).with_weights({"other": np.float32([-0.0])})
+    for encoding in ENCODINGS.values():
+        weights = read_tensors(encoding.encode(model, ["w"]), ["w", "other"])
+        assert not np.signbit(weights["w"]).any()
+        assert np.signbit(weights["other"]).all()
+    assert np.signbit(model.array("w")).any()
