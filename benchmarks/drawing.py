@@ -10,7 +10,7 @@ from matplotlib import rc_context, rcdefaults
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ltp_pipeline.stages.report.svg import log_axis
+from ltp_pipeline.stages.report.svg import format_log_axis
 
 # Okabe and Ito's colours, which every eye can tell apart; black and the yellow are left out
 BLUE, ORANGE, GREEN, RED, SKY, PINK = (
@@ -80,7 +80,7 @@ def compressions(ax: Axes) -> None:
         else (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
     )
     ax.set_xticks([v for v in values if low <= v <= high])
-    log_axis(ax.xaxis, "×")
+    format_log_axis(ax.xaxis, "×")
     ax.minorticks_off()
 
 

@@ -11,7 +11,7 @@ from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS
 from benchmarks.drawing import BLUE, GREEN, ORANGE, PINK, RED, Drawing, compressions, legend, once
 from benchmarks.rows import Row, found, mean_std, numbers, repeated
-from ltp_pipeline.stages.report.svg import log_axis
+from ltp_pipeline.stages.report.svg import format_log_axis
 
 SHADES = ["#9ecae1", "#4292c6", "#08519c", "#08204d"]  # light to dark: small to large values
 MARKERS = "osD^"
@@ -51,7 +51,7 @@ def regulariser(rows: Sequence[Row]) -> Drawing | None:
             ax.set(xlabel="epoch", ylabel=label)
         axes[0].set_ylim(bottom=0)
         axes[2].set_yscale("log")
-        log_axis(axes[2].yaxis)
+        format_log_axis(axes[2].yaxis)
         legend(figure, axes[0])
 
     return Drawing(9, 3.2, shown, draw)
@@ -85,7 +85,7 @@ def _before_and_after(ax: Axes, seen: Row, limits: tuple[float, float]) -> None:
         line(max(seen["tau"], limits[0]), color=RED, lw=1)
     ax.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
     for axis in (ax.xaxis, ax.yaxis):
-        log_axis(axis)
+        format_log_axis(axis)
 
 
 def _kept_of(row: Row, part: str) -> str:
@@ -109,7 +109,7 @@ def gap(rows: Sequence[Row]) -> Drawing | None:
         left.set(xlabel="|w| / √τ after learning", ylabel="weights of all kernels per bin")
         right.set(xlabel="epoch", ylabel="weights kept in the network, %", yscale="log")
         right.set_yticks((5, 10, 20, 50, 100))
-        log_axis(right.yaxis)
+        format_log_axis(right.yaxis)
         right.minorticks_off()
         right.xaxis.get_major_locator().set_params(integer=True)
         legend(figure, left)
@@ -146,7 +146,7 @@ def _about_threshold(ax: Axes, row: Row) -> None:
         ax.axvline(1, color="#404040", lw=0.8)
         ax.set(xlim=(0.3, 2), yscale="log")
         ax.set_yticks((10, 100, 1_000, 10_000))
-        log_axis(ax.yaxis)
+        format_log_axis(ax.yaxis)
         ax.minorticks_off()
 
 

@@ -19,9 +19,9 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
-from ltp_pipeline.settings.checks import check_lambda, check_metric_limits
+from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.load import SETTINGS_FILE, load_settings, update_export
-from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings
+from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
 from ltp_pipeline.system.files import AnyPath, keep_apart
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
@@ -77,7 +77,7 @@ def run(
         options, task = {**options, "task": task}, None
     if settings is None:
         settings = load_settings(model, options=options)
-    check_lambda(settings)
+    check_budget(settings)
     from ltp_pipeline.runner.run import run as run_stages
 
     folder = Path(out) if out is not None else default_run_directory(model)
@@ -337,12 +337,12 @@ def handoff(
     of its own.
     """
     from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff.example import load_samples
+    from ltp_pipeline.stages.handoff.samples import stored_samples
 
     folder = Path(run)
     content = read_write.read(folder / REPORT_JSON)
     samples = (
-        load_samples(folder, content, example_samples, _load_task(task))
+        stored_samples(folder, content, example_samples, _load_task(task))
         if example_samples
         else None
     )
@@ -356,13 +356,13 @@ def handoff(
 def report(run: AnyPath) -> Report:
     """Read the report of a finished run and render it again: report.md, report.html, and its handoff if it has one."""
     from ltp_pipeline.stages import handoff as handoff_stage
-    from ltp_pipeline.stages import report as stage
+    from ltp_pipeline.stages.report import render
 
     workspace = RunDirectory(Path(run))
     content = read_write.read(workspace.path(REPORT_JSON))
-    stage.render(content, workspace)
+    render.write_pages(content, workspace)
     if workspace.path(SUMS).is_file():
-        stage.list_hashes(content, workspace)
+        render.write_hashes(content, workspace)
     if workspace.path(handoff_stage.FOLDER).is_dir():
         handoff_stage.run(content, workspace.root, workspace.path(handoff_stage.FOLDER))
     return content

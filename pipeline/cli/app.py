@@ -12,7 +12,7 @@ import typer
 from ltp_pipeline import __version__
 from ltp_pipeline.cli import model_commands, result_commands
 from ltp_pipeline.cli import options as opt
-from ltp_pipeline.cli.output import finish
+from ltp_pipeline.cli.output import finish_command
 from ltp_pipeline.errors import (
     GateFailed,
     InputError,
@@ -213,7 +213,7 @@ def _run(
 
     outcome = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
     distributed.destroy_process_group()
-    finish(outcome, shown_in, as_json)
+    finish_command(outcome, shown_in, as_json)
 
 
 def _fail(error: LtpError) -> NoReturn:

@@ -142,9 +142,9 @@ def accelerate(
     if as_json:
         print_json(asdict(found))
     elif not quiet:
-        from ltp_pipeline.cli.tables import show_accelerated
+        from ltp_pipeline.cli.tables import show_acceleration
 
-        show_accelerated(found)
+        show_acceleration(found)
 
 
 def unpack(

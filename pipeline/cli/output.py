@@ -1,4 +1,6 @@
-"""What commands print: results, verdicts, and what a hosted CI job is told."""
+"""Print the results of commands: summaries, gates, JSON, and messages for a hosted CI job."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -19,81 +21,85 @@ if TYPE_CHECKING:
     from ltp_pipeline.runner.finish import RunResult
 
 
-def show(outcome: "RunResult", shown_in: Path, as_json: bool, judged: bool = False) -> None:
-    """Print the result of a run."""
+def print_run(result: RunResult, parent: Path, as_json: bool, shows_gates: bool = False) -> None:
+    """Print the summary of a finished run on standard output, and its warnings on standard error.
+
+    Args:
+        result: Finished run.
+        parent: Folder that comes before the run's folder in printed paths.
+        as_json: Print the report as JSON instead of the summary.
+        shows_gates: Include the results of the gates in the summary.
+    """
+    from ltp_pipeline.results.read_write import plain
+    from ltp_pipeline.run_directory.names import REPORT_HTML
+    from ltp_pipeline.stages.report.render import list_warnings, render_summary
+
+    report, folder = result.report, parent / result.folder
     if as_json:
-        from ltp_pipeline.results.read_write import plain
-
-        print_json({"run": str(shown_in / outcome.folder), **plain(outcome.report)})
+        print_json({"run": str(folder), **plain(report)})
     else:
-        from ltp_pipeline.cli.tables import show_outcome
-
-        show_outcome(outcome, shown_in, judged)
-    from ltp_pipeline.stages.report.filters import few_kernels
-
-    if warning := few_kernels(outcome.report):
+        paths = [folder / file.path for file in report.pruned.files]
+        gates = result.gate_results if shows_gates else ()
+        typer.echo(render_summary(report, gates, [*paths, folder / REPORT_HTML]), nl=False)
+    for warning in list_warnings(report):
         typer.echo(f"warning: {warning}", err=True)
 
 
-def finish(outcome: "RunResult", shown_in: Path, as_json: bool) -> None:
-    """Show the result of a run and judge it; of several ranks, one does."""
+def finish_command(result: RunResult, parent: Path, as_json: bool) -> None:
+    """Print a finished run and raise GateFailed if a gate failed; only rank 0 does."""
     if not distributed.is_main_process():
         return
-    show(outcome, shown_in, as_json, judged=True)
-    for warning in (outcome.report.budget_not_met, outcome.report.suspicious_improvement):
-        if warning:
-            typer.echo(f"warning: {warning}", err=True)
-    if on_github():
-        tell_github(outcome.report, outcome.gate_results)
-    stop_if_failed(outcome.gate_results)
+    print_run(result, parent, as_json, shows_gates=True)
+    if is_github_job():
+        notify_github(result.report, result.gate_results)
+    check_gates(result.gate_results)
 
 
 def print_json(value: Any) -> None:
-    """Print for machines."""
-    plain = (sys.stdout.encoding or "").lower().replace(
-        "-", ""
-    ) != "utf8"  # then only ASCII is sure to arrive
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=plain))
+    """Print a value as JSON; only ASCII if standard output is not UTF-8."""
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=encoding != "utf8"))
 
 
 def print_path(path: Path, as_json: bool, quiet: bool) -> None:
-    """Print where something was written."""
+    """Print the path of a file that was written."""
     if as_json:
         print_json({"path": str(path)})
     elif not quiet:
         typer.echo(path)
 
 
-def print_verdicts(verdicts: "Sequence[GateResult]", as_json: bool, quiet: bool) -> None:
-    """Print how each gate was judged."""
+def print_gates(results: Sequence[GateResult], as_json: bool, quiet: bool) -> None:
+    """Print the result of each gate on one line."""
     if as_json:
-        print_json([asdict(v) for v in verdicts])
-    for verdict in verdicts if not (as_json or quiet) else ():
-        typer.echo(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
+        print_json([asdict(result) for result in results])
+    elif not quiet:
+        for result in results:
+            typer.echo(f"{'passed' if result.passed else 'FAILED'}  {result.line}")
 
 
-def on_github() -> bool:
-    """Whether this is a job there."""
+def is_github_job() -> bool:
+    """Return True in a job of GitHub Actions."""
     return bool(os.environ.get("GITHUB_STEP_SUMMARY"))
 
 
-def tell_github(report: "Report", verdicts: "Sequence[GateResult]") -> None:
-    """Put the summary with these verdicts on the job's page and mark failing gates."""
+def notify_github(report: Report, results: Sequence[GateResult]) -> None:
+    """Write the report with these gate results to the job's page, and mark failed gates."""
     from ltp_pipeline.gates.ci_output import append_step_summary, github_lines
     from ltp_pipeline.gates.verdicts import with_verdicts
-    from ltp_pipeline.stages.report import markdown
+    from ltp_pipeline.stages.report.render import render_markdown
 
-    append_step_summary(markdown.render(with_verdicts(report, verdicts)), os.environ)
-    for line in github_lines(verdicts):
+    append_step_summary(render_markdown(with_verdicts(report, results)), os.environ)
+    for line in github_lines(results):
         typer.echo(line, err=True)
 
 
-def stop_if_failed(verdicts: "Sequence[GateResult]") -> None:
-    """End with the gates that failed, if any."""
+def check_gates(results: Sequence[GateResult]) -> None:
+    """Raise GateFailed if a gate failed."""
     from ltp_pipeline.system.text import printable
 
-    failed = [v for v in verdicts if not v.passed]
+    failed = [result for result in results if not result.passed]
     if failed:
-        lines = "\n".join(f"gate failed: {v.line}" for v in failed)
-        remedies = dict.fromkeys(v.advice if v.is_hash else f"{v.name}: {v.advice}" for v in failed)
-        raise GateFailed(lines, "\n  ".join(map(printable, remedies)))
+        lines = "\n".join(f"gate failed: {result.line}" for result in failed)
+        hints = dict.fromkeys(r.advice if r.is_hash else f"{r.name}: {r.advice}" for r in failed)
+        raise GateFailed(lines, "\n  ".join(map(printable, hints)))

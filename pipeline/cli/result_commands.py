@@ -8,14 +8,14 @@ import typer
 
 from ltp_pipeline.cli import options as opt
 from ltp_pipeline.cli.output import (
-    finish,
-    on_github,
+    check_gates,
+    finish_command,
+    is_github_job,
+    notify_github,
+    print_gates,
     print_json,
     print_path,
-    print_verdicts,
-    show,
-    stop_if_failed,
-    tell_github,
+    print_run,
 )
 from ltp_pipeline.errors import UsageError
 
@@ -61,7 +61,7 @@ def pick(
     outcome = api.pick(
         folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits
     )
-    finish(outcome, Path(), as_json)
+    finish_command(outcome, Path(), as_json)
 
 
 def export(
@@ -86,7 +86,7 @@ def export(
         progress=make_reporter(quiet),
         task=task,
     )
-    show(outcome, Path(), as_json)
+    print_run(outcome, Path(), as_json)
     for verdict in outcome.gate_results:
         if not verdict.passed:
             typer.echo(f"note: the run's gates fail with these files: {verdict.line}", err=True)
@@ -187,10 +187,10 @@ def gate(
         )
     if junit is not None:
         write_text(junit, as_junit(verdicts))
-    print_verdicts(verdicts, as_json, quiet)
-    if on_github():
-        tell_github(read_write.read(path), verdicts)
-    stop_if_failed(verdicts)
+    print_gates(verdicts, as_json, quiet)
+    if is_github_job():
+        notify_github(read_write.read(path), verdicts)
+    check_gates(verdicts)
 
 
 def compare(
@@ -228,7 +228,7 @@ def compare(
     elif not quiet:
         for change in found.changes:
             typer.echo(change.line)
-        print_verdicts(found.verdicts, as_json, quiet)
+        print_gates(found.verdicts, as_json, quiet)
     for note in found.notes:  # also for those who look at nothing but the verdict
         typer.echo(f"note: {note}", err=True)
-    stop_if_failed(found.verdicts)
+    check_gates(found.verdicts)

@@ -1,11 +1,10 @@
-"""Results for people, on standard output."""
+"""Print the results of trail, inspect, validate and accelerate for people, on standard output."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,256 +13,184 @@ from rich.table import Table
 from rich.text import Text
 
 from ltp_pipeline.results.metric import Metric, on_validation
-from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX
-from ltp_pipeline.run_directory.names import REPORT_HTML
-from ltp_pipeline.stages.report.comparison_facts import sentences
-from ltp_pipeline.stages.report.filters import KERNELS, WHOLE, beside, short_name, speed_sentences
-from ltp_pipeline.stages.report.notes import left_out_notes
+from ltp_pipeline.stages.report.filters import format_ratio, format_shape
 from ltp_pipeline.system.text import line, percent, pluralize, printable
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult
     from ltp_pipeline.results.tool_results import (
         AccelerationResult,
         InspectionResult,
+        ReferenceResult,
         TrailEntryInfo,
         ValidationResult,
     )
-    from ltp_pipeline.runner.finish import RunResult
 
-UNMEASURED = "not measured"
-LONGEST, LONGEST_CELL = 2000, 500  # characters of a line, and of a cell of a table
+MAX_LINE, MAX_CELL = 2000, 500  # characters of a line, and of a cell of a table
+LABEL_WIDTH = 12  # characters of a label before its value
 
 
-def show_outcome(outcome: RunResult, folder: Path, judged: bool = True) -> None:
-    """The result beside the baseline, the gates if they were judged, the files, and where to read more."""
-    report = outcome.report
-    original, pruned, baseline = report.original, report.pruned, report.baseline
-    console = _console()
+def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
+    """Print the entries of a trail; `folder` comes before the paths of their files."""
+    value_title = on_validation(entries[0].metric if entries else Metric())
     table = Table(box=None, pad_edge=False)
-    for title in ("", "original", short_name(pruned), "global magnitude"):
-        table.add_column(title, justify="left" if not title else "right")
+    for title in ("entry", "", "compression", "full model", value_title, "file"):
+        table.add_column(title, justify="left" if title == "file" else "right", no_wrap=True)
+    for entry in entries:
+        marks = (">" if entry.selected else "") + ("*" if entry.pareto else "")
+        cells = [
+            str(entry.entry),
+            marks,
+            format_ratio(entry.compression),
+            format_ratio(entry.model_compression),
+            entry.metric.shown(entry.accuracy),
+            os.path.normpath(folder / entry.file),
+        ]
+        table.add_row(*(_to_cell(cell) for cell in cells))
+    _open_console().print(table)
 
-    def add(name: str, first: str, cell: Callable[[NetworkResult], str], absent: str = "") -> None:
-        cells = (name, first, cell(pruned), cell(baseline) if baseline else absent)
-        table.add_row(*(Text(printable(text)) for text in cells))
 
-    metric = report.metric
-    add(
-        metric.label,
-        _or_unmeasured(original.value, metric.shown),
-        lambda x: _or_unmeasured(x.value, metric.shown),
+def show_model(result: InspectionResult) -> None:
+    """Print what `inspect` reports about a model."""
+    producer = result.producer or "an unnamed producer"
+    format_name = f", {result.format} format" if result.format else ""
+    _print_line(
+        f"{result.path}: {result.bytes:,} bytes, opset {result.opset}, by {producer}{format_name}"
     )
-    for told in beside(pruned):
-        add(told, _figure(original, told), partial(_figure, name=told))
-    add("drop", "", lambda x: _or_unmeasured(x.drop, metric.shown_drop), absent="not run")
-    add(KERNELS, "1×", lambda x: _times(x.compression))
-    add(WHOLE, "1×", lambda x: _times(x.model_compression))
-    add("sparsity", "", lambda x: _or_unmeasured(x.sparsity, percent))
-    others = {file.label: _bytes(file.bytes) for file in baseline.files} if baseline else {}
-    for file in pruned.files:
-        table.add_row(
-            file.label, _bytes(original.bytes), _bytes(file.bytes), others.get(file.label, "")
-        )
-    console.print(table)
-    if original.accuracy and original.accuracy.samples is not None:
-        samples, split = pluralize(original.accuracy.samples, "sample"), original.accuracy.split
-        console.print(
-            f"\nMeasured in onnxruntime on {samples} of the {split} split.", highlight=False
-        )
-    for sentence in (*speed_sentences(report), *sentences(report)):
-        console.print(sentence, highlight=False, markup=False)
-    missing = {
-        key.removeprefix(FILE_REASON_PREFIX): why
-        for key, why in pruned.reasons.items()
-        if key.startswith(FILE_REASON_PREFIX)
-    }
-    for note in left_out_notes(missing):
-        print(printable(note))
-    for verdict in outcome.gate_results if judged else ():
-        print(f"{'passed' if verdict.passed else 'FAILED'}  {verdict.line}")
-    for file in pruned.files:
-        print(str(folder / outcome.folder / file.path))
-    print(str(folder / outcome.folder / REPORT_HTML))
+    for kind, tensors in (("input", result.inputs), ("output", result.outputs)):
+        for tensor in tensors:
+            _print_line(f"  {kind} {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
+    operators = [
+        f"{operator.name} {operator.count}{'' if operator.supported else ' (not supported)'}"
+        for operator in result.operators
+    ]
+    _print_line(f"  operators: {', '.join(operators)}")
+    _print_line(
+        f"  BatchNormalization: {result.batch_norms} present, {result.folded_batch_norms} probably "
+        "folded into convolutions"
+    )
+    if result.layers:
+        _show_layers(result)
+    if result.others:
+        _show_other_weights(result)
+    for reason in result.unsupported:
+        _print_line(f"not supported: {reason}")
+    for sentence in result.plan:
+        _print_line(sentence)
 
 
-def _console() -> Console:
-    """As wide as the terminal; where there is none, nothing is cut off."""
+def _show_layers(result: InspectionResult) -> None:
+    titles = ("layer", "operator", "shape", "weights", "fraction", "zeros", "blocks", "pruned")
+    table = Table(*titles, box=None, pad_edge=False)
+    for layer in result.layers:
+        cells = [
+            layer.name,
+            layer.op,
+            format_shape(layer.shape),
+            f"{layer.elements:,}",
+            f"{layer.fraction:.1%}",
+            f"{1 - layer.nonzeros / layer.elements:.1%}",
+            "-" if layer.block_axis is None else "4x1",
+            layer.reason or "yes",
+        ]
+        table.add_row(*(_to_cell(cell) for cell in cells))
+    _open_console().print(table)
+    _print_line(
+        f"{pluralize(len(result.layers), 'layer')} with {result.layer_elements:,} of the model's "
+        f"{result.float_elements:,} float weights: "
+        f"{result.prunable_elements / result.layer_elements:.1%} prunable, "
+        f"{result.sparsity:.1%} already zero"
+    )
+
+
+def _show_other_weights(result: InspectionResult) -> None:
+    titles = ("other weights", "tensors", "weights", "role", "largest")
+    table = Table(*titles, box=None, pad_edge=False)
+    for other in result.others:
+        cells = [
+            other.operator or "-",
+            str(other.num_tensors),
+            f"{other.elements:,}",
+            other.role,
+            other.largest,
+        ]
+        table.add_row(*(_to_cell(cell) for cell in cells))
+    _open_console().print(table)
+
+
+def show_acceleration(result: AccelerationResult) -> None:
+    """Print what `accelerate` wrote, and its accuracy if data were passed."""
+    kernels = result.sparse_kernels
+    layers = pluralize(len(kernels.converted_layers), "layer")
+    _print_line(f"{result.path}: {result.bytes:,} bytes, {layers} on sparse operators")
+    _print_pair(
+        "latency",
+        f"{result.latency_ms:.3f} ms, {format_ratio(result.latency_ratio)} that of the source file "
+        f"({result.source_latency_ms:.3f} ms), one sample on one thread, {kernels.instruction_set}",
+    )
+    _print_pair("verified on", result.proven_on)
+    for name, reason in kernels.dense_layers.items():
+        _print_pair("kept dense", f"{name}: {reason}")
+    if result.measurement is not None:
+        show_validation(result.measurement)
+
+
+def show_validation(result: ValidationResult) -> None:
+    """Print what `validate` measured."""
+    accuracy, metric = result.accuracy, result.metric
+    _print_line(f"{result.path}: {result.bytes:,} bytes")
+    samples = pluralize(accuracy.samples, "sample")
+    value = metric.shown(accuracy.value)
+    _print_pair(metric.label, f"{value} on {samples} of the {accuracy.split} split")
+    if accuracy.top5 is not None:
+        _print_pair("top-5", percent(accuracy.top5))
+    for extra in accuracy.extra_metrics:
+        _print_pair(extra.metric.label, extra.shown)
+    if result.sparsity is not None:
+        layers, model = format_ratio(result.compression), format_ratio(result.model_compression)
+        _print_pair(
+            "sparsity", f"{percent(result.sparsity)}, compression {layers} (full model {model})"
+        )
+    low, high = result.latency_quartiles_ms
+    batch, threads = pluralize(result.batch, "sample"), pluralize(result.threads, "thread")
+    _print_pair(
+        "latency",
+        f"{result.latency_ms:.3f} ms for {batch} (quartiles {low:.3f} to {high:.3f}), {threads}, "
+        f"{result.provider}; load time {result.load_ms:.1f} ms",
+    )
+    if result.against is not None:
+        _show_reference(result.against, metric)
+    for note in result.notes:
+        _print_line(note)
+
+
+def _show_reference(reference: ReferenceResult, metric: Metric) -> None:
+    """Print the other file of a validation, and how the validated file differs from it."""
+    value = metric.shown(reference.accuracy.value)
+    _print_pair("against", f"{reference.path}: {metric.name} {value}, {reference.bytes:,} bytes")
+    drop, interval = metric.shown_drop(reference.drop), reference.drop_interval
+    _print_pair(
+        "drop",
+        drop if interval is None else f"{drop} (95 % interval: {metric.shown_interval(interval)})",
+    )
+    if reference.agreement is not None:
+        is_r2 = metric.name == "r2_vs_original"
+        _print_pair("same argmax" if is_r2 else "agreement", percent(reference.agreement))
+    _print_pair("latency", f"{format_ratio(reference.latency_ratio)} that of the other file")
+
+
+def _open_console() -> Console:
+    """Return a console as wide as the terminal; without a terminal, nothing is cut off."""
     return Console() if sys.stdout.isatty() else Console(width=1000)
 
 
-def _times(value: float | None) -> str:
-    return UNMEASURED if value is None else f"{value:.2f}×"
+def _print_pair(label: str, value: str) -> None:
+    print(printable(f"{label:<{LABEL_WIDTH}} {value}"))
 
 
-def _figure(part: EvaluatedResult, name: str) -> str:
-    """What is told beside the metric under this name."""
-    return beside(part).get(name, UNMEASURED)
+def _print_line(text: str) -> None:
+    """Print a text on one line, whatever names are in it."""
+    print(line(text, MAX_LINE))
 
 
-def _or_unmeasured(value: float | None, show: Callable[[float], str]) -> str:
-    return UNMEASURED if value is None else show(value)
-
-
-def _bytes(value: int | None) -> str:
-    return UNMEASURED if value is None else f"{value:,} bytes"
-
-
-def show_trail(rows: Sequence[TrailEntryInfo], folder: Path) -> None:
-    """What `trail` lists, with paths as the user would write them."""
-    title = on_validation(rows[0].metric if rows else Metric())
-    print(f"entry  compression  whole model  {title:>14}  file")
-    for row in rows:
-        picked, mark = ">" if row.selected else " ", "*" if row.pareto else " "
-        number, value = f"{picked}{row.entry:>3}", row.metric.shown(row.accuracy)
-        whole = f"{row.model_compression:>10.2f}×" if row.model_compression else f"{'?':>11}"
-        path = os.path.normpath(folder / row.file)
-        print(f"{number} {mark} {row.compression:>10.2f}×  {whole}  {value:>14}  {path}")
-
-
-def show_model(found: InspectionResult) -> None:
-    """What `inspect` found."""
-    console = _console()
-    made = f"opset {found.opset}, by {found.producer or 'an unnamed producer'}"
-    kept = f", {found.format} format" if found.format else ""
-    _say(f"{found.path}: {found.bytes:,} bytes, {made}{kept}")
-    for kind, tensors in (("input", found.inputs), ("output", found.outputs)):
-        for tensor in tensors:
-            _say(f"  {kind} {tensor.name}: {tensor.type} {_shape(tensor.shape)}")
-    names = (
-        f"{o.name} {o.count}{'' if o.supported else ' (not supported)'}" for o in found.operators
-    )
-    _say(f"  operators: {', '.join(names)}")
-    norms = (
-        f"{found.batch_norms} present, {found.folded_batch_norms} probably folded into convolutions"
-    )
-    _say(f"  BatchNormalization: {norms}")
-    if found.layers:
-        table = Table(
-            "kernel",
-            "op",
-            "shape",
-            "elements",
-            "share",
-            "zeros",
-            "blocks",
-            "pruned?",
-            box=None,
-            pad_edge=False,
-        )
-        for k in found.layers:
-            zeros = 1 - k.nonzeros / k.elements
-            cells = [
-                k.name,
-                k.op,
-                _shape(k.shape),
-                f"{k.elements:,}",
-                f"{k.fraction:.1%}",
-                f"{zeros:.1%}",
-            ]
-            cells += ["-" if k.block_axis is None else "4x1", k.reason or "yes"]
-            table.add_row(*(_cell(c) for c in cells))
-        console.print(table)
-        console.print(
-            Text(
-                f"{pluralize(len(found.layers), 'kernel')} with {found.layer_elements:,} of the model's "
-                f"{found.float_elements:,} float weights, "
-                f"{found.prunable_elements / found.layer_elements:.1%} of these prunable, "
-                f"{found.sparsity:.1%} zero already"
-            )
-        )
-    if found.others:
-        table = Table(
-            "no kernels", "tensors", "elements", "what", "largest", box=None, pad_edge=False
-        )
-        for other in found.others:
-            cells = [
-                other.operator or "-",
-                f"{other.num_tensors}",
-                f"{other.elements:,}",
-                other.role,
-                other.largest,
-            ]
-            table.add_row(*(_cell(c) for c in cells))
-        console.print(table)
-    for reason in found.unsupported:
-        _say(f"not supported: {reason}")
-    for sentence in found.plan:
-        _say(sentence)
-
-
-def _say(text: str) -> None:
-    """A line of text, whatever names are in it."""
-    print(line(text, LONGEST))
-
-
-def _cell(text: str) -> Text:
-    return Text(line(text, LONGEST_CELL))
-
-
-def _shape(shape: Sequence[int | str | None] | None) -> str:
-    return (
-        "any shape"
-        if shape is None
-        else "×".join("?" if d is None else str(d) for d in shape) or "scalar"
-    )
-
-
-def show_accelerated(found: AccelerationResult) -> None:
-    """What `accelerate` wrote."""
-    kernels = found.sparse_kernels
-    lines = [
-        f"{found.path}: {found.bytes:,} bytes, {pluralize(len(kernels.converted_layers), 'kernel')} on sparse kernels",
-        f"latency      {found.latency_ratio:.2f} × the given file's, for one sample on one thread ({kernels.instruction_set}): "
-        f"{found.latency_ms:.3f} ms against {found.source_latency_ms:.3f}",
-        f"proven on    {found.proven_on}",
-        *(f"left dense   {name}: {why}" for name, why in kernels.dense_layers.items()),
-    ]
-    for told in lines:
-        print(printable(told))
-    if found.measurement is not None:
-        show_validation(found.measurement)
-
-
-def show_validation(found: ValidationResult) -> None:
-    """What `validate` measured."""
-    accuracy, metric = found.accuracy, found.metric
-    samples, batch = pluralize(accuracy.samples, "sample"), pluralize(found.batch, "sample")
-    lines = [
-        f"{found.path}: {found.bytes:,} bytes",
-        f"{printable(metric.label):<12} {metric.shown(accuracy.value)} on {samples} of the {accuracy.split} split",
-    ]
-    if accuracy.top5 is not None:
-        lines.append(f"top-5        {percent(accuracy.top5)}")
-    lines += [
-        f"{printable(figure.metric.label):<12} {figure.shown}" for figure in accuracy.extra_metrics
-    ]
-    if found.sparsity is not None:
-        ratios = _times(found.compression), _times(found.model_compression)
-        lines.append(
-            f"sparsity     {percent(found.sparsity)}, compression {ratios[0]} (whole model {ratios[1]})"
-        )
-    low, high = found.latency_quartiles_ms
-    lines.append(
-        f"latency      {found.latency_ms:.3f} ms for {batch} (middle half {low:.3f} to {high:.3f})"
-        f", {pluralize(found.threads, 'thread')}, {found.provider}; load {found.load_ms:.1f} ms"
-    )
-    other = found.against
-    if other:
-        name, agreed = (
-            printable(metric.name),
-            "equal arg-max" if metric.name == "r2_vs_original" else "agreement",
-        )
-        spread = (
-            ""
-            if other.drop_interval is None
-            else f" (95 %: {metric.shown_interval(other.drop_interval)})"
-        )
-        lines += [
-            f"against      {other.path}: {name} {metric.shown(other.accuracy.value)}, {other.bytes:,} bytes",
-            f"drop         {metric.shown_drop(other.drop)}{spread}",
-            *([] if other.agreement is None else [f"{agreed:<12} {percent(other.agreement)}"]),
-            f"latency      {other.latency_ratio:.2f} × the other's",
-        ]
-    for text in [*lines, *found.notes]:
-        print(text)
+def _to_cell(text: str) -> Text:
+    return Text(line(text, MAX_CELL))

@@ -16,7 +16,8 @@ from ltp_pipeline.run_directory.manifest import Proof
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import BaselineMode, BaselineSettings, ExportSettings, Settings
-from ltp_pipeline.stages import handoff, report
+from ltp_pipeline.stages import handoff
+from ltp_pipeline.stages.report import render
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.hashing import sha256_of
 
@@ -93,7 +94,7 @@ def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory)
     }
     content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
     content = with_verdicts(content, verdicts)
-    report.write(content, workspace)
+    render.write_report(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return RunResult(root, content, verdicts)
 

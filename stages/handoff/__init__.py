@@ -14,7 +14,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, InputSettings, Section, TaskSettings
 from ltp_pipeline.settings.write import format_toml
 from ltp_pipeline.stages.handoff import example, of_baseline, sparse_ops, text
-from ltp_pipeline.stages.report import html
+from ltp_pipeline.stages.report.render import render_html
 from ltp_pipeline.system.files import copy, json_text, write_bytes
 from ltp_pipeline.system.hashing import sha256_of, write_sums
 
@@ -57,7 +57,7 @@ def run_of_baseline(
     log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
     pages = {
         REPORT_JSON: json_text(read_write.plain(report)),
-        REPORT_HTML: html.render(report, log),
+        REPORT_HTML: render_html(report, log),
     }
     return _fill(out, report, _models(report, source / BASELINE), pages, samples)
 
@@ -99,15 +99,15 @@ def _made(
     handed: sparse_ops.Kernels | None,
 ) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    inputs = example.read_inputs(report)
+    inputs = example.inputs_of(report)
     library = handed.path.name if handed and handed.path else None
     libraries = {file.path: library for file in sparse_ops.fast_files(report) if library}
-    shown = example.make_example(inputs, models, samples, libraries)
+    shown = example.make(inputs, models, samples, libraries)
     pages = {
         SETTINGS: format_settings(
             report.settings, "--data" if report.custom_task is None else "--task"
         ),
-        README: text.render(report, shown.tolerance, shown.num_real_samples, handed),
+        README: text.render(report, shown.tolerance, shown.real, handed),
         PREPROCESS_JSON: format_preprocessing(inputs),
         **{name: (SCRIPTS / name).read_text(encoding="utf-8") for name in (PREPROCESS, VERIFY)},
     }
@@ -151,7 +151,7 @@ def format_preprocessing(inputs: example.ModelInputs) -> str:
     steps = {}
     for tensor in inputs.tensors:
         recipe = inputs.recipes[tensor.name]
-        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.name_dtype(tensor)}
+        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.type_of(tensor)}
     return json_text(steps)
 
 

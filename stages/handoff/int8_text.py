@@ -1,8 +1,8 @@
 """What HANDOFF.md says of files that compute in 8 bits."""
 
 from ltp_pipeline.results.schema import FileResult, Report
-from ltp_pipeline.stages.report import filters
-from ltp_pipeline.stages.report.markdown import code, escape
+from ltp_pipeline.stages.handoff import page_text as filters
+from ltp_pipeline.stages.handoff.page_text import code, escape
 from ltp_pipeline.system.text import pluralize
 
 SAFE = (

@@ -7,7 +7,7 @@ from ltp_pipeline.gates.advice import ITSELF
 from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates, with_verdicts
 from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report, size_bound
 from ltp_pipeline.settings.schema import GateSettings
-from ltp_pipeline.stages.report.filters import network_words
+from ltp_pipeline.stages.report.filters import name_network
 from ltp_pipeline.stages.report.notes import unlikely_gain
 from ltp_pipeline.system.text import pluralize
 
@@ -96,7 +96,7 @@ def _notes(report: Report, pruned: NetworkResult) -> list[str]:
     """What holds for this network too, after what it is."""
     epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
     told = [
-        f"pruned by {network_words(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"
+        f"pruned by {name_network(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"
     ]
     left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
     if left_out:

@@ -10,8 +10,8 @@ from pathlib import Path
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.results.schema import FileResult, Report
-from ltp_pipeline.stages.report import filters
-from ltp_pipeline.stages.report.markdown import code, escape
+from ltp_pipeline.stages.handoff import page_text as filters
+from ltp_pipeline.stages.handoff.page_text import code, escape
 from ltp_pipeline.system.hashing import sha256_of
 
 FOLDER = "ltp_kernels"  # of the sources, in the archive

@@ -13,10 +13,17 @@ from ltp_pipeline.results.schema_parts import (
     PreprocessingInfo,
 )
 from ltp_pipeline.settings.file_names import EXACT, FORMATS
+from ltp_pipeline.stages.handoff import input_text as inputs
 from ltp_pipeline.stages.handoff import int8_text, sparse_ops
+from ltp_pipeline.stages.handoff import page_text as comparison_facts
+from ltp_pipeline.stages.handoff import page_text as filters
 from ltp_pipeline.stages.handoff.example import TOLERANCE
-from ltp_pipeline.stages.report import comparison_facts, filters, inputs
-from ltp_pipeline.stages.report.markdown import beside_rows, code, escape, with_escaped_metric
+from ltp_pipeline.stages.handoff.page_text import (
+    beside_rows,
+    code,
+    escape,
+    with_escaped_metric,
+)
 
 MARK = "<!-- ltp-pipeline handoff -->"  # by it a folder is known as one of ours
 DTYPES = {"FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BOOL": "bool"}

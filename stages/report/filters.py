@@ -1,83 +1,66 @@
-"""Numbers as people read them; the same words in every rendering."""
+"""Format numbers, sizes and names for the report's templates and plots."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from __future__ import annotations
 
-from ltp_pipeline.graph.layer_weights import MIN_LAYER_FRACTION
-from ltp_pipeline.results.intervals import Interval
-from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import (
-    CLASSIFIER_EXCLUDED,
-    IN_BLOCKS,
-    LTP_METHOD,
-    EvaluatedResult,
-    FileResult,
-    NetworkResult,
-    Report,
-)
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ltp_pipeline.results.schema import CLASSIFIER_EXCLUDED, IN_BLOCKS, LTP_METHOD
 from ltp_pipeline.system import text
 
-NOTHING = "–"
-KERNELS, WHOLE = "compression, kernels", "compression, whole model"  # rows of tables
-EQUAL_ARGMAX = "equal arg-max"
-METRICS = {
+if TYPE_CHECKING:
+    from ltp_pipeline.results.intervals import Interval
+    from ltp_pipeline.results.metric import Metric
+    from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult
+
+MISSING = "–"
+ARGMAX_AGREEMENT = "argmax agreement"
+METRIC_NAMES = {
     "top-1": "top-1 accuracy",
     "agreement": "agreement with the original",
-    "r2_vs_original": "share of the original's variance explained",
+    "r2_vs_original": "R² against the original",
 }
 
 
-def metric_words(metric: Metric) -> str:
-    """The metric as a sentence calls it: only right answers are called accuracy."""
-    return METRICS.get(metric.name, text.printable(metric.name))
+def format_percent(value: float | None, digits: int = 2) -> str:
+    """Return a fraction as percent: 0.9132 → 91.32 %."""
+    return MISSING if value is None else text.percent(value, digits)
 
 
-def metric_title(metric: Metric) -> str:
-    """The same with its direction, where that is not the usual one."""
-    return metric_words(metric) + ("" if metric.higher_is_better else ", lower is better")
+def format_value(value: float | None, metric: Metric) -> str:
+    """Return a value of the metric with its unit: 91.32 %, 2.31 °C."""
+    return MISSING if value is None else metric.shown(value)
 
 
-def axis_label(metric: Metric) -> str:
-    """What stands at an axis: the metric, the unit of its numbers, and where better is."""
-    unit = "" if metric.axis_unit is None else f", {text.printable(metric.axis_unit)}"
-    return f"{metric_words(metric)}{unit}{'' if metric.higher_is_better else ' (lower is better)'}"
+def format_drop(value: float | None, metric: Metric) -> str:
+    """Return a drop in the metric with its unit; a negative drop is an improvement."""
+    return MISSING if value is None else metric.shown_drop(value)
 
 
-def capital(phrase: str) -> str:
-    """The words as a title begins; mIoU stays what it is."""
-    first = phrase.split(maxsplit=1)[:1]
-    return phrase[:1].upper() + phrase[1:] if first and first[0].islower() else phrase
+def format_interval(value: Interval | None, metric: Metric) -> str:
+    """Return both ends of an interval of drops: −0.04 to 0.94."""
+    return MISSING if value is None else metric.shown_interval(value)
 
 
-def percent(value: float | None, digits: int = 2) -> str:
-    """0.9132 → 91.32 %."""
-    return NOTHING if value is None else text.percent(value, digits)
-
-
-def value(metric: Metric, found: float | None) -> str:
-    """91.32 %, 2.31 °C."""
-    return NOTHING if found is None else metric.shown(found)
-
-
-def drop(metric: Metric, found: float | None) -> str:
-    """0.45 points, 0.04 °C; a minus sign is a gain."""
-    return NOTHING if found is None else metric.shown_drop(found)
-
-
-def interval(metric: Metric, found: Interval | None) -> str:
-    """−0.04 to 0.94, in points or the metric's unit."""
-    return "" if found is None else metric.shown_interval(found)
-
-
-def times(value: float | None) -> str:
-    """8.3637 → 8.36×."""
-    return NOTHING if value is None else f"{value:.{2 if value < 100 else 0}f}×"
-
-
-def size(value: float | None) -> str:
-    """131072 → 131 kB, decimal units."""
+def format_ratio(value: float | None) -> str:
+    """Return a ratio of sizes or counts: 8.3637 → 8.36×."""
     if value is None:
-        return NOTHING
+        return MISSING
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def format_factor(value: float) -> str:
+    """Return a factor with three digits: 1.888 → 1.89."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def format_size(value: float | None) -> str:
+    """Return a number of bytes in decimal units: 131072 → 131 kB."""
+    if value is None:
+        return MISSING
     for unit in ("B", "kB", "MB"):
         if value < 999.5:
             return f"{value:.3g} {unit}"
@@ -85,126 +68,143 @@ def size(value: float | None) -> str:
     return f"{value:.3g} GB"
 
 
-def count(value: float | None) -> str:
-    """432400 → 432 400, with a narrow space that does not break."""
-    return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+def format_count(value: float | None) -> str:
+    """Return a count in groups of three digits, separated by narrow no-break spaces."""
+    return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
 
 
-def plain(value: Any) -> str:
-    """Any setting or measurement in a table cell."""
+def format_cell(value: Any) -> str:
+    """Return any setting or measurement as the text of a table cell."""
     if value is None:
-        return NOTHING
+        return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(plain(v) for v in value) or NOTHING
+        return ", ".join(format_cell(item) for item in value) or MISSING
     return str(value)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Nested settings as rows of dotted names."""
+def format_shape(shape: Sequence[int | str | None] | None) -> str:
+    """Return the shape of a tensor: (3, None) → 3×?."""
+    if shape is None:
+        return "any shape"
+    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
+
+
+def format_range(bounds: Sequence[float], dtype: str | None) -> str:
+    """Return the range of stored values of a data type."""
+    low, high = bounds
+    if dtype == "bool":
+        return "False or True"
+    if (dtype or "").startswith("float"):
+        return f"{low:.6g} to {high:.6g}"
+    return f"{low} to {high}"
+
+
+def flatten_settings(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Return nested settings as rows of dotted names and formatted values."""
     rows = []
     for key, value in values.items():
         if isinstance(value, Mapping):
-            rows += flat(value, f"{prefix}{key}.")
+            rows += flatten_settings(value, f"{prefix}{key}.")
         else:
-            rows.append((f"{prefix}{key}", plain(value)))
+            rows.append((f"{prefix}{key}", format_cell(value)))
     return rows
 
 
-def speed(report: Report, file: FileResult, named: Callable[[str], str] = str) -> str:
-    """Bytes, accuracy and latency of a file that was written to be faster, beside the original's."""
-    metric, original = report.metric, report.original
-    share = (
-        f" ({percent(file.bytes / original.bytes, 1)} of the original)"
-        if file.bytes and original.bytes
-        else ""
-    )
-    told = [f"{count(file.bytes)} bytes{share}", f"{metric.label} {value(metric, file.value)}"]
-    told[1] += f" (original {value(metric, original.value)})"
-    if file.gated_latency_ratio is not None:
-        told.append(
-            f"latency {file.gated_latency_ratio:.2f} × the original's for one sample on one thread"
-        )
-    if file.quantization is not None and file.quantization.trained_epochs:
-        told.append("trained in 8 bits")
-    if file.sparse_kernels is not None:
-        told.append(f"on sparse kernels ({file.sparse_kernels.instruction_set})")
-    return f"{named(file.label)}: {', '.join(told)}."
+def capitalize_phrase(phrase: str) -> str:
+    """Return the phrase with a capital first letter; words like mIoU stay as they are."""
+    first_word = phrase.split(maxsplit=1)[:1]
+    if first_word and first_word[0].islower():
+        return phrase[:1].upper() + phrase[1:]
+    return phrase
 
 
-def speed_sentences(report: Report, named: Callable[[str], str] = str) -> list[str]:
-    """The same for all such files of the pruned network."""
-    return [speed(report, file, named) for file in report.pruned.files if file.is_for_speed]
+def name_metric(metric: Metric) -> str:
+    """Return the name of the metric in a sentence; only top-1 is called accuracy."""
+    return METRIC_NAMES.get(metric.name) or text.printable(metric.name)
 
 
-def beside(part: EvaluatedResult) -> dict[str, str]:
-    """What is told beside the metric, by its name."""
-    accuracy = part.accuracy
-    if accuracy is None:
-        return {}
-    equal = (
-        {}
-        if accuracy.argmax_agreement is None
-        else {EQUAL_ARGMAX: percent(accuracy.argmax_agreement)}
-    )
-    return equal | {
-        text.printable(figure.metric.label): figure.shown for figure in accuracy.extra_metrics
-    }
+def label_axis(metric: Metric) -> str:
+    """Return the label of an axis: metric, unit, and a remark if lower is better."""
+    unit = "" if metric.axis_unit is None else f", {text.printable(metric.axis_unit)}"
+    remark = "" if metric.higher_is_better else " (lower is better)"
+    return f"{name_metric(metric)}{unit}{remark}"
 
 
-def beside_rows(*parts: EvaluatedResult) -> list[tuple[str, ...]]:
-    """The same of several networks, as rows of a table."""
-    told = [beside(part) for part in parts]
-    names = dict.fromkeys(name for one in told for name in one)
-    return [(name, *(one.get(name, NOTHING) for one in told)) for name in names]
-
-
-def whole(network: NetworkResult) -> str:
-    """What belongs beside every compression: `, 1.01× in the whole model`; nothing where it is not known."""
-    found = network.model_compression
-    return "" if found is None else f", {times(found)} in the whole model"
-
-
-def few_kernels(report: Report) -> str | None:
-    """The warning that kernels are only a part of the model, so that their compression says little."""
-    kernels, floats = report.model.layer_elements, report.model.float_elements
-    if kernels is None or not floats or kernels >= MIN_LAYER_FRACTION * floats:
-        return None
-    said = (
-        f"kernels hold only {percent(kernels / floats, 1)} of the model's {count(floats)} weights"
-    )
-    return f"{said}: the whole model has {times(report.pruned.model_compression)} fewer"
-
-
-def short_name(network: NetworkResult) -> str:
-    """How a column of a table is headed."""
+def name_method(network: NetworkResult) -> str:
+    """Return the short name of the method that pruned a network, as a column title."""
     return "LTP" if network.method == LTP_METHOD else "global magnitude"
 
 
-def network_words(network: NetworkResult) -> str:
-    """What a network is called."""
-    added = {" in blocks": IN_BLOCKS, " with its classifier excluded": CLASSIFIER_EXCLUDED}
-    return short_name(network) + "".join(
-        text for text, name in added.items() if name in network.method
-    )
+def name_network(network: NetworkResult) -> str:
+    """Return the full name of the method that pruned a network, as sentences use it."""
+    if network.method == LTP_METHOD:
+        return "LTP"
+    name = "global magnitude pruning"
+    if IN_BLOCKS in network.method:
+        name += " in blocks"
+    if CLASSIFIER_EXCLUDED in network.method:
+        name += " with the classifier excluded"
+    return name
 
 
-def result(report: Report) -> str:
-    """The pruned network beside the original, in one sentence."""
-    pruned, metric, lost = report.pruned, report.metric, report.pruned.drop
-    if pruned.compression is None or lost is None:
-        return "The pruned network was not measured completely."
-    worse, better = (
-        ("loses", "gains") if metric.higher_is_better else ("is worse by", "is better by")
-    )
-    change = worse if lost > 0 else better if lost < 0 else "changes by"
-    budget = "accuracy budget" if metric.counts_right_answers else "budget"
-    sentence = f"Outside the {budget}: " if report.budget_not_met else ""
-    sentence += f"{times(pruned.compression)} fewer weights in kernels{whole(pruned)}; "
-    sentence += f"{metric_words(metric)} {change} {metric.shown_drop(abs(lost))}"
-    if spread := interval(metric, pruned.drop_interval):
-        sentence += f" (95 % interval of the drop {spread})"
-    return f"{sentence}."
+def list_extra_labels(results: Sequence[EvaluatedResult]) -> list[str]:
+    """Return the labels of the metrics in addition to the main one, of several networks."""
+    return list(dict.fromkeys(label for result in results for label in _extra_metrics(result)))
+
+
+def format_extra_metric(result: EvaluatedResult, label: str) -> str:
+    """Return the value of a metric in addition to the main one."""
+    return _extra_metrics(result).get(label, MISSING)
+
+
+def _extra_metrics(result: EvaluatedResult) -> dict[str, str]:
+    """Return formatted values by label."""
+    accuracy = result.accuracy
+    if accuracy is None:
+        return {}
+    values = {}
+    if accuracy.argmax_agreement is not None:
+        values[ARGMAX_AGREEMENT] = format_percent(accuracy.argmax_agreement)
+    for extra in accuracy.extra_metrics:
+        values[text.printable(extra.metric.label)] = extra.shown
+    return values
+
+
+def format_file_size(network: NetworkResult, label: str) -> str:
+    """Return the size of the network's file with this label."""
+    sizes = {file.label: file.bytes for file in network.files}
+    return format_size(sizes.get(label))
+
+
+def find_smallest_size(network: NetworkResult) -> int | None:
+    """Return the number of bytes of the network's smallest file; None if no size is known."""
+    return min((file.bytes for file in network.files if file.bytes), default=None)
+
+
+def join_lines(paragraph: str) -> str:
+    """Return the lines of a template's block as one line.
+
+    Narrow no-break spaces, which separate digits, stay. Text that a template has escaped stays marked as such.
+    """
+    return type(paragraph)(re.sub(r"[ \n]+", " ", paragraph).strip())
+
+
+def escape_markdown(value: Any) -> str:
+    """Return text from a model or from data as Markdown that shows it and does nothing else.
+
+    Hyphens and underscores inside a word are left alone, because they have no meaning there.
+    """
+    flat = re.sub(r"[^\S\u202f]+", " ", str(value))
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    flat = re.sub(r"([\\`*{}\[\]()#+!|~@])", r"\\\1", flat)
+    return re.sub(r"(?<![^\W_])([_-])|([_-])(?![^\W_])", r"\\\1\2", flat)
+
+
+def to_code_span(value: Any) -> Markup:
+    """Return a name as a Markdown code span, in which nothing is a link, a mention or a tag."""
+    flat = " ".join(str(value).replace("`", "'").split())
+    return Markup(f"`{flat}`")  # noqa: S704 - the only character with a meaning was replaced

@@ -1,7 +1,10 @@
-"""From a drawing to SVG inside a page: the same bytes every time, colours that follow light and dark.
+"""Draw matplotlib figures as SVG elements of a page.
 
-Colours are drawn as placeholders and become CSS variables of the page.
+The same figure gives the same bytes. Colors are drawn as placeholders that become CSS variables of
+the page, so that they follow its light or dark theme.
 """
+
+from __future__ import annotations
 
 import io
 import re
@@ -14,9 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 5.6  # inches: on a phone the letters must not shrink below what can be read
+WIDTH = 5.6  # inches; on a phone, text in a wider figure becomes too small to read
 INK, FAINT, LEARNED, BASELINE, ORIGINAL = "#010101", "#020202", "#030303", "#040404", "#050505"
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 VARIABLES = {
     INK: "ink",
     FAINT: "faint",
@@ -24,67 +26,73 @@ VARIABLES = {
     BASELINE: "baseline",
     ORIGINAL: "original",
 }
-LEGEND_CHARACTERS = 38  # of a label, with which two still stand side by side
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MAX_LABEL = 38  # characters of a label that still fits into a legend of two columns
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a layer may be called $\frac$
+    "font.size": 9.5,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "grid.color": FAINT,
+    "grid.alpha": 0.5,
+    "grid.linewidth": 0.5,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
 
 
-def svg(name: str, title: str, height: float, draw: "Callable[[Figure], None]") -> str:
-    """Draw without pyplot, so that no display, no user style and no clock has a say in the bytes."""
+def draw_svg(name: str, title: str, height: float, draw: Callable[[Figure], None]) -> str:
+    """Draw a figure as an SVG element.
+
+    Drawn without pyplot, so that the bytes depend neither on a display nor on the user's style.
+
+    Args:
+        name: Prefix of all ids in the element.
+        title: Description for screen readers.
+        height: Height in inches.
+        draw: Function that draws into an empty figure.
+    """
     from matplotlib import rc_context, rcdefaults
     from matplotlib.figure import Figure
 
-    style: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "text.parse_math": False,  # a layer may be called $\frac$
-        "font.size": 9.5,
-        "axes.edgecolor": FAINT,
-        "axes.labelcolor": INK,
-        "axes.titlecolor": INK,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.unicode_minus": True,
-        "grid.color": FAINT,
-        "grid.alpha": 0.5,
-        "grid.linewidth": 0.5,
-        "text.color": INK,
-        "xtick.color": FAINT,
-        "ytick.color": FAINT,
-        "xtick.labelcolor": INK,
-        "ytick.labelcolor": INK,
-        "legend.frameon": False,
-        "legend.fontsize": 9,
-    }
     with rc_context(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # a letter that the measuring font lacks is still written as text
+        # A character that the measuring font lacks is still written as text.
+        warnings.simplefilter("ignore")
         rcdefaults()
-        with rc_context(style):
+        with rc_context({**STYLE, "svg.hashsalt": name}):
             figure = Figure(figsize=(WIDTH, height), layout="constrained")
             draw(figure)
             buffer = io.StringIO()
-            figure.savefig(
-                buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
-            )
-    return _inline(buffer.getvalue(), name, title)
+            metadata = {"Date": None, "Creator": None}
+            figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    return _to_element(buffer.getvalue(), name, title)
 
 
-def _inline(document: str, name: str, title: str) -> str:
-    """An SVG document as an element: themed colours, own ids, the page's font."""
-    document = re.sub(
-        r"<metadata>.*?</metadata>", "", document[document.index("<svg") :], flags=re.DOTALL
-    )
+def _to_element(document: str, name: str, title: str) -> str:
+    """Return an SVG document as an element with themed colors, its own ids and the page's font."""
+    document = document[document.index("<svg") :]
+    document = re.sub(r"<metadata>.*?</metadata>", "", document, flags=re.DOTALL)
 
-    def tag(match: re.Match[str]) -> str:
-        found = match[0]
+    def adapt_tag(match: re.Match[str]) -> str:
+        tag = match[0]
         for color, variable in VARIABLES.items():
-            found = found.replace(color, f"var(--{variable})")
-        found = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", found)
-        return re.sub(r"font: ((?:\d+ )?[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", found)
+            tag = tag.replace(color, f"var(--{variable})")
+        tag = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", tag)
+        return re.sub(r"font: ((?:\d+ )?[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", tag)
 
-    opening, body = re.sub(r"<[^<>]*>", tag, document).split(">", 1)
+    opening, body = re.sub(r"<[^<>]*>", adapt_tag, document).split(">", 1)
     box = re.search(r'viewBox="[^"]*"', opening)
     if box is None:
         raise ValueError("matplotlib wrote an SVG without a viewBox")
@@ -92,32 +100,31 @@ def _inline(document: str, name: str, title: str) -> str:
     return f'<svg {spaces} {box[0]} role="img" aria-label="{escape(title)}">{body}'.rstrip()
 
 
-def legend(figure: "Figure", ax: "Axes", scale: float = 1) -> None:
-    """One legend above everything, where it hides nothing."""
-    handles, labels = ax.get_legend_handles_labels()
+def add_legend(figure: Figure, axes: Axes, marker_scale: float = 1) -> None:
+    """Add the legend above the axes, where it hides nothing."""
+    handles, labels = axes.get_legend_handles_labels()
     if handles:
-        columns = 2 if max(map(len, labels)) <= LEGEND_CHARACTERS else 1
         figure.legend(
             handles,
             labels,
             loc="outside upper left",
-            ncols=columns,
+            ncols=2 if max(map(len, labels)) <= MAX_LABEL else 1,
             borderpad=0,
             handlelength=1.6,
-            markerscale=scale,
+            markerscale=marker_scale,
         )
 
 
-def log_axis(axis: Any, unit: str = "") -> None:
-    """Plain numbers on a logarithmic axis; matplotlib's own labels need its formula language."""
+def format_log_axis(axis: Any, unit: str = "") -> None:
+    """Label a logarithmic axis without matplotlib's formula language, which is turned off."""
     from matplotlib.ticker import NullFormatter
 
-    axis.set_major_formatter(lambda value, _: power(value) + unit)
+    axis.set_major_formatter(lambda value, _: format_power(value) + unit)
     axis.set_minor_formatter(NullFormatter())
 
 
-def power(value: float) -> str:
-    """1000 → 1000, 0.000001 → 10⁻⁶."""
+def format_power(value: float) -> str:
+    """Return a number as text, very small and large ones as a power: 0.000001 → 10⁻⁶."""
     if value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.6g}".replace("-", "−")
     digits, exponent = f"{value:.2e}".split("e")
@@ -125,7 +132,7 @@ def power(value: float) -> str:
     return f"{factor}10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−")
 
 
-def short(name: str, most: int = 30) -> str:
-    """The end of a long name: that is where layers differ."""
-    clean = "".join(c if c.isprintable() else "?" for c in name)
-    return clean if len(clean) <= most else f"…{clean[1 - most :]}"
+def shorten(name: str, max_length: int = 30) -> str:
+    """Return the end of a long name, because that is where the names of layers differ."""
+    printable = "".join(char if char.isprintable() else "?" for char in name)
+    return printable if len(printable) <= max_length else f"…{printable[1 - max_length :]}"

@@ -20,7 +20,7 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 from ltp_pipeline.cli import app
 from ltp_pipeline.gates import recount  # noqa: F401 - children find it imported
 from ltp_pipeline.results import read_write
-from ltp_pipeline.stages.report import html  # noqa: F401 - as well
+from ltp_pipeline.stages.report import render  # noqa: F401 - as well
 from ltp_pipeline.system.hashing import sha256_of, write_sums
 from tests.campaign import program
 from tests.campaign.program import Tried

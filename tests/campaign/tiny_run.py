@@ -20,7 +20,7 @@ import ltp_pipeline.runner.run  # noqa: F401
 from ltp_pipeline.cli import app
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model import parity
-from ltp_pipeline.stages.report import plots
+from ltp_pipeline.stages.report import svg
 from ltp_pipeline.stages.train import loop
 from tests.support.models import mlp
 
@@ -63,7 +63,7 @@ def command(folder: Path, *more: str) -> int:
     """Call the program in a folder as a shell would, in a child."""
     os.chdir(folder)
     # Both take longer than the rest: pictures, and onnxruntime in a process of its own
-    plots.svg = lambda name, *_: f'<svg id="{name}"></svg>'
+    svg.draw_svg = lambda name, *_: f'<svg id="{name}"></svg>'
     parity.check_parity = lambda *_: (0.0, None)
     sys.argv = ["ltp-pipeline", *COMMAND, *more]
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them

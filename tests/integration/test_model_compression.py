@@ -87,16 +87,16 @@ def test_entries_of_the_trail_know_both_and_their_hash(
     gate = invoke(capsys, "gate", finished / "run" / "report.json")
     assert f"passed  file {entry['file']}: " in gate.out
     shown = invoke(capsys, "trail", finished / "run").out
-    assert "whole model" in shown
+    assert "full model" in shown
     assert f"{entry['model_compression']:.2f}×" in shown
 
 
 def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.CaptureFixture[str]):
     again = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS)
     assert again.code == 0, again.err
-    assert "compression, kernels" in again.out
-    assert "compression, whole model" in again.out
-    assert "warning: kernels hold only" in again.err
+    assert "compression, layer weights" in again.out
+    assert "compression, full model" in again.out
+    assert "warning: Layer weights are only" in again.err
     inspected = invoke(capsys, "inspect", finished / "model.onnx").out
     assert f"not pruned are above all {TABLE:,} of Gather" in inspected
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ltp_pipeline.stages.report import html
+from ltp_pipeline.stages.report.render import render_html
 from tests.support.sample_report import HOSTILE, report_of, sample
 
 CHROMIUM = (
@@ -23,7 +23,7 @@ pytestmark = [
 
 def page() -> str:
     content, log = sample()
-    return html.render(report_of(content), log)
+    return render_html(report_of(content), log)
 
 
 def browse(folder: Path, page: str, script: str = "", width: int = 1280) -> tuple[str, str]:
@@ -65,8 +65,8 @@ def test_the_console_is_watched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "clicks", "first"),
     [
-        ("Kept share", 1, "stage3.block2.conv2.weight"),
-        ("Kept share", 2, "stem.conv.weight"),
+        ("Density", 1, "stage3.block2.conv2.weight"),
+        ("Density", 2, "stem.conv.weight"),
         ("Weights", 2, "stage3.block1.conv1.weight"),
         ("Layer", 1, HOSTILE),
         ("Threshold", 1, "stage1.block2.conv1.weight"),

@@ -23,9 +23,11 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
         archive.extractall(tmp_path / "site")
     assert {n.split("/")[0].split("-")[0] for n in names} == {"ltp_pipeline"}
     assert {"ltp_pipeline/demo/model.onnx", "ltp_pipeline/py.typed"} <= set(names)
-    assert "ltp_pipeline/exporters/kernels/source/ops.cpp" in names
+    assert "ltp_pipeline/exporters/sparse_ops/source/ops.cpp" in names
+    pages = {"macros.j2", "report.html.j2", "report.css", "report.js"}
+    assert {f"ltp_pipeline/stages/report/{name}" for name in pages} <= set(names)
     if shutil.which("c++"):
-        assert f"ltp_pipeline/exporters/kernels/{library.FILE_NAME}" in names
+        assert f"ltp_pipeline/exporters/sparse_ops/{library.FILE_NAME}" in names
         assert "-py3-none-" in wheel.name
         assert not wheel.name.endswith("-any.whl")
     code = (

@@ -16,7 +16,7 @@ from ltp_pipeline.demo import copy_example
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.run_directory.manifest import sealed
 from ltp_pipeline.run_directory.names import MANIFEST
-from ltp_pipeline.stages.report import plots
+from ltp_pipeline.stages.report import svg
 from ltp_pipeline.system.child_process import CallFailed
 
 TRAIN = {"epochs": 2, "finetune_epochs": 1}
@@ -92,7 +92,7 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
 def quick() -> Iterator[None]:
     """Leave out what takes longest and has tests of its own: pictures in reports, and a process for onnxsim."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "svg", lambda name, *_: f'<svg id="{name}"></svg>')
+        patch.setattr(svg, "draw_svg", lambda name, *_: f'<svg id="{name}"></svg>')
         patch.setattr(simplify, "call_once", _call_here)
         yield
 

@@ -25,7 +25,6 @@ UPWARD = {  # imports of gates that still have to be cut
     "ltp_pipeline.results.checks": ("verdicts",),
     "ltp_pipeline.results.derivations": ("verdicts",),
     "ltp_pipeline.stages.handoff.of_baseline": ("advice", "verdicts"),
-    "ltp_pipeline.stages.report.comparison_facts": ("advice",),
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

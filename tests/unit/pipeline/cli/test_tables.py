@@ -1,91 +1,78 @@
-"""What commands print."""
+"""Tables on the console."""
 
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ltp_pipeline.cli.tables import show_outcome, show_trail, show_validation
+from ltp_pipeline.cli.tables import show_trail, show_validation
 from ltp_pipeline.results.metric import ExtraMetric, Metric
 from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.results.tool_results import ReferenceResult, TrailEntryInfo, ValidationResult
-from ltp_pipeline.runner.finish import RunResult
-from tests.support.sample_report import in_celsius, report_of
+
+CELSIUS = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
-def test_validate_shows_both(capsys: pytest.CaptureFixture[str]) -> None:
-    show_validation(
-        ValidationResult(
-            path="m",
-            metric=Metric(),
-            accuracy=AccuracyResult(0.9, 0.9, None, 10, "test"),
-            sparsity=0.8,
-            compression=5.0,
-            model_compression=1.01,
-            nonzeros=1,
-            bytes=1,
-            load_ms=1.0,
-            batch=16,
-            threads=1,
-            provider="CPU",
-            notes=(),
-            latency_ms=1.5,
-            latency_quartiles_ms=(1.0, 2.0),
-        )
-    )
-    assert "compression 5.00× (whole model 1.01×)" in capsys.readouterr().out
+def validation(**changes: Any) -> ValidationResult:
+    values: dict[str, Any] = {
+        "path": "m",
+        "metric": Metric(),
+        "accuracy": AccuracyResult(0.9, 0.9, None, 10, "test"),
+        "sparsity": 0.8,
+        "compression": 5.0,
+        "model_compression": 1.01,
+        "nonzeros": 1,
+        "bytes": 1,
+        "load_ms": 1.0,
+        "batch": 16,
+        "threads": 1,
+        "provider": "CPU",
+        "notes": (),
+        "latency_ms": 1.5,
+        "latency_quartiles_ms": (1.0, 2.0),
+    }
+    return ValidationResult(**values | changes)
+
+
+def test_show_validation_has_both_compressions(capsys: pytest.CaptureFixture[str]) -> None:
+    show_validation(validation())
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("sparsity")]
+    assert "5.00×" in line
+    assert "1.01×" in line
 
 
 @pytest.mark.parametrize(
-    ("interval", "shown_interval"), [((-0.1, 0.5), " (95 %: −0.1 to 0.5)"), (None, "")]
+    ("interval", "shown_interval"), [((-0.1, 0.5), "−0.1 to 0.5"), (None, None)]
 )
-def test_validate_shows_the_metric_in_its_unit_and_figures_beside_it(
-    capsys: pytest.CaptureFixture[str], interval: tuple[float, float] | None, shown_interval: str
-) -> None:
-    metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
-    other = AccuracyResult(2.1, None, None, 10, "test")
-    show_validation(
-        ValidationResult(
-            path="m",
-            metric=metric,
-            accuracy=AccuracyResult(
-                2.3104, None, None, 10, "test", extra_metrics=(ExtraMetric("R²", 0.95),)
-            ),
-            sparsity=None,
-            compression=None,
-            model_compression=None,
-            nonzeros=None,
-            bytes=1,
-            load_ms=1.0,
-            batch=16,
-            threads=1,
-            provider="CPU",
-            notes=(),
-            latency_ms=1.5,
-            latency_quartiles_ms=(1.0, 2.0),
-            against=ReferenceResult("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2),
-        )
-    )
-    shown = capsys.readouterr().out
-    assert "MAE, lower is better 2.31 °C on 10 samples of the test split\n" in shown
-    assert "R²           95.00 %\n" in shown
-    assert "against      o: MAE 2.1 °C, 2 bytes\n" in shown
-    assert f"drop         0.2104 °C{shown_interval}\n" in shown
-
-
-def test_a_run_shows_the_metric_in_its_unit_and_figures_beside_it(
+def test_show_validation_other_metric_has_its_unit(
     capsys: pytest.CaptureFixture[str],
+    interval: tuple[float, float] | None,
+    shown_interval: str | None,
 ) -> None:
-    content = in_celsius()
-    content["pruned"]["accuracy"]["extra_metrics"] = [{"name": "[bold]R²", "value": 0.95}]
-    show_outcome(RunResult(Path("run"), report_of(content), []), Path())
-    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "MAE, lower is better 2.582 °C 2.587 °C 2.596 °C" in lines
-    assert "[bold]R² not measured 95.00 % not measured" in lines
-    assert "drop 0.0045 °C 0.0136 °C" in lines
+    extra = (ExtraMetric("R²", 0.95),)
+    accuracy = AccuracyResult(2.3104, None, None, 10, "test", extra_metrics=extra)
+    other = AccuracyResult(2.1, None, None, 10, "test")
+    reference = ReferenceResult("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2)
+    show_validation(validation(metric=CELSIUS, accuracy=accuracy, sparsity=None, against=reference))
+    shown = capsys.readouterr().out
+    lines = dict(line.split(" ", 1) for line in shown.splitlines())
+    assert "MAE, lower is better 2.31 °C on 10 samples" in shown
+    assert lines["R²"].strip() == "95.00 %"
+    assert "o: MAE 2.1 °C, 2 bytes" in lines["against"]
+    assert "0.2104 °C" in lines["drop"]
+    assert ("interval" in lines["drop"]) == (shown_interval is not None)
+    assert (shown_interval or "") in lines["drop"]
 
 
-def test_the_trail_shows_the_metric_in_its_unit(capsys: pytest.CaptureFixture[str]) -> None:
-    metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
-    show_trail([TrailEntryInfo(1, 1, 2.0, 2.3104, "trail/001.onnx", metric=metric)], Path())
-    assert re.search(r"MAE \(val\).*\n.*2\.31 °C", capsys.readouterr().out)
+def test_show_trail_has_metric_unit_and_marks(capsys: pytest.CaptureFixture[str]) -> None:
+    entries = [
+        TrailEntryInfo(1, 1, 2.0, 2.3104, "trail/001.onnx", metric=CELSIUS),
+        TrailEntryInfo(
+            2, 2, 4.0, 2.5, "trail/002.onnx", metric=CELSIUS, selected=True, pareto=True
+        ),
+    ]
+    show_trail(entries, Path("run"))
+    title, first, second = capsys.readouterr().out.splitlines()
+    assert "MAE (val)" in title
+    assert first.split() == ["1", "2.00×", "–", "2.31", "°C", "run/trail/001.onnx"]
+    assert second.split()[:2] == ["2", ">*"]

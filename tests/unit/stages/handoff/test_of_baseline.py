@@ -95,9 +95,8 @@ def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str
     report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
     report["budget_not_met"] = "it is outside"
     notes = handed(report).notes
-    assert (
-        notes[0] == "pruned by global magnitude, the baseline of the run, and trained for 18 epochs"
-    )
+    assert "global magnitude" in notes[0]
+    assert "18 epochs" in notes[0]
     assert "2 nodes were folded into constants before training" in notes
     assert not {"tried 8.4×: 91 % on the validation split", "it is outside"} & set(notes)
 

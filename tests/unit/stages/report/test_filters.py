@@ -1,183 +1,144 @@
-"""Words that every rendering of a report shares."""
+"""Numbers, sizes and names as templates show them."""
 
-import re
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.stages.handoff import text as handoff_text
-from ltp_pipeline.stages.report import filters, html, markdown
-from ltp_pipeline.stages.report.plots import trail
-from tests.support.sample_report import in_celsius, report_of, sample
+from ltp_pipeline.results.schema import NetworkResult
+from ltp_pipeline.stages.report import filters
+from tests.support.sample_report import report_of, sample
 
-NO_PICTURES: dict[str, Any] = {
-    "trail": [],
-    "sizes": {},
-    "histograms": [],
-    "scatter": None,
-}  # saves time
+CELSIUS = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
-@pytest.fixture
-def recurrent() -> dict[str, Any]:
-    """A report of a model of whose 30,144 weights 192 are in kernels."""
-    report = sample()[0]
-    report["model"] |= {"layer_elements": 192, "float_elements": 30_144}
-    report["pruned"] |= {"compression": 5.05, "model_compression": 1.0052}
-    report["baseline"] |= {"compression": 5.05, "model_compression": 1.0052}
-    return report
+@pytest.mark.parametrize(
+    ("function", "value", "expected"),
+    [
+        (filters.format_percent, 0.9132, "91.32 %"),
+        (filters.format_ratio, 8.3637, "8.36×"),
+        (filters.format_ratio, 123.4, "123×"),
+        (filters.format_factor, 1.888, "1.89"),
+        (filters.format_factor, 1234.5, "1234"),
+        (filters.format_size, 131_072, "131 kB"),
+        (filters.format_size, 2.5e9, "2.5 GB"),
+        (filters.format_count, 432_400, "432\u202f400"),
+        (filters.format_cell, True, "yes"),
+        (filters.format_cell, (1, 0.5), "1, 0.5"),
+        (filters.format_cell, [], "–"),
+        (filters.format_shape, (3, None), "3×?"),
+        (filters.format_shape, (), "scalar"),
+        (filters.format_shape, None, "any shape"),
+    ],
+)
+def test_format_value_gives_text(function: Any, value: Any, expected: str) -> None:
+    assert function(value) == expected
 
 
-def test_the_result_says_both_compressions(recurrent: dict[str, Any]) -> None:
-    assert filters.result(report_of(recurrent)).startswith(
-        "5.05× fewer weights in kernels, 1.01× in the whole model; "
-    )
+@pytest.mark.parametrize(
+    "function",
+    [
+        filters.format_percent,
+        filters.format_ratio,
+        filters.format_size,
+        filters.format_count,
+        filters.format_cell,
+        lambda value: filters.format_value(value, CELSIUS),
+        lambda value: filters.format_drop(value, CELSIUS),
+        lambda value: filters.format_interval(value, CELSIUS),
+    ],
+)
+def test_format_none_gives_a_dash(function: Any) -> None:
+    assert function(None) == "–"
 
 
-def test_few_weights_in_kernels_are_a_warning_in_every_rendering(recurrent: dict[str, Any]) -> None:
-    told = (
-        "ernels hold only 0.6 % of the model's 30\u202f144 weights: the whole model has 1.01× fewer"
-    )
-    pictures = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
-    page = (
-        html.render(report_of(recurrent | pictures), []).split("</header>")[0].replace("&#39;", "'")
-    )
-    for rendered in (
-        markdown.render(report_of(recurrent)),
-        handoff_text.render(report_of(recurrent)),
-        page,
-    ):
-        assert told in rendered
-    assert filters.few_kernels(report_of(sample()[0])) is None
-    recurrent["model"] |= {"layer_elements": 9, "float_elements": 10}
-    assert filters.few_kernels(report_of(recurrent)) is None
+@pytest.mark.parametrize(
+    ("bounds", "dtype", "expected"),
+    [
+        ((0, 255), "uint8", "0 to 255"),
+        ((0, 1), "bool", "False or True"),
+        ((-0.123456789, 1), "float32", "-0.123457 to 1"),
+    ],
+)
+def test_format_range_depends_on_the_type(
+    bounds: tuple[float, float], dtype: str, expected: str
+) -> None:
+    assert filters.format_range(bounds, dtype) == expected
 
 
-def test_both_stand_wherever_one_does(recurrent: dict[str, Any]) -> None:
-    page = html.render(report_of(recurrent | {"histograms": [], "scatter": None, "sizes": {}}), [])
-    assert page.count("5.05× / 1.01×") == 2
-    assert "LTP (test, 1.01× in the whole model)" in str(trail(report_of(recurrent)))
-    assert "(compression 5.05× in the kernels, 1.01× in the whole model)" in handoff_text.render(
-        report_of(recurrent)
-    )
-    assert "| compression, whole model | 1× | 1.01× | 1.01× |" in markdown.render(
-        report_of(recurrent)
-    )
+def test_flatten_settings_nested_keys_are_dotted() -> None:
+    rows = filters.flatten_settings({"train": {"lr": 0.1, "seed": None}, "x": 1})
+    assert rows == [("train.lr", "0.1"), ("train.seed", "–"), ("x", "1")]
 
 
-def test_a_report_that_does_not_know_the_whole_model_is_rendered(recurrent: dict[str, Any]) -> None:
-    del recurrent["pruned"]["model_compression"], recurrent["model"]["float_elements"]
-    assert filters.result(report_of(recurrent)).startswith("5.05× fewer weights in kernels; ")
-    assert "| compression, whole model | 1× | – |" in markdown.render(report_of(recurrent))
-
-
-def with_figures() -> dict[str, Any]:
-    """A report in °C with two figures beside the metric, one of them hostile."""
-    report = in_celsius()
-    figures = [
-        {
-            "name": "R²",
-            "value": 0.9512,
-            "unit": None,
-            "is_fraction": True,
-            "higher_is_better": True,
-        },
-        {
-            "name": "worst | <i>error</i>",
-            "value": 12.3,
-            "unit": "°C",
-            "is_fraction": False,
-            "higher_is_better": False,
-        },
-    ]
-    for part in ("original", "pruned", "baseline"):
-        report[part]["accuracy"]["extra_metrics"] = figures
-    return report
-
-
-def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_markdown() -> None:
-    page = markdown.render(report_of(in_celsius()))
-    assert "MAE is worse by 0.0045 °C (95 % interval of the drop −0.0004 to 0.0094)" in page
-    assert (
-        "At LTP's compression global magnitude has 2.596 °C: LTP is 0.0091 °C ahead (0.0035 to 0.0147)."
-        in page
-    )
-    assert "At LTP's MAE global magnitude reaches 4.43×" in page
-    assert "| MAE, lower is better | 2.582 °C | 2.587 °C | 2.596 °C |" in page
-    assert "| drop | – | 0.0045 °C (−0.0004 to 0.0094) | 0.0136 °C (0.0081 to 0.0191) |" in page
-    assert not re.search("accuracy|points|top-1", page)
-
-
-def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_html() -> None:
-    page = html.render(report_of(in_celsius() | NO_PICTURES), [])
-    top = page[page.index("<header>") : page.index("</header>")]
-    for told in (
-        "Rise in MAE",
-        "0.0045 °C",
-        "MAE, lower is better",
-        "2.587 °C",
-        "original 2.582 °C",
-        "2.596 °C",
-    ):
-        assert told in top
-    assert not re.search("ccuracy|points|top-1", top)
-
-
-def test_a_metric_of_which_less_is_better_has_its_unit_and_direction_in_the_handoff() -> None:
-    page = handoff_text.render(report_of(in_celsius() | {"budget_not_met": "by a little"}))
-    assert "| MAE, lower is better | 2.582 °C | 2.587 °C |" in page
-    assert "| model.packed.onnx | 131072 | 11.9 % | 2.587 °C |" in page
-    assert "Drop: 0.0045 °C (95 % interval −0.0004 to 0.0094)." in page
-    assert "outside the budget" in page
-    assert "--against" not in page  # it has labels
-    assert "argmax" not in page
-    assert not re.search("ccuracy|points|top-1", page)
-
-
-def test_a_better_network_of_a_metric_of_which_less_is_better_is_called_so() -> None:
-    report = in_celsius()
-    report["pruned"] |= {"drop": -0.02, "drop_interval": None}
-    assert "MAE is better by 0.02 °C." in filters.result(report_of(report))
-
-
-def test_figures_beside_the_metric_stand_in_every_rendering() -> None:
-    report = report_of(with_figures() | NO_PICTURES)
-    for page in (markdown.render(report), handoff_text.render(report)):
-        assert "| R² | 95.12 % | 95.12 % |" in page
-        assert "| worst \\| &lt;i&gt;error&lt;/i&gt;, lower is better | 12.3 °C | 12.3 °C |" in page
-    page = html.render(report, [])
-    assert "; R² 95.12 %; worst | &lt;i&gt;error&lt;/i&gt;, lower is better 12.3 °C" in page
-
-
-@pytest.mark.parametrize("field", ["name", "unit"])
-def test_name_and_unit_of_the_metric_are_escaped_in_every_rendering(field: str) -> None:
-    report = in_celsius() | NO_PICTURES
-    report["metric"][field] = "<script>alert(1)</script> | [x](http://y)\n# z\x07"
-    for page in (markdown.render(report_of(report)), handoff_text.render(report_of(report))):
-        assert "<script>" not in page
-        assert "](http" not in page
-        assert "\n# z" not in page
-        assert "\\| \\[x\\]" in page
-    assert "<script>alert" not in html.render(report_of(report), [])
-
-
-def test_a_title_begins_with_a_capital_unless_the_word_has_its_own() -> None:
-    assert filters.capital("mean average precision") == "Mean average precision"
-    assert [filters.capital(name) for name in ("mIoU", "R²", "")] == ["mIoU", "R²", ""]
+def test_capitalize_phrase_keeps_words_with_capitals() -> None:
+    assert filters.capitalize_phrase("mean average precision") == "Mean average precision"
+    assert [filters.capitalize_phrase(name) for name in ("mIoU", "R²", "")] == ["mIoU", "R²", ""]
 
 
 @pytest.mark.parametrize(
     ("metric", "label"),
     [
         (Metric(), "top-1 accuracy, %"),
-        (
-            Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
-            "MAE, °C (lower is better)",
-        ),
+        (CELSIUS, "MAE, °C (lower is better)"),
         (Metric("log-likelihood", is_fraction=False), "log-likelihood"),
         (Metric("error rate", higher_is_better=False), "error rate, % (lower is better)"),
     ],
 )
-def test_an_axis_has_the_metric_its_unit_and_where_better_is(metric: Metric, label: str) -> None:
-    assert filters.axis_label(metric) == label
+def test_label_axis_has_metric_unit_and_direction(metric: Metric, label: str) -> None:
+    assert filters.label_axis(metric) == label
+
+
+@pytest.mark.parametrize(
+    ("method", "in_name", "not_in_name"),
+    [
+        ("global-magnitude", "global magnitude", "blocks"),
+        ("global-magnitude, in blocks", "in blocks", "classifier"),
+        ("global-magnitude, in blocks, classifier excluded", "classifier", "LTP"),
+        ("ltp", "LTP", "magnitude"),
+    ],
+)
+def test_name_network_says_how_it_was_pruned(method: str, in_name: str, not_in_name: str) -> None:
+    name = filters.name_network(NetworkResult(method=method))
+    assert in_name in name
+    assert not_in_name not in name
+
+
+def test_list_extra_labels_names_each_metric_once() -> None:
+    content = sample()[0]
+    content["original"]["accuracy"]["argmax_agreement"] = 1.0
+    extra = [{"name": "R²", "value": 0.9512}]
+    for part in ("original", "pruned"):
+        content[part]["accuracy"]["extra_metrics"] = extra
+    report = report_of(content)
+    parts = [report.original, report.pruned]
+    assert filters.list_extra_labels(parts) == [filters.ARGMAX_AGREEMENT, "R²"]
+    assert filters.format_extra_metric(report.pruned, "R²") == "95.12 %"
+    assert filters.format_extra_metric(report.pruned, filters.ARGMAX_AGREEMENT) == "–"
+
+
+def test_join_lines_keeps_the_type_and_narrow_spaces() -> None:
+    joined = filters.join_lines(Markup("\n one\u202f000\n  two \n"))
+    assert joined == "one\u202f000 two"
+    assert isinstance(joined, Markup)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("top-1 of max_drop", "top-1 of max_drop"),
+        ("a | b\n# c", "a \\| b \\# c"),
+        ("- item", "\\- item"),
+        ("__init__ --flag", "\\_\\_init\\_\\_ \\-\\-flag"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("[x](y) `z` @all", "\\[x\\]\\(y\\) \\`z\\` \\@all"),
+        (10, "10"),
+    ],
+)
+def test_escape_markdown_leaves_no_markup(value: Any, expected: str) -> None:
+    assert filters.escape_markdown(value) == expected
+
+
+def test_to_code_span_has_no_backtick_and_no_line_break() -> None:
+    assert filters.to_code_span("a`b\n<img src=x>") == "`a'b <img src=x>`"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.results.schema_parts import InputInfo
-from ltp_pipeline.stages.report import inputs
+from ltp_pipeline.stages.handoff import input_text as inputs
 
 
 def part(**recipe: Any) -> InputInfo:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ltp_pipeline.results.schema_parts import InputInfo, PreprocessingInfo, StoredSamplesInfo
-from ltp_pipeline.stages.report.filters import plain
+from ltp_pipeline.stages.handoff.page_text import plain
 
 Mark = Callable[[str], str]  # how names, types and shapes are set off
 
