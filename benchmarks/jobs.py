@@ -30,7 +30,7 @@ from ltp_pipeline.tasks.protocol import TaskOutput
 def start(network: Network, data: DatasetSplits, settings: Settings, folder: Path) -> RunContext:
     """A job in a scratch run directory; the network's first output scores the classes."""
     workspace = RunDirectory(folder / "run")
-    workspace.begin({})
+    workspace.begin_run({})
     task = ClassificationTask(
         TaskOutput(0, network.file.outputs[0].name, "scores"), classes=data.classes or 0
     )
@@ -43,7 +43,7 @@ def prepared(
     """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
     workspace = RunDirectory(folder / "run")
     job, state = prepare.prepare(import_model.read_model_file(model), settings, workspace)
-    workspace.begin({})
+    workspace.begin_run({})
     return defaults.resolve_defaults(job, state, prepare.check_original(job, state)), state
 
 

@@ -17,10 +17,10 @@ from ltp_pipeline.system import pipes, signals  # noqa: E402 - after the handler
 def main() -> None:
     """Run a command; nothing heavy is imported before `interrupts` has taken over."""
     try:
-        signals.install()
+        signals.install_handlers()
         if _came:
-            signals.leave()
-        pipes.install()
+            signals.exit_interrupted()
+        pipes.tolerate_closed_pipes()
         from ltp_pipeline.cli.app import main as command
 
         command()
@@ -30,7 +30,7 @@ def main() -> None:
     except BaseException:
         if not signals.stop_requested():
             raise
-        signals.leave()
+        signals.exit_interrupted()
 
 
 if __name__ == "__main__":

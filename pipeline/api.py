@@ -18,11 +18,11 @@ from ltp_pipeline.results.checks import borne_out
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
-from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
+from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.load import SETTINGS_FILE, load_settings, update_export
 from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
-from ltp_pipeline.system.files import AnyPath, keep_apart
+from ltp_pipeline.system.files import AnyPath, check_output_path
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def sparse_ops_library() -> Path:
 def _check_task(model: AnyPath, own: CustomTask | None) -> None:
     """Refuse another task than that of the run which a file lies in."""
     run = RunDirectory(Path(model).parent)
-    if own is not None and run.has_own_task:
+    if own is not None and run.has_custom_task:
         from ltp_pipeline.stages.prepare import check_same_task
 
         check_same_task(run, own)
@@ -239,9 +239,11 @@ def _settings_for_file(
     run = RunDirectory(Path(model).parent)
     settings = load_settings(model, config, options={"data": {"path": data}})
     if config is None and not run.path(SETTINGS_FILE).is_file() and run.is_run:
-        _, of_run = run.inputs()
-        if own is None and data is None and run.has_own_task:
-            raise InputError(f"the run in {run.root} was made with a task of its own", OWN_AGAIN)
+        _, of_run = run.load_inputs()
+        if own is None and data is None and run.has_custom_task:
+            raise InputError(
+                f"the run in {run.root} was made with a task of its own", CUSTOM_TASK_HINT
+            )
         path = settings.data.path or (of_run.data.path if own is None else None)
         settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
     return settings
@@ -253,11 +255,11 @@ def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
     from ltp_pipeline.stages.select_entry import pareto_entries
 
     workspace = RunDirectory(Path(run))
-    workspace.inputs()
-    whole = workspace.run_of()
+    workspace.load_inputs()
+    whole = workspace.find_trail_run()
     entries = load_trail(whole).trail
     best = pareto_entries(entries, whole.manifest.metric)
-    files = [workspace.relative(whole.path(e.file)) for e in entries]
+    files = [workspace.relative_name(whole.path(e.file)) for e in entries]
     return tuple(
         TrailEntryInfo(
             **{**vars(e), "file": file},
@@ -314,7 +316,7 @@ def unpack(model: AnyPath, out: AnyPath) -> Path:
 
     source, target = Path(model), Path(out)
     packed, data = read_model_with_data(source)
-    keep_apart(target, [source, *data])
+    check_output_path(target, [source, *data])
     dense = to_dense(packed)
     if read_metadata(dense):
         dense = write_metadata(dense, format="dense")

@@ -7,12 +7,12 @@ import copyreg
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ltp_pipeline.system.text import line
+from ltp_pipeline.system.text import one_line
 
 
 def summarize_error(error: Exception) -> str:
     """What an error of another library says, in a line; its kind where it says nothing."""
-    return line((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
+    return one_line((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
 
 
 class LtpError(Exception):
@@ -23,7 +23,9 @@ class LtpError(Exception):
 
     def __init__(self, message: str, hint: str) -> None:
         self.message = (
-            "\n".join(map(line, message.split("\n"))) if self.is_multiline else line(message)
+            "\n".join(map(one_line, message.split("\n")))
+            if self.is_multiline
+            else one_line(message)
         )
         self.hint = hint
         super().__init__(self.message)
@@ -60,7 +62,7 @@ class UnsupportedModel(LtpError):
 
     def __init__(self, message: str, hint: str, reasons: Sequence[str] = ()) -> None:
         super().__init__(message, hint)
-        self.reasons = tuple(map(line, reasons))
+        self.reasons = tuple(map(one_line, reasons))
 
 
 class TrainingFailed(LtpError):

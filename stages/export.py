@@ -33,9 +33,9 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages.import_model import onnxruntime_child
-from ltp_pipeline.system.files import copy, data_beside
-from ltp_pipeline.system.hashing import sha256_of
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.files import copy_file, external_data_path
+from ltp_pipeline.system.hashing import sha256_file
+from ltp_pipeline.system.scratch import temporary_folder
 
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
@@ -102,7 +102,7 @@ def run(
             files.append(
                 ExportedFile(
                     target.path,
-                    workspace.relative(target.path),
+                    workspace.relative_name(target.path),
                     graph=name,
                     encoding=target.format.encoding,
                     **hash_file(target.path),
@@ -158,7 +158,7 @@ def count_layers(weights: Weights, weight_names: Collection[str]) -> Sparsity:
 
 def hash_file(path: Path) -> dict[str, Any]:
     """Hash of a file that was written, and of its data where they are beside it."""
-    hashes = [sha256_of(part) for part in _list_parts(path)]
+    hashes = [sha256_file(part) for part in _list_parts(path)]
     return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
@@ -186,10 +186,10 @@ def _write_verified(
 
 def _verify_without_library(path: Path, dense: OnnxModel, feeds: Weights) -> None:
     """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
-    with scratch_folder("proof") as folder:
+    with temporary_folder("proof") as folder:
         write_dense(dense, folder / "dense.onnx")
         for part in _list_parts(path):
-            copy(part, folder / part.name)
+            copy_file(part, folder / part.name)
         try:
             found = [
                 onnxruntime_child.run_model(folder / name, dict(feeds))
@@ -229,7 +229,7 @@ def _write_files(
                 yield model, target.path
 
     for target in targets:
-        data_beside(target.path).unlink(
+        external_data_path(target.path).unlink(
             missing_ok=True
         )  # an older file's, which would be taken for the new one's
     writing = write_models(encoded(), written, external)
@@ -300,15 +300,15 @@ def move_when_done(target: Path) -> Iterator[Path]:
             yield path
         except (InputError, ExportFailed) as error:  # what is told is the name that was given
             raise type(error)(error.message.replace(str(path), str(target)), error.hint) from None
-        if data_beside(
+        if external_data_path(
             path
         ).is_file():  # an older model never has the new one's data, nor the other way round
             target.unlink(missing_ok=True)
-            data_beside(path).replace(data_beside(target))
+            external_data_path(path).replace(external_data_path(target))
             path.replace(target)
         else:
             path.replace(target)
-            data_beside(target).unlink(missing_ok=True)
+            external_data_path(target).unlink(missing_ok=True)
 
 
 def remove_file(path: Path) -> None:
@@ -319,4 +319,4 @@ def remove_file(path: Path) -> None:
 
 def _list_parts(path: Path) -> list[Path]:
     """A file and the external data beside it, as far as they are there."""
-    return [p for p in (path, data_beside(path)) if p.is_file()]
+    return [p for p in (path, external_data_path(path)) if p.is_file()]

@@ -50,7 +50,7 @@ def check_memory(size: int) -> None:
 
     A small file can hold a huge tensor, because zeros take no room in it.
     """
-    free = memory.available()
+    free = memory.available_memory()
     if free is None or size <= free:
         return
     dense_gigabytes = size / memory.GIGABYTE

@@ -18,7 +18,7 @@ from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 
 PROVIDER = "CPUExecutionProvider"
 ALL_OPTIMIZATIONS = "ORT_ENABLE_ALL"
@@ -114,7 +114,7 @@ def optimize_model(model: OnnxModel, optimization: str, hint: str = EXPORT_AGAIN
     Raises:
         ExportFailed: If onnxruntime cannot load the model.
     """
-    with scratch_folder("proof") as folder:
+    with temporary_folder("proof") as folder:
         path = folder / "model.onnx"
         optimized_path = folder / "optimized.onnx"
         write_model(model, path)
@@ -144,7 +144,7 @@ def run_dense_model(
         weight_names: Names of the layer weights.
         feeds: Inputs by name.
     """
-    with scratch_folder("proof") as folder:
+    with temporary_folder("proof") as folder:
         path = folder / "dense.onnx"
         write_model(ENCODINGS["dense"].encode(model, weight_names), path)
         return run_file(path, feeds)
@@ -158,7 +158,7 @@ def verify_outputs(path: Path, feeds: Mapping[str, Array], expected: Sequence[Ar
         feeds: Inputs by name.
         expected: Outputs that the file must give bit for bit.
     """
-    with scratch_folder("proof") as folder:
+    with temporary_folder("proof") as folder:
         optimized_path = folder / "optimized.onnx"
         actual = run_file(path, feeds, optimized_path=optimized_path)
         graph = onnx.load(optimized_path, load_external_data=False).graph

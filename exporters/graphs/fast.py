@@ -28,8 +28,8 @@ from ltp_pipeline.results.records import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
-from ltp_pipeline.system.hashing import sha256_of
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.hashing import sha256_file
+from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.system.timing import time_interleaved
 
@@ -66,7 +66,7 @@ def build_graph(
     if not choice.weight_names:
         raise NotFaster(f"no layer is worth turning over: {_format_reasons(choice.skipped)}", LEAVE)
     new, turned = convert_to_sparse_ops(flat, choice.weight_names)
-    with scratch_folder("fast") as folder:
+    with temporary_folder("fast") as folder:
         fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
         for one, at in ((new, fast), (smaller.model, dense), (model, given)):
             write_model(ENCODINGS["dense"].encode(one, weight_names), at)
@@ -77,7 +77,7 @@ def build_graph(
             else _measure_ratio([fast, dense, given], sample, kernels_at, choice.skipped)
         )
     names = tuple(dict.fromkeys(one.weight_name for one in turned))
-    how = SparseKernelInfo(path, sha256_of(kernels_at), names, choice.skipped, ratio)
+    how = SparseKernelInfo(path, sha256_file(kernels_at), names, choice.skipped, ratio)
     return BuiltGraph(
         new,
         smaller.weights,
@@ -144,7 +144,7 @@ def _measure_noise(dense: Path, feeds: Weights, nth: int) -> float:
     """How far onnxruntime's output is from itself: rounding on the way turns the last bit of a sum into a step."""
     levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
     first, *others = (run_file(dense, feeds, optimization=level)[nth] for level in levels)
-    return max(tolerance.max_difference(other, first).apart for other in others)
+    return max(tolerance.max_difference(other, first).difference for other in others)
 
 
 def _measure_ratio(

@@ -9,7 +9,7 @@ from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 
 REASON = "onnxruntime does not run it in 8 bits"
 
@@ -20,7 +20,7 @@ def find_unfused_layers(
     """The layers whose weights onnxruntime would turn to float at every run."""
     import onnxruntime
 
-    with scratch_folder("quantize") as folder:
+    with temporary_folder("quantize") as folder:
         path, optimised = folder / "model.onnx", folder / "optimised.onnx"
         write_model(model, path)
         options = onnxruntime.SessionOptions()

@@ -17,7 +17,7 @@ from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 
 NUM_BINS = 2048  # of |x|, on each side of zero
 MAX_COUNTED_VALUES = 2**16  # values of a tensor and a batch that go into its histogram
@@ -132,7 +132,7 @@ def observe_values(
     proto = copy_proto(model.proto)
     proto.graph.output.extend(ValueInfoProto(name=name) for name in watched)
     seen: dict[str, HistogramObserver] = {}
-    with scratch_folder("quantize") as folder:
+    with temporary_folder("quantize") as folder:
         path = folder / "watched.onnx"
         write_model(OnnxModel(proto, model.weights), path)
         session = _session(path)
@@ -151,7 +151,7 @@ def _session(path: Path) -> Any:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.intra_op_num_threads = threads.current()
+    options.intra_op_num_threads = threads.current_threads()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -33,7 +33,7 @@ from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.text import pluralize
 
 DYNAMIC = "dynamic"
@@ -242,7 +242,7 @@ class QuantizationSearch:
         )
 
     def _evaluate_model(self, model: OnnxModel) -> FileEvaluation:
-        with scratch_folder("quantize") as folder:
+        with temporary_folder("quantize") as folder:
             path = folder / "model.onnx"
             write_model(model, path)
             try:

@@ -23,8 +23,8 @@ from ltp_pipeline.errors import (
     UsageError,
 )
 from ltp_pipeline.system import distributed, signals
-from ltp_pipeline.system.scratch import is_full
-from ltp_pipeline.system.text import line
+from ltp_pipeline.system.scratch import is_disk_full
+from ltp_pipeline.system.text import one_line
 
 LONGEST_LINE = 2000  # characters of a message
 
@@ -218,10 +218,10 @@ def _run(
 
 def _fail(error: LtpError) -> NoReturn:
     if signals.stop_requested():  # then it only says what that has broken off
-        signals.leave(distributed.is_main_process())
+        signals.exit_interrupted(distributed.is_main_process())
     if not distributed.should_report_errors():
         sys.exit(error.exit_code)
-    rank = "" if distributed.is_main_process() else f"rank {distributed.rank()}: "
+    rank = "" if distributed.is_main_process() else f"rank {distributed.get_rank()}: "
     if isinstance(error, TaskFailed):
         typer.echo(error.traceback_text.rstrip(), err=True)
     typer.echo(
@@ -240,7 +240,7 @@ def _refused_by_system(error: OSError) -> InputError:
     where = "" if error.filename is None else f" {error.filename}"
     full = (
         "free some space"
-        if is_full(error)
+        if is_disk_full(error)
         else "check that it is there and may be read and written"
     )
     return InputError(
@@ -250,7 +250,7 @@ def _refused_by_system(error: OSError) -> InputError:
 
 
 def _line(text: str) -> str:
-    return line(text, LONGEST_LINE)
+    return one_line(text, LONGEST_LINE)
 
 
 def main() -> None:
@@ -265,11 +265,11 @@ def main() -> None:
     except LtpError as error:
         _fail(error)
     except (KeyboardInterrupt, typer.Abort):
-        code = signals.EXIT
+        code = signals.EXIT_CODE
     except OSError as error:
         _fail(_refused_by_system(error))
     except Exception as error:
-        if distributed.lost_another(error):
+        if distributed.is_lost_peer(error):
             _fail(
                 TrainingFailed(
                     "another process of this run has ended", "its message stands above or below"
@@ -282,8 +282,8 @@ def main() -> None:
             raise
         show()
         code = 2
-    if code == signals.EXIT:
-        signals.leave(distributed.is_main_process())
+    if code == signals.EXIT_CODE:
+        signals.exit_interrupted(distributed.is_main_process())
     sys.exit(code if isinstance(code, int) else 0)
 
 

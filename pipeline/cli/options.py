@@ -11,7 +11,7 @@ import typer
 
 from ltp_pipeline.errors import UsageError
 from ltp_pipeline.settings import file_names
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
 
 def _known_encoding(name: str) -> str:
@@ -179,7 +179,7 @@ def parse_assignment(text: str) -> dict[str, Any]:
         if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
             return found
     remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
-    raise UsageError(f"--set {shortened(text)} is not of the form SECTION.KEY=VALUE", remedy)
+    raise UsageError(f"--set {quote_name(text)} is not of the form SECTION.KEY=VALUE", remedy)
 
 
 def with_gates(command: Callable[..., None]) -> Callable[..., None]:

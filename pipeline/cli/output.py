@@ -96,10 +96,10 @@ def notify_github(report: Report, results: Sequence[GateResult]) -> None:
 
 def check_gates(results: Sequence[GateResult]) -> None:
     """Raise GateFailed if a gate failed."""
-    from ltp_pipeline.system.text import printable
+    from ltp_pipeline.system.text import make_printable
 
     failed = [result for result in results if not result.passed]
     if failed:
         lines = "\n".join(f"gate failed: {result.line}" for result in failed)
         hints = dict.fromkeys(r.advice if r.is_hash else f"{r.name}: {r.advice}" for r in failed)
-        raise GateFailed(lines, "\n  ".join(map(printable, hints)))
+        raise GateFailed(lines, "\n  ".join(map(make_printable, hints)))

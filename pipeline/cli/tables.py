@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ltp_pipeline.results.metric import Metric, on_validation
 from ltp_pipeline.stages.report.filters import format_ratio, format_shape
-from ltp_pipeline.system.text import line, percent, pluralize, printable
+from ltp_pipeline.system.text import format_percent, make_printable, one_line, pluralize
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.tool_results import (
@@ -142,13 +142,14 @@ def show_validation(result: ValidationResult) -> None:
     value = metric.shown(accuracy.value)
     _print_pair(metric.label, f"{value} on {samples} of the {accuracy.split} split")
     if accuracy.top5 is not None:
-        _print_pair("top-5", percent(accuracy.top5))
+        _print_pair("top-5", format_percent(accuracy.top5))
     for extra in accuracy.extra_metrics:
         _print_pair(extra.metric.label, extra.shown)
     if result.sparsity is not None:
         layers, model = format_ratio(result.compression), format_ratio(result.model_compression)
         _print_pair(
-            "sparsity", f"{percent(result.sparsity)}, compression {layers} (full model {model})"
+            "sparsity",
+            f"{format_percent(result.sparsity)}, compression {layers} (full model {model})",
         )
     low, high = result.latency_quartiles_ms
     batch, threads = pluralize(result.batch, "sample"), pluralize(result.threads, "thread")
@@ -174,7 +175,7 @@ def _show_reference(reference: ReferenceResult, metric: Metric) -> None:
     )
     if reference.agreement is not None:
         is_r2 = metric.name == "r2_vs_original"
-        _print_pair("same argmax" if is_r2 else "agreement", percent(reference.agreement))
+        _print_pair("same argmax" if is_r2 else "agreement", format_percent(reference.agreement))
     _print_pair("latency", f"{format_ratio(reference.latency_ratio)} that of the other file")
 
 
@@ -184,13 +185,13 @@ def _open_console() -> Console:
 
 
 def _print_pair(label: str, value: str) -> None:
-    print(printable(f"{label:<{LABEL_WIDTH}} {value}"))
+    print(make_printable(f"{label:<{LABEL_WIDTH}} {value}"))
 
 
 def _print_line(text: str) -> None:
     """Print a text on one line, whatever names are in it."""
-    print(line(text, MAX_LINE))
+    print(one_line(text, MAX_LINE))
 
 
 def _to_cell(text: str) -> Text:
-    return Text(line(text, MAX_CELL))
+    return Text(one_line(text, MAX_CELL))

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from ltp_pipeline.system.text import rough
+from ltp_pipeline.system.text import round_duration
 
 
 class TimeEstimate:
@@ -26,7 +26,7 @@ class TimeEstimate:
         """Time left of the run, in words; `left` are the steps of the phase at work, `per_step` its seconds a step."""
         least = self.phase in self.open_ended
         seconds = per_step * (left + sum(self.ahead.values()))
-        return f"whole run {'at least' if least else 'about'} {rough(seconds)}"
+        return f"whole run {'at least' if least else 'about'} {round_duration(seconds)}"
 
 
 def format_duration(seconds: float) -> str:

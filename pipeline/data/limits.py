@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.system.text import pluralize, printable
+from ltp_pipeline.system.text import make_printable, pluralize
 
 FREE_BYTES = 256 * 2**20  # that any data may unpack to
 MOST_TIMES = 100  # what they take on disk, beyond that; photographs and measurements pack to a twentieth at best
@@ -82,7 +82,7 @@ def require_text(name: str, what: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{what} {printable(name)} has a name that is no UTF-8", "rename it"
+            f"{what} {make_printable(name)} has a name that is no UTF-8", "rename it"
         ) from None
 
 
@@ -94,11 +94,13 @@ def require_inside(names: Sequence[str], archive: Path) -> None:
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
             raise InputError(
-                f"member {printable(name)} of {archive} leads out of it", "write the archive again"
+                f"member {make_printable(name)} of {archive} leads out of it",
+                "write the archive again",
             )
         if name in seen:
             raise InputError(
-                f"member {printable(name)} of {archive} is there twice", "write the archive again"
+                f"member {make_printable(name)} of {archive} is there twice",
+                "write the archive again",
             )
         seen.add(name)
 

@@ -26,7 +26,7 @@ from ltp_pipeline.data.splitting import divide
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, TaskSettings
-from ltp_pipeline.system.text import printable
+from ltp_pipeline.system.text import make_printable
 
 __all__ = ["ANY_TASK", "DatasetSplits", "Split", "batches", "open_data", "takes_in"]
 
@@ -109,7 +109,7 @@ def open_data(
         classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
         notes=tuple(
-            printable(note)
+            make_printable(note)
             for note in (*stored.notes, *_left_aside(first_part, found.unused), *notes)
         ),
         class_names=names_by_number(settings.classes) if settings.classes else stored.class_names,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from ltp_pipeline.system.text import printable
+from ltp_pipeline.system.text import make_printable
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema_parts import GateResult
@@ -22,7 +22,11 @@ def junit(verdicts: Sequence[GateResult]) -> str:
         root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count}
     )
     for verdict in verdicts:
-        named = {"classname": "ltp-pipeline.gate", "name": printable(verdict.name), "time": "0"}
+        named = {
+            "classname": "ltp-pipeline.gate",
+            "name": make_printable(verdict.name),
+            "time": "0",
+        }
         case = ElementTree.SubElement(suite, "testcase", named)
         line = verdict.line
         if verdict.passed:
@@ -31,7 +35,7 @@ def junit(verdicts: Sequence[GateResult]) -> str:
             failure = ElementTree.SubElement(
                 case, "failure", {"message": line, "type": "GateFailed"}
             )
-            failure.text = f"{line}\n{printable(verdict.advice)}".rstrip()
+            failure.text = f"{line}\n{make_printable(verdict.advice)}".rstrip()
     ElementTree.indent(root)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'

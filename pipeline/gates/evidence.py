@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.schema import HashedFile, Report
 from ltp_pipeline.results.schema_parts import GateResult, ModelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
-from ltp_pipeline.system.hashing import read_sums, sha256_of, sha256_together
+from ltp_pipeline.system.hashing import read_checksums, sha256_file, sha256_files
 
 MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
@@ -48,9 +48,11 @@ def _list(report: Report, path: Path) -> GateResult | None:
     if not os.path.lexists(beside):
         return None
     try:
-        listed = read_sums(beside, CHANGED)
+        listed = read_checksums(beside, CHANGED)
         mine = (
-            {path.name: sha256_of(path)} if path.name in listed or path.name == REPORT_JSON else {}
+            {path.name: sha256_file(path)}
+            if path.name in listed or path.name == REPORT_JSON
+            else {}
         )
     except InputError as error:
         return _failed(SUMS, None, error.message)
@@ -104,7 +106,7 @@ def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> Gat
 
 def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
     try:
-        found = sha256_together(parts)
+        found = sha256_files(parts)
     except OSError as error:
         return _failed(
             name, expected, f"cannot be read: {error.strerror}", "check the file's permissions"

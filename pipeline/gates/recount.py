@@ -19,8 +19,8 @@ from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.system.files import data_beside
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.files import external_data_path
+from ltp_pipeline.system.text import quote_name
 
 UNLABELLED = "not labelled"
 
@@ -64,7 +64,7 @@ def _claims(report: Report, folder: Path) -> Iterator[ConsistencyCheck]:
 
 def _data(file: HashedFile, path: Path, found: Sequence[Path]) -> ConsistencyCheck:
     """The weights outside the file are those that the report has the hash of."""
-    hashed = [data_beside(path)] if file.data_sha256 else []
+    hashed = [external_data_path(path)] if file.data_sha256 else []
     stated, read = (
         [os.path.relpath(part.resolve(), path.parent.resolve()) for part in p]
         for p in (hashed, found)
@@ -76,7 +76,7 @@ def _said_of(
     file: FileResult, key: str, path: Path, model: OnnxModel, source: str | None
 ) -> Iterator[ConsistencyCheck]:
     """Its size, and the labels in it, which every exported file has."""
-    parts = [path, *([data_beside(path)] if file.data_sha256 else [])]
+    parts = [path, *([external_data_path(path)] if file.data_sha256 else [])]
     yield ConsistencyCheck(
         f"{key}.bytes",
         file.bytes,
@@ -152,9 +152,9 @@ def _kernels(file: FileResult, path: Path, listed: Sequence[str]) -> Iterator[Co
         }.difference(listed)
     told = "whole"
     if unread:
-        told = f"with {shortened(unread[0])}, by which nothing is multiplied"
+        told = f"with {quote_name(unread[0])}, by which nothing is multiplied"
     elif left_out:
-        told = f"without {shortened(min(left_out))}"
+        told = f"without {quote_name(min(left_out))}"
     yield ConsistencyCheck("the list of layers", told, "whole", file.path)
 
 

@@ -20,7 +20,7 @@ from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.settings.schema import GateSettings
-from ltp_pipeline.system.text import shown
+from ltp_pipeline.system.text import format_value
 
 
 def gate_settings(options: Mapping[str, Any], strict: bool = False) -> GateSettings:
@@ -102,14 +102,14 @@ def _min_sparsity(report: Report, gates: GateSettings) -> GateResult:
 
 def _min_compression(report: Report, gates: GateSettings) -> GateResult:
     value, other = report.pruned.compression, report.pruned.model_compression
-    detail = "" if other is None else f"of the kernels; of the whole model {shown(other)}"
+    detail = "" if other is None else f"of the kernels; of the whole model {format_value(other)}"
     why = report.pruned.reasons.get("compression", "")
     return _judged("min_compression", gates.min_compression, value, why=why, detail=detail)
 
 
 def _min_model_compression(report: Report, gates: GateSettings) -> GateResult:
     value, other = report.pruned.model_compression, report.pruned.compression
-    detail = "" if other is None else f"of the whole model; of the kernels {shown(other)}"
+    detail = "" if other is None else f"of the whole model; of the kernels {format_value(other)}"
     why = report.pruned.reasons.get("model_compression", "the report counts kernels only")
     return _judged(
         "min_model_compression", gates.min_model_compression, value, why=why, detail=detail
@@ -131,7 +131,7 @@ def _beat_baseline(report: Report, gates: GateSettings) -> GateResult:
     )
     detail = verdict.detail
     if pruned is not None and other is not None:
-        compared = f"{metric.described}: {shown(pruned)} against {shown(other)}"
+        compared = f"{metric.described}: {format_value(pruned)} against {format_value(other)}"
         detail = f"{compared}{detail.removeprefix(metric.described)}"
     return GateResult("beat_baseline", gates.baseline_margin or 0.0, value, verdict.passed, detail)
 

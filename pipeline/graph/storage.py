@@ -22,7 +22,7 @@ from ltp_pipeline.graph.tensors import (
     iter_tensors,
 )
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.files import data_beside, read_bytes, write_pieces
+from ltp_pipeline.system.files import external_data_path, read_bytes, write_pieces
 
 INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
@@ -144,11 +144,11 @@ def write_model(model: OnnxModel, path: Path, external: bool = False) -> None:
     """
     path, data = Path(path), list[FilePiece]()
     if external or _too_large(model.proto):
-        model, data = _with_external_data(model, data_beside(path).name)
+        model, data = _with_external_data(model, external_data_path(path).name)
     if data:
         # An older model of this name must not meet the new data, should we be stopped between the two.
         path.unlink(missing_ok=True)
-        _write(data_beside(path), data)
+        _write(external_data_path(path), data)
     _write(path, serialize_model(model))
 
 

@@ -11,7 +11,7 @@ from ltp_pipeline.gates.verdicts import gate_settings
 from ltp_pipeline.results.derivations import ConsistencyCheck, claims, ratio_of, same
 from ltp_pipeline.results.schema import FileLatencyResult, NetworkResult, Report
 from ltp_pipeline.settings.checks import check_metric_limits
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
 REMEDY = "the report was edited or damaged: give the one that `ltp-pipeline run` wrote"
 UNFOUNDED = "nothing else in the report bears it out"
@@ -34,7 +34,7 @@ def refuse(claim: ConsistencyCheck, where: str) -> None:
         and not same(claim.stated, claim.derived)
     ):
         stated, derived = (
-            shortened(str(value), MOST_SHOWN)[1:-1] for value in (claim.stated, claim.derived)
+            quote_name(str(value), MOST_SHOWN)[1:-1] for value in (claim.stated, claim.derived)
         )
         what = f"{where} contradicts itself: {claim.key} is {stated}, but by {claim.source} it is {derived}"
         raise InputError(what, REMEDY)

@@ -10,7 +10,7 @@ from ltp_pipeline.results.metric import ROUNDING, Metric
 from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.settings.checks import check_limit_units
-from ltp_pipeline.system.text import printable, shown
+from ltp_pipeline.system.text import format_value, make_printable
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Change:
             f"{bound} {self._show(value)}" if bound else self._show(value)
             for value, bound in self._sides
         )
-        return printable(f"{self.name}: {old} → {new}, {word}")
+        return make_printable(f"{self.name}: {old} → {new}, {word}")
 
     @property
     def _sides(self) -> tuple[tuple[float | None, str | None], tuple[float | None, str | None]]:
@@ -50,7 +50,11 @@ class Change:
     def _show(self, value: float | None) -> str:
         if value is not None and self.share:
             return f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
-        return shown(value) if value is None or not self.unit else f"{shown(value)} {self.unit}"
+        return (
+            format_value(value)
+            if value is None or not self.unit
+            else f"{format_value(value)} {self.unit}"
+        )
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,7 @@ def _advice(old: Report, new: Report) -> str:
     """What differs between the two runs, above all in their settings."""
     before, after = (_flat({**_of_run(r), "versions": r.environment.versions}) for r in (old, new))
     changed = [
-        f"{k} was {shown(before.get(k))}, is {shown(v)}"
+        f"{k} was {format_value(before.get(k))}, is {format_value(v)}"
         for k, v in after.items()
         if before.get(k) != v
     ]
@@ -272,7 +276,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _notes(old: Report, new: Report) -> list[str]:
     before, after = (_conditions(report) for report in (old, new))
     return [
-        f"another {what}: {shown(before[what])} before, {shown(after[what])} now"
+        f"another {what}: {format_value(before[what])} before, {format_value(after[what])} now"
         for what in before
         if before[what] != after[what]
     ]

@@ -22,7 +22,7 @@ from ltp_pipeline.results.schema import (
 from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.results.values import Interval
 from ltp_pipeline.settings.file_names import EXACT, FAST, INT8
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
 TOP1 = "top-1"
 
@@ -324,7 +324,7 @@ def _names(report: Report) -> Iterator[ConsistencyCheck]:
     for key, names in lists.items():
         for name, times in Counter(names).items():
             yield ConsistencyCheck(
-                f"the number of {shortened(str(name))} in {key}", times, 1, "the meaning of a name"
+                f"the number of {quote_name(str(name))} in {key}", times, 1, "the meaning of a name"
             )
 
 
@@ -337,7 +337,7 @@ def _files(report: Report) -> Iterator[ConsistencyCheck]:
         if name not in exact and str(name).partition("-")[0] == FAST:  # not faster, so not written
             continue
         yield ConsistencyCheck(
-            f"the number of {shortened(str(name))} files",
+            f"the number of {quote_name(str(name))} files",
             exact.count(name),
             1,
             "settings.export.formats",

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from ltp_pipeline.system.text import number, percent, points, printable
+from ltp_pipeline.system.text import format_number, format_percent, format_points, make_printable
 
 ROUNDING = (
     1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
@@ -113,15 +113,19 @@ class Metric:
 
     def shown(self, value: float) -> str:
         """A value: 91.32 %, 2.31 °C."""
-        return percent(value) if self.is_fraction else self._with_unit(number(value))
+        return format_percent(value) if self.is_fraction else self._with_unit(format_number(value))
 
     def shown_drop(self, value: float) -> str:
         """A difference of two values: 0.45 points, 0.04 °C."""
-        return f"{points(value)} points" if self.is_fraction else self._with_unit(number(value))
+        return (
+            f"{format_points(value)} points"
+            if self.is_fraction
+            else self._with_unit(format_number(value))
+        )
 
     def shown_interval(self, interval: tuple[float, float]) -> str:
         """Both ends of a difference, in the unit that stands beside it: −0.04 to 0.94."""
-        show = points if self.is_fraction else number
+        show = format_points if self.is_fraction else format_number
         return f"{show(interval[0])} to {show(interval[1])}"
 
     @property
@@ -162,4 +166,4 @@ class ExtraMetric:
 
 def on_validation(metric: Metric) -> str:
     """What the metric of the validation split is called beside others."""
-    return f"{'accuracy' if metric.counts_right_answers else printable(metric.name)} (val)"
+    return f"{'accuracy' if metric.counts_right_answers else make_printable(metric.name)} (val)"

@@ -10,7 +10,7 @@ from ltp_pipeline.results.checks import MOST_SHOWN, require_consistent
 from ltp_pipeline.results.schema import SCHEMA, Report
 from ltp_pipeline.system.files import AnyPath, read_text, write_json
 from ltp_pipeline.system.json import parse_json
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
 MOST_BYTES = 16 << 20
 REMEDY = "give the report.json of a finished run; `ltp-pipeline run` writes one"
@@ -34,7 +34,7 @@ def read(path: AnyPath) -> Report:
             ".".join(map(str, problems[0]["loc"])),
             problems[0]["msg"].removeprefix("Value error, "),
         )
-        first = f"{shortened(key, MOST_SHOWN)[1:-1]}: {said}" if key else said
+        first = f"{quote_name(key, MOST_SHOWN)[1:-1]}: {said}" if key else said
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{path} does not keep to {SCHEMA}: {first}{more}", REMEDY) from None
     require_consistent(report, str(path))

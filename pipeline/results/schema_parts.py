@@ -14,8 +14,8 @@ from ltp_pipeline.results.values import (
     RelativePath,
     TrailPath,
 )
-from ltp_pipeline.system.files import DATA
-from ltp_pipeline.system.text import printable, shown
+from ltp_pipeline.system.files import DATA_SUFFIX
+from ltp_pipeline.system.text import format_value, make_printable
 
 MOST_AXES = 64  # of a tensor
 FILE_REASON_PREFIX = "files."  # begins the key of a reason why a file was not written
@@ -30,7 +30,7 @@ STRICT = ConfigDict(
 
 def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
     """A file and its hash, and those of the data beside it, where there are any."""
-    return {name: sha256, **({name + DATA: data_sha256} if data_sha256 else {})}
+    return {name: sha256, **({name + DATA_SUFFIX: data_sha256} if data_sha256 else {})}
 
 
 class ReportPart(BaseModel):
@@ -61,10 +61,10 @@ class GateResult:
     def line(self) -> str:
         """Name, limit and value in one line."""
         if self.is_hash:  # which tells nobody anything
-            return printable(f"{self.name}: {self.detail}")
+            return make_printable(f"{self.name}: {self.detail}")
         detail = f" ({self.detail})" if self.detail else ""
-        return printable(
-            f"{self.name}: limit {shown(self.limit)}, value {shown(self.value)}{detail}"
+        return make_printable(
+            f"{self.name}: limit {format_value(self.limit)}, value {format_value(self.value)}{detail}"
         )
 
 

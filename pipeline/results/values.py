@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from ltp_pipeline.results import intervals
 from ltp_pipeline.results.metric import READ
-from ltp_pipeline.system.text import printable, shortened
+from ltp_pipeline.system.text import make_printable, quote_name
 
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
 
@@ -23,18 +23,18 @@ def _inside(name: str) -> str:
     """Refuse what is no name of a file in the report's folder or below."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise ValueError(f"{shortened(name)} is no name of a file in the report's folder")
+        raise ValueError(f"{quote_name(name)} is no name of a file in the report's folder")
     if len(name.encode()) > LONGEST_NAME or any(
         len(part.encode()) > LONGEST_PART for part in parts
     ):
-        raise ValueError(f"the name {shortened(name)} is too long")
+        raise ValueError(f"the name {quote_name(name)} is too long")
     return name
 
 
 def _ours(name: str) -> str:
     """The same of a file that this program wrote."""
-    if printable(name) != name or "\\" in name:
-        raise ValueError(f"the name {shortened(name)} has characters that no name of ours has")
+    if make_printable(name) != name or "\\" in name:
+        raise ValueError(f"the name {quote_name(name)} has characters that no name of ours has")
     return _inside(name)
 
 

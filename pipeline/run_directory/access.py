@@ -24,9 +24,9 @@ _WRITABLE = "give a writable folder with --out"
 @contextmanager
 def lock_directory(root: Path) -> Iterator[None]:
     """Keep other processes out of the directory; one that is new and stays empty is removed at the end."""
-    refuse_foreign(root)
+    check_own_directory(root)
     lock, is_new = FileLock(root / LOCK), not root.exists()
-    _require_plain(root / LOCK)
+    _check_lock_file(root / LOCK)
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
@@ -48,7 +48,7 @@ def lock_directory(root: Path) -> Iterator[None]:
                 root.rmdir()
 
 
-def refuse_foreign(root: Path) -> None:
+def check_own_directory(root: Path) -> None:
     """Leave alone what is no run; hidden files are what an interrupted write left."""
     try:
         if not root.exists() or (root / MANIFEST).is_file():
@@ -80,7 +80,7 @@ def check_writable(folder: Path) -> None:
         raise InputError(f"{folder} cannot be written", _WRITABLE)
 
 
-def _require_plain(lock: Path) -> None:
+def _check_lock_file(lock: Path) -> None:
     """Refuse a lock that is a folder, a pipe or a link: whoever made it, it is not ours."""
     if lock.is_symlink() or (lock.exists() and not lock.is_file()):
         raise InputError(

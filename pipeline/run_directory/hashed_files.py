@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.run_directory.manifest import AGAIN, ManifestFile
+from ltp_pipeline.run_directory.manifest import RESTORE_HINT, ManifestFile
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.files import json_text, write_hashed
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.json import parse_json
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class CorruptFileError(InputError):
     """A file of the run is not as it was written."""
 
     @classmethod
-    def file(cls, path: Path, why: str) -> CorruptFileError:
+    def for_path(cls, path: Path, why: str) -> CorruptFileError:
         """The error about one file."""
-        return cls(f"{path} is damaged: {why}", AGAIN)
+        return cls(f"{path} is damaged: {why}", RESTORE_HINT)
 
 
-class KeptFiles:
+class HashedFiles:
     """The files of a run directory that the manifest has hashes of, by their names in it."""
 
     def __init__(self, root: Path, manifest: ManifestFile) -> None:
@@ -45,7 +45,7 @@ class KeptFiles:
         """Write a file, hashed on the way; the leader does."""
         if not distributed.is_main_process():
             return
-        self._manifest.require()
+        self._manifest.check_exists()
         content = self._manifest.content
 
         def ready(digest: str) -> None:
@@ -55,11 +55,11 @@ class KeptFiles:
         content.files[name] = write_hashed(self.root / name, pieces, ready)
         del content.moving[name]  # the next that is written into the manifest takes it out there
 
-    def note(self, hashes: Mapping[str, str]) -> None:
+    def add_hashes(self, hashes: Mapping[str, str]) -> None:
         """Take over files that were written by others; they are in the manifest when it is next written."""
         self._manifest.content.files.update(hashes)
 
-    def forget(self, name: str) -> None:
+    def remove_hash(self, name: str) -> None:
         """Have the manifest say nothing of a file that is about to change."""
         content = self._manifest.content
         if {name} & {*content.files, *content.moving}:
@@ -67,11 +67,11 @@ class KeptFiles:
             content.moving.pop(name, None)
             self._manifest.write()
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """Those in a folder."""
         return [name for name in self._manifest.content.files if name.startswith(f"{folder}/")]
 
-    def find(self, name: str) -> Path | None:
+    def find_file(self, name: str) -> Path | None:
         """A file that is as it was written; None where none was. Damaged where it is another, or gone."""
         if not distributed.is_main_process():
             self._manifest.read()  # the leader has written it
@@ -80,13 +80,13 @@ class KeptFiles:
         if not known or (name not in content.files and not path.is_file()):
             return None
         try:
-            found = sha256_of(path) if path.is_file() else None
+            found = sha256_file(path) if path.is_file() else None
         except OSError as error:
-            raise CorruptFileError.file(path, f"it cannot be read: {error.strerror}") from None
+            raise CorruptFileError.for_path(path, f"it cannot be read: {error.strerror}") from None
         if found is None:
-            raise CorruptFileError.file(path, "it is no longer there")
+            raise CorruptFileError.for_path(path, "it is no longer there")
         if found not in known:
-            raise CorruptFileError.file(
+            raise CorruptFileError.for_path(
                 path, "its content does not have the hash that the manifest names"
             )
         content.files[name] = found
@@ -107,7 +107,7 @@ class KeptFiles:
         self, name: str, with_tensors: bool = True
     ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """What `write_tensors` wrote, or None; without tensors, the values beside them."""
-        path = self.find(name)
+        path = self.find_file(name)
         if path is None:
             return None
         from safetensors import SafetensorError, safe_open
@@ -117,9 +117,9 @@ class KeptFiles:
                 tensors = {
                     key: file.get_tensor(key) for key in (file.keys() if with_tensors else ())
                 }
-                meta = parse_json(file.metadata()[_META], str(path), AGAIN)
+                meta = parse_json(file.metadata()[_META], str(path), RESTORE_HINT)
         except (SafetensorError, OSError, KeyError, TypeError) as error:
-            raise CorruptFileError.file(path, str(error)) from None
+            raise CorruptFileError.for_path(path, str(error)) from None
         if not isinstance(meta, dict):
-            raise CorruptFileError.file(path, "the values beside its tensors are no object")
+            raise CorruptFileError.for_path(path, "the values beside its tensors are no object")
         return tensors, meta

@@ -9,10 +9,10 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 
-LARGEST = 1 << 63  # a number of steps; more is no number of anything
+MAX_NUMBER = 1 << 63  # a number of steps; more is no number of anything
 
 
-class Log:
+class RunLog:
     """The log of a run."""
 
     def __init__(self, path: Path) -> None:
@@ -27,7 +27,7 @@ class Log:
             )
         try:
             with self.path.open("ab+") as file:
-                file.write(b"" if self._is_begun or _is_ended(file) else b"\n")
+                file.write(b"" if self._is_begun or _ends_with_newline(file) else b"\n")
                 file.write(json.dumps(line).encode() + b"\n")
         except OSError as error:
             raise InputError(
@@ -42,7 +42,7 @@ class Log:
         lines: dict[tuple[Any, ...], dict[str, Any]] = {}
         unreadable = 0
         for text in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            line = _parsed(text)
+            line = _parse_line(text)
             if line is None:
                 unreadable += bool(text)
                 continue
@@ -52,14 +52,14 @@ class Log:
         return list(lines.values()), unreadable
 
 
-def _is_ended(file: Any) -> bool:
+def _ends_with_newline(file: Any) -> bool:
     if not file.seek(0, 2):
         return True
     file.seek(-1, 2)
     return bool(file.read(1) == b"\n")
 
 
-def _parsed(text: str) -> dict[str, Any] | None:
+def _parse_line(text: str) -> dict[str, Any] | None:
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
@@ -82,4 +82,4 @@ def _is_value(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and abs(value) < LARGEST)
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < MAX_NUMBER)

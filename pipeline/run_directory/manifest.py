@@ -20,9 +20,9 @@ from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Setti
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.files import json_text, write_json
 from ltp_pipeline.system.json import read_json
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
-AGAIN = "bring it back from a copy, or start over: ltp-pipeline run --fresh"
+RESTORE_HINT = "bring it back from a copy, or start over: ltp-pipeline run --fresh"
 _LONGEST = 200  # characters of a setting in a message
 _HASH = "sha256"  # key of the manifest's own
 
@@ -31,13 +31,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-class _Part(BaseModel):
+class _ManifestPart(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, validate_assignment=True
     )
 
 
-class Identity(_Part):
+class RunIdentity(_ManifestPart):
     """What must be the same for a run to go on."""
 
     model: str | None = None  # hash
@@ -49,14 +49,14 @@ class Identity(_Part):
     )
 
 
-class RunInputs(_Part):
+class RunInputs(_ManifestPart):
     """Where the inputs lie, for commands that are given only the run."""
 
     model: str
     settings: Settings
 
 
-class Proof(_Part):
+class ReportInputs(_ManifestPart):
     """What the report of a run was made of."""
 
     export: ExportSettings
@@ -65,10 +65,10 @@ class Proof(_Part):
     library: str | None = None  # hash of the sparse kernels that fast files were measured with
 
 
-class Manifest(_Part):
+class Manifest(_ManifestPart):
     """The content of manifest.json."""
 
-    identity: Identity = Identity()
+    identity: RunIdentity = RunIdentity()
     inputs: RunInputs | None = None
     metric: Metric = Metric()
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
@@ -79,7 +79,7 @@ class Manifest(_Part):
     )
     timings: dict[str, NotNegative] = {}  # seconds by stage
     learned: bool = False  # whether the trail is complete
-    proof: Proof | None = None  # of a run that has finished
+    proof: ReportInputs | None = None  # of a run that has finished
     files: dict[str, Sha256] = {}  # by name in the run directory
     moving: dict[
         str, Sha256
@@ -102,15 +102,15 @@ class ManifestFile:
     def content(self) -> Manifest:
         """What it says, as it was last read or changed."""
         if self._content is None:
-            self._content = _read(self.path) if self.exists else Manifest()
+            self._content = _read_manifest(self.path) if self.exists else Manifest()
         return self._content
 
     def read(self) -> Manifest:
         """Take its content over."""
-        self._content = _read(self.path)
+        self._content = _read_manifest(self.path)
         return self._content
 
-    def begin(self, identity: Identity) -> None:
+    def create(self, identity: RunIdentity) -> None:
         """Start a new one."""
         self._content = Manifest(identity=identity)
         if distributed.is_main_process():
@@ -119,10 +119,10 @@ class ManifestFile:
     def write(self) -> None:
         """Put the content into the file; the leader does."""
         if distributed.is_main_process():
-            self.require()
+            self.check_exists()
             self._write()
 
-    def require(self) -> None:
+    def check_exists(self) -> None:
         """Raise where the run directory was taken away: writing would make half of one anew."""
         if not self.exists:
             what = f"{self.path.parent} was removed or renamed while the run was at work in it"
@@ -130,56 +130,56 @@ class ManifestFile:
 
     def _write(self) -> None:
         plain = json.loads(json_text(self.content.model_dump(mode="json", by_alias=True)))
-        write_json(self.path, sealed(plain))
+        write_json(self.path, add_hash(plain))
 
 
-def sealed(content: dict[str, Any]) -> dict[str, Any]:
+def add_hash(content: dict[str, Any]) -> dict[str, Any]:
     """What a manifest says, with the hash of it."""
     rest = {key: value for key, value in content.items() if key != _HASH}
-    return {**rest, _HASH: hashlib.sha256(_canonical(rest).encode()).hexdigest()}
+    return {**rest, _HASH: hashlib.sha256(_canonical_json(rest).encode()).hexdigest()}
 
 
-def _canonical(content: dict[str, Any]) -> str:
+def _canonical_json(content: dict[str, Any]) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
-def _read(path: Path) -> Manifest:
-    content = read_json(path, AGAIN)
+def _read_manifest(path: Path) -> Manifest:
+    content = read_json(path, RESTORE_HINT)
     if not isinstance(content, dict):
-        raise InputError(f"{path} is damaged: it holds no object", AGAIN)
-    if content != sealed(content):
+        raise InputError(f"{path} is damaged: it holds no object", RESTORE_HINT)
+    if content != add_hash(content):
         raise InputError(
-            f"{path} is damaged: its content does not have the hash that it names", AGAIN
+            f"{path} is damaged: its content does not have the hash that it names", RESTORE_HINT
         )
     del content[_HASH]
     try:
-        return Manifest.model_validate_json(_canonical(content))
+        return Manifest.model_validate_json(_canonical_json(content))
     except ValidationError as error:
         first = error.errors()[0]
-        where = shortened(".".join(map(str, first["loc"])))
-        raise InputError(f"{path} is damaged: {where}: {first['msg']}", AGAIN) from None
+        where = quote_name(".".join(map(str, first["loc"])))
+        raise InputError(f"{path} is damaged: {where}: {first['msg']}", RESTORE_HINT) from None
 
 
-def differences(old: Identity, new: Identity) -> list[str]:
+def describe_differences(old: RunIdentity, new: RunIdentity) -> list[str]:
     """What changed between a run and what is asked for now."""
-    return _differences(old.model_dump(), new.model_dump(), "")
+    return _describe_changes(old.model_dump(), new.model_dump(), "")
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
+def _describe_changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
     found = []
     for key in sorted({*old, *new}):
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += _differences(a, b, f"{prefix}{key}.")
+            found += _describe_changes(a, b, f"{prefix}{key}.")
         elif a != b and not prefix and key in ("data", "model", "task"):
             found.append(
                 f"its {key} {'were' if key == 'data' else 'was'} another"
             )  # hashes tell nobody anything
         elif a != b:
-            found.append(f"{prefix}{key} was {_shown(a)}, is now {_shown(b)}")
+            found.append(f"{prefix}{key} was {_format_setting(a)}, is now {_format_setting(b)}")
     return found
 
 
-def _shown(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.file_names import FILE_PATTERNS
-from ltp_pipeline.system.files import DATA, SCRATCH
+from ltp_pipeline.system.files import DATA_SUFFIX, SCRATCH_SUFFIX
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"
@@ -25,7 +25,7 @@ HANDOFF_README, HANDOFF_SETTINGS = "HANDOFF.md", "ltp.toml"
 HANDOFF_PREPROCESS, HANDOFF_PREPROCESS_JSON = "preprocess.py", "preprocess.json"
 HANDOFF_EXAMPLE, HANDOFF_VERIFY = "example.npz", "verify.py"
 
-_MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA))
+_MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA_SUFFIX))
 _NUMBER = "[0-9][0-9][0-9]"
 _PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
 _FURTHER = ("[0-9]", "single")  # points of the baseline after the first
@@ -54,7 +54,7 @@ _FILES = {
         f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)
     ),
     WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_POINTS, *_IN_8_BITS)),
-    TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA}"),
+    TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA_SUFFIX}"),
     **dict.fromkeys(_BASELINES, _MODELS),
     HANDOFF: _HANDED,
     HANDOFF_OF_BASELINE: _HANDED,
@@ -62,17 +62,17 @@ _FILES = {
 }
 
 
-def tensors_name(kind: str, name: str) -> str:
+def tensor_file_name(kind: str, name: str) -> str:
     """Of a file with tensors: `state/learn.safetensors`."""
     return f"{kind}/{name}.safetensors"
 
 
-def trail_name(entry: int) -> str:
+def trail_file_name(entry: int) -> str:
     """Of the network of a trail entry."""
     return f"{TRAIL}/{entry:03d}.onnx"
 
 
-def picked_name(entry: int) -> str:
+def picked_directory_name(entry: int) -> str:
     """Of the folder in which another entry of the trail is finished."""
     return f"pick-{entry:03d}"
 
@@ -82,10 +82,10 @@ def point_folder(point: int | str) -> str:
     return BASELINE if point == 1 else f"{BASELINE}/{point}"
 
 
-def models(root: Path) -> list[Path]:
+def list_models(root: Path) -> list[Path]:
     """The exported models in a run directory, the baseline's too, and data beside them."""
-    folders = [place for pattern in ("", *_BASELINES) for place in _folders(root, pattern)]
-    return [file for folder in folders for file in _matching(folder, _MODELS)]
+    folders = [place for pattern in ("", *_BASELINES) for place in _match_folders(root, pattern)]
+    return [file for folder in folders for file in _match_files(folder, _MODELS)]
 
 
 def remove_run(root: Path) -> None:
@@ -94,8 +94,8 @@ def remove_run(root: Path) -> None:
     The manifest goes last, so that a removal that was interrupted can be done again.
     """
     remove_leftovers(root)
-    files = sorted(_written(root), key=lambda file: file == root / MANIFEST)
-    _remove(files)
+    files = sorted(_iter_written_files(root), key=lambda file: file == root / MANIFEST)
+    _remove_files(files)
     folders = {parent for file in files for parent in file.parents if root in parent.parents}
     for folder in sorted(folders, reverse=True):
         with suppress(OSError):  # it holds something else
@@ -104,24 +104,24 @@ def remove_run(root: Path) -> None:
 
 def remove_leftovers(root: Path) -> None:
     """Remove what writing left behind where the process was killed: files beside the names they were to have."""
-    _remove(list(_written(root, lambda pattern: f".{pattern}.{SCRATCH}")))
+    _remove_files(list(_iter_written_files(root, lambda pattern: f".{pattern}.{SCRATCH_SUFFIX}")))
 
 
-def _written(root: Path, name: Callable[[str], str] = str) -> Iterator[Path]:
+def _iter_written_files(root: Path, name: Callable[[str], str] = str) -> Iterator[Path]:
     """Files whose names a run writes. Folders that are links are not followed."""
     for folder, patterns in _FILES.items():
-        for place in _folders(root, folder):
-            yield from _matching(place, tuple(map(name, patterns)))
-    for picked in _folders(root, _PICKED):
-        yield from _written(picked, name)
+        for place in _match_folders(root, folder):
+            yield from _match_files(place, tuple(map(name, patterns)))
+    for picked in _match_folders(root, _PICKED):
+        yield from _iter_written_files(picked, name)
 
 
-def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+def _match_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     found = [e for e in sorted(folder.iterdir()) if any(fnmatchcase(e.name, p) for p in patterns)]
     return [entry for entry in found if entry.is_symlink() or not entry.is_dir()]
 
 
-def _folders(root: Path, pattern: str) -> list[Path]:
+def _match_folders(root: Path, pattern: str) -> list[Path]:
     places = [root]
     for part in PurePosixPath(pattern).parts:
         inner = [
@@ -134,7 +134,7 @@ def _folders(root: Path, pattern: str) -> list[Path]:
     return places
 
 
-def _remove(files: list[Path]) -> None:
+def _remove_files(files: list[Path]) -> None:
     for file in files:
         try:
             file.unlink(missing_ok=True)

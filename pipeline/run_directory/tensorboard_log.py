@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _PLACE = ("stage", "key", "epoch", "step")
 
 
-class Events:
+class TensorBoardLog:
     """Event files in a folder, begun with the first line."""
 
     def __init__(self, folder: Path) -> None:
@@ -30,22 +30,22 @@ class Events:
                 "pip install 'ltp-pipeline[tensorboard]'",
             ) from None
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add_line(self, line: Mapping[str, Any]) -> None:
         """Add the numbers of a log line at its step; steps that an interruption undid are taken back."""
         phase = line["key"]
         if phase not in self._writers:
             from torch.utils.tensorboard.writer import SummaryWriter
 
             self._writers[phase] = SummaryWriter(str(self._folder / phase), purge_step=line["step"])
-        for name, value in numbers(line):
+        for name, value in iter_numbers(line):
             self._writers[phase].add_scalar(name, value, line["step"])
         self._writers[phase].flush()
 
 
-def numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+def iter_numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
     """Every number of a log line by its name; what says where in the run it belongs is left out."""
     for name, value in line.items():
         if isinstance(value, Mapping):
-            yield from numbers(value, f"{prefix}{name}/")
+            yield from iter_numbers(value, f"{prefix}{name}/")
         elif isinstance(value, int | float) and name not in _PLACE:
             yield f"{prefix}{name}", float(value)

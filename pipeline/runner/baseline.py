@@ -30,7 +30,7 @@ from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
-from ltp_pipeline.system.text import rough
+from ltp_pipeline.system.text import round_duration
 
 MOST_SPARED = 0.5  # of the nonzeros
 LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
@@ -168,7 +168,7 @@ def _makes_curve(job: RunContext) -> bool:
     """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
     workspace, wanted = job.workspace, job.settings.requested_baseline
     if wanted == "curve":
-        workspace.keep(curve=True)  # for a later `auto`, which finds its points trained
+        workspace.update_manifest(curve=True)  # for a later `auto`, which finds its points trained
     if wanted != "auto":
         return wanted == "curve"
     runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
@@ -178,11 +178,11 @@ def _makes_curve(job: RunContext) -> bool:
     known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
     chosen = distributed.broadcast_from_main(known, job.device)
     makes = seconds < LONGEST if chosen < 0 else bool(chosen)
-    workspace.keep(curve=makes)
+    workspace.update_manifest(curve=makes)
     if not makes:
         workspace.progress.say(
-            f"The baseline is measured at LTP's compression only, because training it took {rough(seconds)}; "
-            f"--baseline curve adds up to {MAX_POINTS - 1} points, about {rough((MAX_POINTS - 1) * seconds)}"
+            f"The baseline is measured at LTP's compression only, because training it took {round_duration(seconds)}; "
+            f"--baseline curve adds up to {MAX_POINTS - 1} points, about {round_duration((MAX_POINTS - 1) * seconds)}"
         )
     return makes
 

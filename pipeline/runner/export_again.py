@@ -66,7 +66,7 @@ def export_again(
             "only `run` works with several processes", "start `export` without torchrun"
         )
     workspace = RunDirectory(folder, progress)
-    model, settings = workspace.inputs()
+    model, settings = workspace.load_inputs()
     asked = settings.model_copy(update={"export": _with_more(settings.export, formats, values)})
     if workspace.manifest.proof is None:
         how = "run" if workspace.entry is None else "pick"
@@ -78,19 +78,27 @@ def export_again(
     try:
         if task is None and (settings.data.path is None or not settings.data.path.exists()):
             with (
-                threads.used(settings.train.threads, workspace.kept_threads(), progress.say),
-                workspace.held(),
+                threads.use_threads(
+                    settings.train.threads, workspace.saved_threads(), progress.say
+                ),
+                workspace.lock(),
             ):
                 return _without_data(workspace, model, asked)
         if workspace.entry is not None:
             return finish_entry(
-                workspace.run_of(), workspace.entry, model, asked, asked.baseline.mode, True, task
+                workspace.find_trail_run(),
+                workspace.entry,
+                model,
+                asked,
+                asked.baseline.mode,
+                True,
+                task,
             )
         return run(model, asked, folder, progress, exactly=True, task=task)
     except LtpError:
-        with suppress(InputError), workspace.held():  # unless another process is at work in it
-            workspace.inputs()
-            workspace.remember_inputs(
+        with suppress(InputError), workspace.lock():  # unless another process is at work in it
+            workspace.load_inputs()
+            workspace.save_inputs(
                 model, settings
             )  # what could not be written is not asked for again
         raise
@@ -125,7 +133,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
         compared, most_of_baseline = _baseline(content.baseline, write, settings)
     elements, left = sum(k.elements for k in network.layer_weights), pruned.nonzeros
     bound = None if left is None else size_bound(file.num_bytes, elements, left)
-    workspace.remember_inputs(model, settings)
+    workspace.save_inputs(model, settings)
     changes = {
         "pruned": pruned,
         "baseline": compared,

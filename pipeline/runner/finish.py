@@ -12,14 +12,14 @@ from ltp_pipeline.gates.verdicts import evaluate_gates, with_verdicts
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
-from ltp_pipeline.run_directory.manifest import Proof
+from ltp_pipeline.run_directory.manifest import ReportInputs
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import BaselineMode, BaselineSettings, ExportSettings, Settings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.report import render
 from ltp_pipeline.system import distributed
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.train.job import RunContext
@@ -49,7 +49,7 @@ def finished_already(
             had = settings.model_copy(
                 update={"export": done.export, "baseline": done.baseline}
             )  # `export` may have added files
-            workspace.remember_inputs(model, had, job.task.metric)
+            workspace.save_inputs(model, had, job.task.metric)
             workspace.progress.say(
                 f"{workspace.root} is finished already; the gates are judged again"
             )
@@ -73,10 +73,10 @@ def outcome_of_leader(job: RunContext) -> RunResult:
 
 def write_report(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
-    for name in workspace.keep_models(content.hashes):
+    for name in workspace.remove_other_models(content.hashes):
         workspace.progress.say(f"Removed {name}, which was not asked for now")
     outcome = write_verdicts(content, settings, workspace)
-    workspace.keep(proof=_made(content, settings))
+    workspace.update_manifest(proof=_made(content, settings))
     distributed.barrier()
     return outcome
 
@@ -106,17 +106,17 @@ def _is_whole(workspace: RunDirectory) -> bool:
         content = read_write.read(path)
     except InputError:
         return False
-    if not sums.is_file() or sha256_of(path) not in sums.read_text(
+    if not sums.is_file() or sha256_file(path) not in sums.read_text(
         encoding="utf-8", errors="replace"
     ):
         return False
     if not all(file.latency for file in content.files):
         return False  # written without the data, which are there now
     paths = [(workspace.path(name), digest) for name, digest in content.hashes.items()]
-    return all(path.is_file() and sha256_of(path) == digest for path, digest in paths)
+    return all(path.is_file() and sha256_file(path) == digest for path, digest in paths)
 
 
-def _made(content: Report, settings: Settings) -> Proof:
+def _made(content: Report, settings: Settings) -> ReportInputs:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     baseline = content.baseline
     mode: BaselineMode = (
@@ -124,7 +124,7 @@ def _made(content: Report, settings: Settings) -> Proof:
     )
     made = BaselineSettings(mode=mode, exclude_classifier=settings.baseline.exclude_classifier)
     hashed = _library(settings.export)
-    return Proof(
+    return ReportInputs(
         export=settings.export,
         baseline=made,
         quantize=settings.train.quantization_aware,
@@ -135,12 +135,14 @@ def _made(content: Report, settings: Settings) -> Proof:
 def _library(export: ExportSettings) -> str | None:
     """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
     try:
-        return sha256_of(library.sparse_ops_library()) if export.has_fast else None
+        return sha256_file(library.sparse_ops_library()) if export.has_fast else None
     except InputError:
         return None
 
 
-def _covers(done: Proof, settings: Settings, makes_curve: bool | None, exactly: bool) -> bool:
+def _covers(
+    done: ReportInputs, settings: Settings, makes_curve: bool | None, exactly: bool
+) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = done.export, done.baseline
     if done.quantize != settings.train.quantization_aware or done.library != _library(had):

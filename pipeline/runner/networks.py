@@ -67,7 +67,7 @@ def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weigh
     tensors, meta = found[0], _kept(job.workspace, name, found[1])
     shapes = {n: job.network.file.model.get_array(n).shape for n in list_file_tensors(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
-        raise job.workspace.damaged_weights(
+        raise job.workspace.corrupt_weights_error(
             name, "its tensors have other names or shapes than the model's"
         )
     weights = to_file_types(job.network, tensors)
@@ -81,7 +81,7 @@ def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weigh
 
 def kept_meta(workspace: RunDirectory, name: str) -> Kept | None:
     """What stands beside kept weights."""
-    found = workspace.weights_meta(name)
+    found = workspace.load_weights_metadata(name)
     return None if found is None else _kept(workspace, name, found)
 
 
@@ -89,7 +89,7 @@ def _kept(workspace: RunDirectory, name: str, meta: Mapping[str, Any]) -> Kept:
     try:
         return Kept.model_validate(meta)
     except ValidationError as error:
-        raise workspace.damaged_weights(name, error.errors()[0]["msg"]) from None
+        raise workspace.corrupt_weights_error(name, error.errors()[0]["msg"]) from None
 
 
 def export_and_evaluate(

@@ -63,9 +63,9 @@ def pick(
             "only `run` trains with several processes", "start `pick` without torchrun"
         )
     given = RunDirectory(folder, progress)
-    given.inputs()
-    parent = given.run_of()
-    model, settings = parent.inputs()
+    given.load_inputs()
+    parent = given.find_trail_run()
+    model, settings = parent.load_inputs()
     if formats:
         settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
     given_limits = gate_settings(limits or {})
@@ -105,20 +105,20 @@ def finish_entry(
     prepare.check_same_task(parent, task)
     progress = parent.progress
     workspace = RunDirectory(
-        parent.picked_folder(number), progress, parent, settings.log.tensorboard
+        parent.picked_directory(number), progress, parent, settings.log.tensorboard
     )
-    kept = workspace.kept_threads() or parent.kept_threads()
-    with threads.used(settings.train.threads, kept, progress.say):
+    kept = workspace.saved_threads() or parent.saved_threads()
+    with threads.use_threads(settings.train.threads, kept, progress.say):
         entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
         learned = ThresholdLearningResult(
-            tuple(replace(e, file=workspace.relative(parent.path(e.file))) for e in entries)
+            tuple(replace(e, file=workspace.relative_name(parent.path(e.file))) for e in entries)
         )
         entry = select_entry.find_entry(learned, number)
         job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
         job = defaults.load_defaults(job, original, parent)
         identity = prepare.run_identity(job.network.file, job.data, settings)
-        parent.require_same(identity)
+        parent.check_identity(identity)
         elements = sum(k.elements for k in job.network.layer_weights)
         point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
         points = [
@@ -139,22 +139,22 @@ def finish_entry(
         settings = settings.model_copy(update={"baseline": compared})
         check_baseline_mode(settings)
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
-        with workspace.held():
-            going_on = workspace.holds({**identity, "entry": number})
+        with workspace.lock():
+            going_on = workspace.has_same_run({**identity, "entry": number})
             if done := finished_already(job, model, going_on, exactly):
                 return done
             if going_on:
                 progress.say(f"Going on in {workspace.root}")
             else:
-                workspace.begin({**identity, "entry": number})
-            workspace.remember_inputs(model, settings, job.task.metric)
-            workspace.keep(threads=threads.current())
+                workspace.begin_run({**identity, "entry": number})
+            workspace.save_inputs(model, settings, job.task.metric)
+            workspace.update_manifest(threads=threads.current_threads())
             if mode != "none" and fits:
                 for name in (
                     *points,
                     baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.exclude_classifier),
                 ):
-                    workspace.adopt_weights(name)
+                    workspace.inherit_weights(name)
                 told = "The baseline is the run's own: as many nonzeros, and trained as long"
             if told:
                 progress.say(told)
@@ -167,10 +167,10 @@ def finish_entry(
 
 def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) -> BaselineMode:
     """How much of the baseline a run has trained; a curve may have ended at its first point."""
-    there = [run.weights_meta(name) is not None for name in points[:2]]
+    there = [run.load_weights_metadata(name) is not None for name in points[:2]]
     if not there[0]:
         return "none"
-    run.inputs()
+    run.load_inputs()
     proof = run.manifest.proof
     whole = proof and proof.baseline == BaselineSettings(
         mode="curve", exclude_classifier=spares_classifier

@@ -65,9 +65,9 @@ def run(
     prepare.check_paths_outside(out, model, settings)
     workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
     prepare.check_same_task(workspace, task, fresh)
-    with threads.used(settings.train.threads, workspace.kept_threads(fresh), progress.say):
+    with threads.use_threads(settings.train.threads, workspace.saved_threads(fresh), progress.say):
         job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
-        with workspace.held():
+        with workspace.lock():
             return _run(job, original, model, fresh, exactly)
 
 
@@ -76,16 +76,16 @@ def _run(
 ) -> RunResult:
     workspace, settings = job.workspace, job.settings
     identity = prepare.run_identity(job.network.file, job.data, settings)
-    going_on = not fresh and workspace.holds(identity)
+    going_on = not fresh and workspace.has_same_run(identity)
     if done := finished_already(job, model, going_on, exactly):
         return done
-    distributed.start()
+    distributed.begin_independent_work()
     value = prepare.check_original(job, original)  # before anything is written or removed
     defaults.check_default_budget(job, value)
     if not going_on:
-        workspace.begin(identity)
-    workspace.remember_inputs(model, settings, job.task.metric)
-    workspace.keep(threads=threads.current())
+        workspace.begin_run(identity)
+    workspace.save_inputs(model, settings, job.task.metric)
+    workspace.update_manifest(threads=threads.current_threads())
     job = defaults.resolve_defaults(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
     compared = (

@@ -3,7 +3,7 @@
 import tomllib
 from typing import Any
 
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
 MAX_FILE_BYTES = 1 << 20  # of a file of settings
 MAX_DOTS = 200  # in a line: the time for a name with dots grows with their square
@@ -26,7 +26,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def _check(value: Any, depth: int) -> None:
     if isinstance(value, int) and not -WHOLE <= value < WHOLE:
-        raise ValueError(f"a whole number is too large: {shortened(hex(value))}")
+        raise ValueError(f"a whole number is too large: {quote_name(hex(value))}")
     if isinstance(value, dict | list):
         if depth == MAX_DEPTH:
             raise RecursionError

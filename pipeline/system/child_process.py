@@ -22,7 +22,7 @@ from typing import Any
 
 from ltp_pipeline.errors import summarize_error
 from ltp_pipeline.system import memory
-from ltp_pipeline.system.scratch import is_full
+from ltp_pipeline.system.scratch import is_disk_full
 
 MODULE = "ltp_pipeline.system.child_process"
 MAX_SECONDS = 300
@@ -155,7 +155,7 @@ def _answer_call(name: str, arguments: list[Any]) -> dict[str, Any]:
     try:
         return {"result": getattr(importlib.import_module(module), function)(*arguments)}
     except Exception as error:  # noqa: BLE001 - the parent decides which errors it expects
-        if isinstance(error, OSError) and is_full(error):
+        if isinstance(error, OSError) and is_disk_full(error):
             return {"errno": error.errno}
         return {"error": summarize_error(error)}
 
@@ -166,7 +166,7 @@ def _serve_calls(max_memory: int | None) -> None:
     # Native code prints where it likes, so that only the copy above is for answers.
     os.dup2(2, 1)
     for line in sys.stdin:
-        with memory.limited(max_memory):
+        with memory.limit_memory(max_memory):
             answer = _answer_call(*json.loads(line))
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
 # The leader validates large models for hours while the others wait to train the baseline.
-PATIENCE = timedelta(days=2)
+TIMEOUT = timedelta(days=2)
 _started = False
 
 
@@ -31,14 +31,14 @@ def get_world_size() -> int:
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Number of this process among them."""
     return int(os.environ["RANK"]) if is_distributed() else 0
 
 
 def is_main_process() -> bool:
     """Whether this is the one process that writes."""
-    return rank() == 0
+    return get_rank() == 0
 
 
 def init_process_group(device: torch.device) -> torch.device:
@@ -52,13 +52,11 @@ def init_process_group(device: torch.device) -> torch.device:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     if not distributed.is_initialized():
-        distributed.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE
-        )
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     return device
 
 
-def start() -> None:
+def begin_independent_work() -> None:
     """From here on ranks read different samples, and one may fail where the others do not."""
     global _started
     _started = True
@@ -76,7 +74,7 @@ def should_report_errors() -> bool:
     return is_main_process() or _started
 
 
-def lost_another(error: Exception) -> bool:
+def is_lost_peer(error: Exception) -> bool:
     """Whether an error only says that another process has gone."""
     told = str(error)
     return (
@@ -117,7 +115,7 @@ def all_reduce_sum(value: float, device: torch.device) -> float:
         return value
     from torch import distributed
 
-    told = _number(value, device)
+    told = _make_scalar(value, device)
     distributed.all_reduce(told)
     return float(told)
 
@@ -130,7 +128,7 @@ def all_gather_rows(rows: Array, device: torch.device) -> Array:
     from torch import distributed
 
     counts = [
-        int(all_reduce_sum(len(rows) if rank() == other else 0, device))
+        int(all_reduce_sum(len(rows) if get_rank() == other else 0, device))
         for other in range(get_world_size())
     ]
     wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
@@ -150,12 +148,12 @@ def broadcast_from_main(value: float, device: torch.device) -> float:
         return value
     from torch import distributed
 
-    told = _number(value, device)
+    told = _make_scalar(value, device)
     distributed.broadcast(told, 0)
     return float(told)
 
 
-def _number(value: float, device: torch.device) -> Tensor:
+def _make_scalar(value: float, device: torch.device) -> Tensor:
     import torch
 
     return torch.tensor(

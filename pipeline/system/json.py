@@ -10,51 +10,51 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.files import AnyPath, read_text
-from ltp_pipeline.system.text import shortened
+from ltp_pipeline.system.text import quote_name
 
-DEEPEST = 64  # lists and objects inside each other
-LONGEST_NUMBER = 40  # characters; a float has up to 24, a whole number of 64 bits 20
+MAX_DEPTH = 64  # lists and objects inside each other
+MAX_NUMBER_LENGTH = 40  # characters; a float has up to 24, a whole number of 64 bits 20
 
 
-def read_json(path: AnyPath, remedy: str) -> Any:
+def read_json(path: AnyPath, hint: str) -> Any:
     """What the JSON in a file says; `remedy` is what to do where it cannot be read."""
-    return parse_json(read_text(path, remedy), str(path), remedy)
+    return parse_json(read_text(path, hint), str(path), hint)
 
 
-def parse_json(text: str, what: str, remedy: str) -> Any:
+def parse_json(text: str, source: str, hint: str) -> Any:
     """What JSON says; messages call it `what`."""
     try:
         content = json.loads(
             text,
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_int,
+            object_pairs_hook=_make_object,
+            parse_constant=_reject_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
-        _check(content, 0)
+        _check_depth(content, 0)
     except (ValueError, RecursionError) as error:
         why = (
             "lists and objects are nested too deep" if isinstance(error, RecursionError) else error
         )
-        raise InputError(f"{what} is not JSON, or was cut off: {why}", remedy) from None
+        raise InputError(f"{source} is not JSON, or was cut off: {why}", hint) from None
     return content
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {shortened(key)} stands twice in one object")
+            raise ValueError(f"the key {quote_name(key)} stands twice in one object")
         found[key] = value
     return found
 
 
-def _constant(name: str) -> float:
+def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _float(written: str) -> float:
-    value = float(_short(written))
+def _parse_float(written: str) -> float:
+    value = float(_check_length(written))
     if not math.isfinite(value):
         raise ValueError(f"the number {written} is too large")
     if value == 0 and written.startswith("-"):
@@ -62,27 +62,27 @@ def _float(written: str) -> float:
     return value
 
 
-def _int(written: str) -> int:
-    value = int(_short(written))
+def _parse_int(written: str) -> int:
+    value = int(_check_length(written))
     if value == 0 and written.startswith("-"):
         raise ValueError(f"{written} is no number that is measured; write 0")
     return value
 
 
-def _short(written: str) -> str:
-    if len(written) > LONGEST_NUMBER:
-        raise ValueError(f"the number {shortened(written)} has {len(written)} characters")
+def _check_length(written: str) -> str:
+    if len(written) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"the number {quote_name(written)} has {len(written)} characters")
     return written
 
 
-def _check(value: Any, depth: int) -> None:
+def _check_depth(value: Any, depth: int) -> None:
     """Refuse what is nested too deep, and halves of characters, which cannot be written again."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, list | dict):
-        if depth == DEEPEST:
+        if depth == MAX_DEPTH:
             raise RecursionError
         for one in value:  # of a dict, its keys
-            _check(one, depth + 1)
+            _check_depth(one, depth + 1)
         for one in value.values() if isinstance(value, dict) else ():
-            _check(one, depth + 1)
+            _check_depth(one, depth + 1)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 GIGABYTE = 10**9
-SHARE = 0.8  # of what is free; other programs need some too
+USABLE_FRACTION = 0.8  # of what is free; other programs need some too
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = (  # most and used, of control groups in version 2 and 1
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -23,7 +23,7 @@ _SHORTAGE = (
 )
 
 
-def available() -> int | None:
+def available_memory() -> int | None:
     """Bytes that can be taken without swapping, within the limits of a container; None where that is not known."""
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
@@ -51,7 +51,7 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def limited(max_memory: int | None = None) -> Iterator[None]:
+def limit_memory(max_memory: int | None = None) -> Iterator[None]:
     """Make allocations of this process fail when they exceed a limit.
 
     Args:
@@ -61,10 +61,10 @@ def limited(max_memory: int | None = None) -> Iterator[None]:
     try:
         import resource
 
-        free = available()
+        free = available_memory()
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         old = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = mapped + int(SHARE * free) if free is not None else old[0]
+        wanted = mapped + int(USABLE_FRACTION * free) if free is not None else old[0]
         if max_memory is not None:
             wanted = max_memory
         if old[0] != resource.RLIM_INFINITY:

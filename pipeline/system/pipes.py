@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-def install() -> None:
+def tolerate_closed_pipes() -> None:
     """Let standard output and standard error of this process forgive a reader that has gone."""
-    sys.stdout, sys.stderr = _forgiving(sys.stdout), _forgiving(sys.stderr)
+    sys.stdout, sys.stderr = _wrap_stream(sys.stdout), _wrap_stream(sys.stderr)
 
 
-class _Pipe(io.FileIO):
+class _TolerantPipe(io.FileIO):
     def write(self, content: "ReadableBuffer", /) -> int:
         try:
             return super().write(content)
@@ -23,11 +23,11 @@ class _Pipe(io.FileIO):
             return memoryview(content).nbytes
 
 
-def _forgiving(stream: TextIO) -> TextIO:
+def _wrap_stream(stream: TextIO) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper) or not _is_pipe(stream):
         return stream
     return io.TextIOWrapper(
-        io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
+        io.BufferedWriter(_TolerantPipe(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
         errors=stream.errors,
         newline="\n" if os.name == "posix" else None,

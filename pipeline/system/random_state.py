@@ -20,15 +20,15 @@ def isolate_rng(*parts: int | str) -> Iterator[None]:
 
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(range(torch.cuda.device_count()) if _on_cuda() else ()):
-            seed(*parts)
+        with torch.random.fork_rng(range(torch.cuda.device_count()) if _uses_cuda() else ()):
+            seed_all(*parts)
             yield
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
 
 
-def seed(*parts: int | str) -> None:
+def seed_all(*parts: int | str) -> None:
     """Seed them for one purpose."""
     import torch
 
@@ -36,11 +36,11 @@ def seed(*parts: int | str) -> None:
     random.seed(drawn)
     np.random.seed(drawn)
     torch.default_generator.manual_seed(drawn)
-    if _on_cuda():  # else torch would remember the call, and who made it
+    if _uses_cuda():  # else torch would remember the call, and who made it
         torch.cuda.manual_seed_all(drawn)
 
 
-def _on_cuda() -> bool:
+def _uses_cuda() -> bool:
     """Whether this process has begun to use such devices; nothing draws there before."""
     import torch
 

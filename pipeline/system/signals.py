@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-EXIT = 130
-PATIENCE = 10.0  # seconds that cleaning up may take, counted from a second signal
-SOON = 0.05  # seconds until a signal that came at a bad moment comes again
+EXIT_CODE = 130
+GRACE_SECONDS = 10.0  # seconds that cleaning up may take, counted from a second signal
+RESEND_SECONDS = 0.05  # seconds until a signal that came at a bad moment comes again
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 _ours: list[int] = []  # signals that come here
@@ -31,13 +31,13 @@ class Interrupt(KeyboardInterrupt):
     """What a signal raises."""
 
 
-def install() -> None:
+def install_handlers() -> None:
     """Take over the signals of this process; one that it was started to ignore, as by nohup, stays ignored."""
-    sys.excepthook, sys.unraisablehook = _not_caught, _not_raised
+    sys.excepthook, sys.unraisablehook = _handle_uncaught, _handle_unraisable
     for name in SIGNALS:
         number = getattr(signal, name, None)  # not every system has all
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _handle)
+            signal.signal(number, _handle_signal)
             _ours.append(number)
 
 
@@ -52,47 +52,47 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def leave(told: bool = True) -> NoReturn:
+def exit_interrupted(announce: bool = True) -> NoReturn:
     """End as one who was interrupted."""
     ignore_signals()
     if _ours:
-        _thread.start_new_thread(_end_late, ())  # should a thread never end
-    if told:
-        _tell()
-    sys.exit(EXIT)
+        _thread.start_new_thread(_force_exit, ())  # should a thread never end
+    if announce:
+        _print_interrupted()
+    sys.exit(EXIT_CODE)
 
 
-def _tell() -> None:
+def _print_interrupted() -> None:
     print(
         "\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True
     )
 
 
-def _handle(number: int, frame: FrameType | None) -> None:
+def _handle_signal(number: int, frame: FrameType | None) -> None:
     global _asked, _raised, _put_off, _hurried
     _asked = True
     if _raised:
         if not _hurried:
             _hurried = True
-            _thread.start_new_thread(_end_late, ())
+            _thread.start_new_thread(_force_exit, ())
     elif _put_off:
         pass  # it comes again anyway
-    elif _importing(frame):  # native code may make another error of it, or none
+    elif _is_importing(frame):  # native code may make another error of it, or none
         _put_off = True
-        _thread.start_new_thread(_again, (number,))
+        _thread.start_new_thread(_resend_signal, (number,))
     else:
         _raised = True
-        raise _watched()
+        raise _make_interrupt()
 
 
-def _watched() -> Interrupt:
+def _make_interrupt() -> Interrupt:
     """An interrupt that tells when it is gone; made here, because a frame on its way that names it would hold it."""
     interrupt = Interrupt()
-    _held.append(weakref.ref(interrupt, _dropped))
+    _held.append(weakref.ref(interrupt, _handle_dropped))
     return interrupt
 
 
-def _importing(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
@@ -100,9 +100,9 @@ def _importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _again(number: int) -> None:
+def _resend_signal(number: int) -> None:
     global _put_off
-    time.sleep(SOON)
+    time.sleep(RESEND_SECONDS)
     _put_off = False
     if os.name == "posix":
         os.kill(os.getpid(), number)  # unlike raise_signal, it also ends a wait of the main thread
@@ -110,12 +110,12 @@ def _again(number: int) -> None:
         signal.raise_signal(number)
 
 
-def _end_late() -> None:
-    time.sleep(PATIENCE)
-    os._exit(EXIT)
+def _force_exit() -> None:
+    time.sleep(GRACE_SECONDS)
+    os._exit(EXIT_CODE)
 
 
-def _not_caught(
+def _handle_uncaught(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """An interrupt that came where nothing catches it, as while a command is ending: end all the same."""
@@ -123,18 +123,18 @@ def _not_caught(
         sys.__excepthook__(kind, error, trace)
         return
     ignore_signals()
-    _tell()
-    os._exit(EXIT)  # Python itself would end by the signal
+    _print_interrupted()
+    os._exit(EXIT_CODE)  # Python itself would end by the signal
 
 
-def _not_raised(lost: "UnraisableHookArgs") -> None:
+def _handle_unraisable(lost: "UnraisableHookArgs") -> None:
     """An interrupt that came while an object was being removed is dropped by Python, and told of by us alone."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
 
 
-def _dropped(_: "weakref.ref[Interrupt]") -> None:
+def _handle_dropped(_: "weakref.ref[Interrupt]") -> None:
     """Nothing handles the interrupt any more: the process is about to leave, or it was dropped and comes again."""
     global _raised, _put_off
     _raised, _put_off = False, True
-    _thread.start_new_thread(_again, (_ours[0],))
+    _thread.start_new_thread(_resend_signal, (_ours[0],))

@@ -33,7 +33,7 @@ def set_passive_waiting(environ: "MutableMapping[str, str]" = os.environ) -> Non
         environ.update(_SETTINGS)
 
 
-def came_too_late() -> bool:
+def was_set_too_late() -> bool:
     """Whether torch was there first; told once."""
     global _late
     late, _late = _late, False

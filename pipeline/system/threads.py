@@ -27,45 +27,45 @@ _TIMES_CORES, _ALWAYS = (
 _count: int | None = None  # of the run at work
 
 
-def usable(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
+def count_usable_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
     """Cores that this process may use: by its affinity, and by the quotas of its control groups."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    allowed = quota(root, own)
+    allowed = read_cpu_quota(root, own)
     return mine if allowed is None else max(min(mine, math.floor(allowed)), 1)
 
 
-def quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
+def read_cpu_quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
     """Cores' worth of time that the control groups allow, the least of a group and those above it; None: all."""
     found: list[float | None] = []
-    for line in _text(own).splitlines():
+    for line in _read_file(own).splitlines():
         _, names, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "")
         if names == "":
             found += [
-                _share(*_text(group / "cpu.max").split())
-                for group in _groups(root, _V2_FOLDERS, path)
+                _parse_quota(*_read_file(group / "cpu.max").split())
+                for group in _iter_groups(root, _V2_FOLDERS, path)
             ]
         elif "cpu" in names.split(","):
-            for group in _groups(root, _V1_FOLDERS, path):
+            for group in _iter_groups(root, _V1_FOLDERS, path):
                 files = (group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us")
-                found.append(_share(*(_text(file).strip() for file in files)))
+                found.append(_parse_quota(*(_read_file(file).strip() for file in files)))
     return min((cores for cores in found if cores is not None), default=None)
 
 
-def _groups(root: Path, mounts: Iterable[str], path: str) -> Iterator[Path]:
+def _iter_groups(root: Path, mounts: Iterable[str], path: str) -> Iterator[Path]:
     """Folders of a group and of those above it; inside a container the mount itself may be the group."""
     for mount in mounts:
         inner = root / mount / path.lstrip("/")
         yield from (p for p in (inner, *inner.parents) if p.is_relative_to(root / mount))
 
 
-def _text(file: Path) -> str:
+def _read_file(file: Path) -> str:
     try:
         return file.read_text()
     except OSError:
         return ""
 
 
-def _share(*numbers: str) -> float | None:
+def _parse_quota(*numbers: str) -> float | None:
     """`quota period` in microseconds; "max" and -1 mean that there is none."""
     try:
         allowed, period = map(int, numbers)
@@ -74,7 +74,7 @@ def _share(*numbers: str) -> float | None:
         return None
 
 
-def number(
+def choose_thread_count(
     asked: int | None,
     kept: int | None,
     default: int,
@@ -97,22 +97,25 @@ def number(
     return share if by_torchrun else min(default, share)
 
 
-def current() -> int:
+def current_threads() -> int:
     """Threads of the run at work; outside of one, as many as this process may use."""
     if _count is not None:
         return _count
     told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() and int(told) else usable()
+    return int(told) if told.isdecimal() and int(told) else count_usable_cores()
 
 
 @contextmanager
-def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Iterator[None]:
+def use_threads(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Iterator[None]:
     """Compute with the threads of a run; `kept` is what it began with: another number gives other bytes."""
     global _count
     import torch
 
-    before, cores = torch.get_num_threads(), usable()
-    count, now = number(asked, kept, before, cores), number(asked, None, before, cores)
+    before, cores = torch.get_num_threads(), count_usable_cores()
+    count, now = (
+        choose_thread_count(asked, kept, before, cores),
+        choose_thread_count(asked, None, before, cores),
+    )
     most = max(_TIMES_CORES * (os.cpu_count() or 1), _ALWAYS)
     if count > most:
         what = f"{count} threads are far more than the {pluralize(os.cpu_count() or 1, 'core')} of this machine"
@@ -123,7 +126,7 @@ def used(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Ite
         )
         other = f"{pluralize(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
         say(f"Going on with {same if count == kept else other}")
-    if count > 1 and thread_env.came_too_late():
+    if count > 1 and thread_env.was_set_too_late():
         warnings.warn(thread_env.TOO_LATE, stacklevel=2)
     _count = count
     torch.set_num_threads(count)

@@ -20,13 +20,13 @@ MARGIN = 10  # times how far onnxruntime is from itself
 class MaxDifference(NamedTuple):
     """The largest difference, and the largest value it is to be seen beside."""
 
-    apart: float
+    difference: float
     scale: float
 
     @property
     def relative(self) -> float:
         """The difference as a share of the largest value; all zeros count as of size one."""
-        return self.apart / (self.scale or 1.0)
+        return self.difference / (self.scale or 1.0)
 
 
 SAME, OTHER = MaxDifference(0.0, 1.0), MaxDifference(math.inf, 1.0)
@@ -36,19 +36,19 @@ class Agreement(Enum):
     """What a difference says."""
 
     EQUAL = "equal"
-    SILENT = "too small to tell"
+    INCONCLUSIVE = "too small to tell"
     DIFFERENT = "different"
 
 
-def max_difference(ours: Array, theirs: Array) -> MaxDifference:
+def max_difference(actual: Array, expected: Array) -> MaxDifference:
     """How far two arrays are apart; of integers the share that differs. Infinities and NaN may be the same."""
-    if ours.shape != theirs.shape:
+    if actual.shape != expected.shape:
         return OTHER
-    if ours.size == 0:
+    if actual.size == 0:
         return SAME
-    if not np.issubdtype(ours.dtype, np.floating):
-        return MaxDifference(float(np.mean(ours != theirs)), 1.0)
-    a, b = ours.astype(np.float64), theirs.astype(np.float64)
+    if not np.issubdtype(actual.dtype, np.floating):
+        return MaxDifference(float(np.mean(actual != expected)), 1.0)
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
         apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
@@ -56,11 +56,14 @@ def max_difference(ours: Array, theirs: Array) -> MaxDifference:
 
 
 def check_tolerance(
-    found: MaxDifference, tolerance: float, noise: Callable[[], float]
+    difference: MaxDifference, tolerance: float, noise: Callable[[], float]
 ) -> Agreement:
     """Judge a difference; `noise`, asked only in doubt, is how far onnxruntime is from itself without optimisation."""
-    if found.apart <= tolerance * found.scale:
-        return Agreement.EQUAL if found.scale else Agreement.SILENT
-    if found.apart <= max(FLOOR, tolerance / 100) or found.apart <= MARGIN * noise():
-        return Agreement.SILENT
+    if difference.difference <= tolerance * difference.scale:
+        return Agreement.EQUAL if difference.scale else Agreement.INCONCLUSIVE
+    if (
+        difference.difference <= max(FLOOR, tolerance / 100)
+        or difference.difference <= MARGIN * noise()
+    ):
+        return Agreement.INCONCLUSIVE
     return Agreement.DIFFERENT

@@ -20,7 +20,7 @@ import numpy as np
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.system import random_state
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -186,7 +186,7 @@ def _load_file(path: Path) -> CustomTask:
         random_state.isolate_rng("load"),
     ):
         spec.loader.exec_module(module)
-    return _check_parts(CustomTask(getattr(module, NAME, module), path.name, sha256_of(path)))
+    return _check_parts(CustomTask(getattr(module, NAME, module), path.name, sha256_file(path)))
 
 
 def _check_parts(task: CustomTask) -> CustomTask:

@@ -180,7 +180,7 @@ def read_samples(
 
 
 def _read_sample(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
-    random_state.seed(seed, row)
+    random_state.seed_all(seed, row)
     with custom.report_task_errors(f"reading {said} failed", origin):
         sample = given[row]
     if not isinstance(sample, Mapping):

@@ -15,8 +15,8 @@ from ltp_pipeline.settings.schema import DataSettings, InputSettings, Section, T
 from ltp_pipeline.settings.write import format_toml
 from ltp_pipeline.stages.handoff import example, of_baseline, sparse_ops, text
 from ltp_pipeline.stages.report.render import render_html
-from ltp_pipeline.system.files import copy, json_text, write_bytes
-from ltp_pipeline.system.hashing import sha256_of, write_sums
+from ltp_pipeline.system.files import copy_file, json_text, write_bytes
+from ltp_pipeline.system.hashing import sha256_file, write_checksums
 
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
@@ -52,7 +52,7 @@ def run_of_baseline(
     """The same with the run's baseline, and a report in which that is the pruned network."""
     workspace = RunDirectory(source)
     if workspace.is_run:
-        workspace.inputs()
+        workspace.load_inputs()
     report = of_baseline.as_pruned(report, picked=workspace.entry is not None)
     log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
     pages = {
@@ -87,8 +87,8 @@ def _fill(
     for name, content in made.items():
         write_bytes(out / name, content)
     for name, path in copied.items():
-        copy(path, out / name)
-    write_sums(out / SUMS, {name: sha256_of(out / name) for name in (*copied, *made)})
+        copy_file(path, out / name)
+    write_checksums(out / SUMS, {name: sha256_file(out / name) for name in (*copied, *made)})
     return out
 
 
@@ -175,7 +175,7 @@ def _models(report: Report, source: Path) -> dict[str, Path]:
                 f"{path} is missing", "start the same run again; it writes what is missing"
             )
     for name, digest in sums.items():
-        if sha256_of(source / name) != digest:
+        if sha256_file(source / name) != digest:
             again = "export it again: ltp-pipeline export"
             raise InputError(f"{source / name} is not the file the report speaks of", again)
     return {name: source / name for name in sums}

@@ -33,7 +33,7 @@ METRICS = {
 
 def metric_words(metric: Metric) -> str:
     """The metric as a sentence calls it: only right answers are called accuracy."""
-    return METRICS.get(metric.name, text.printable(metric.name))
+    return METRICS.get(metric.name, text.make_printable(metric.name))
 
 
 def capital(phrase: str) -> str:
@@ -44,7 +44,7 @@ def capital(phrase: str) -> str:
 
 def percent(value: float | None, digits: int = 2) -> str:
     """0.9132 → 91.32 %."""
-    return NOTHING if value is None else text.percent(value, digits)
+    return NOTHING if value is None else text.format_percent(value, digits)
 
 
 def value(metric: Metric, found: float | None) -> str:
@@ -128,7 +128,7 @@ def beside(part: EvaluatedResult) -> dict[str, str]:
         else {EQUAL_ARGMAX: percent(accuracy.argmax_agreement)}
     )
     return equal | {
-        text.printable(figure.metric.label): figure.shown for figure in accuracy.extra_metrics
+        text.make_printable(figure.metric.label): figure.shown for figure in accuracy.extra_metrics
     }
 
 

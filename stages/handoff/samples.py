@@ -22,7 +22,7 @@ def stored_samples(
     """The first samples of a run's test split, by input, as they are stored; the data must be those of the run."""
     workspace = RunDirectory(folder)
     check_same_task(workspace, own)
-    _, settings = workspace.inputs()
+    _, settings = workspace.load_inputs()
     if not report.model.inputs:
         raise InputError(
             f"the report in {folder} does not say what the model takes", "start the run again"

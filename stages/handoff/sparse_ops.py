@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.stages.handoff import page_text as filters
 from ltp_pipeline.stages.handoff.page_text import code, escape
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 
 FOLDER = "ltp_kernels"  # of the sources, in the archive
 SOURCES = f"{FOLDER}.zip"
@@ -39,7 +39,7 @@ def find(report: Report) -> Kernels | None:
         path = library.sparse_ops_library()
     except InputError:
         return Kernels(None, _sources())
-    return Kernels(path if {sha256_of(path)} == wanted else None, _sources())
+    return Kernels(path if {sha256_file(path)} == wanted else None, _sources())
 
 
 def fast_files(report: Report) -> list[FileResult]:
@@ -121,7 +121,7 @@ def _about(kernels: Kernels) -> str:
     made_for = f"{platform.system()} on {platform.machine()}"
     return (
         f"`{kernels.path.name}` is for {made_for}, with C and C++ runtimes as new as those it was built with; its "
-        f"SHA-256 is `{sha256_of(kernels.path)}`."
+        f"SHA-256 is `{sha256_file(kernels.path)}`."
     )
 
 

@@ -69,7 +69,7 @@ def run_model(
     folder = folder or path.parent
     _save_arrays(folder / _INPUTS, {_key(i): feed for i, feed in enumerate(feeds.values())})
     try:
-        _child.call(f"{_MODULE}:load_session", str(path), level, threads.current())
+        _child.call(f"{_MODULE}:load_session", str(path), level, threads.current_threads())
     except CallFailed as error:
         raise LoadFailed(str(error).replace(str(path), "the file")) from None
     try:

@@ -33,7 +33,7 @@ from ltp_pipeline.stages.import_model.values import HALF_TYPES, array_to_torch
 from ltp_pipeline.system import child_process, memory
 from ltp_pipeline.system import tolerance as closeness
 from ltp_pipeline.system.arrays import Array, StateDict
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.tolerance import Agreement, MaxDifference
 
 TOLERANCE = 1e-4
@@ -57,7 +57,7 @@ def check_parity(
     odd = [i for i in inputs if not parity_inputs.is_numeric(i)]
     if odd:
         return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
-    with scratch_folder("parity") as folder:
+    with temporary_folder("parity") as folder:
         path = folder / "model.onnx"
         write_model(model, path)
         try:
@@ -132,7 +132,7 @@ def _first_run(
         wrong = None
         ours: Sequence[object] = ()
         try:
-            with memory.limited():
+            with memory.limit_memory():
                 ours = _run_torch(forward, state, feeds)
         except NodeError as error:
             if _TOO_LARGE in str(error) or memory.is_shortage(error):
@@ -226,7 +226,7 @@ class _Comparison:
             return onnxruntime_child.run_model(path, run.feeds.arrays, "NONE")
 
         def noise(i: int) -> float:
-            return compare_outputs(plain()[i], run.theirs[i]).apart
+            return compare_outputs(plain()[i], run.theirs[i]).difference
 
         for i, name in enumerate(names):
             if name not in wanted:

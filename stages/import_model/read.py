@@ -15,7 +15,7 @@ from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import get_type_name
 from ltp_pipeline.stages.import_model.validity import check_validity
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.system.hashing import sha256_together
+from ltp_pipeline.system.hashing import sha256_files
 
 
 def read_model_file(source: AnyPath | ModelProto) -> ModelFile:
@@ -30,7 +30,7 @@ def read_model_file(source: AnyPath | ModelProto) -> ModelFile:
             path
         )  # which is part of hash and size: the weights are in it
         digest, size = (
-            sha256_together([path, *beside]),
+            sha256_files([path, *beside]),
             sum(part.stat().st_size for part in (path, *beside)),
         )
         data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)

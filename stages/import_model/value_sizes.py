@@ -41,7 +41,7 @@ def check_declared_types(model: OnnxModel) -> None:
 
 def require_room(model: OnnxModel, samples: Mapping[str, Array] | None = None) -> None:
     """Refuse a graph with a value that is larger than the memory; sizes that are not known count as one."""
-    free = memory.available()
+    free = memory.available_memory()
     if free is None:
         return
     proto = model.to_proto(max_bytes=_SMALL)

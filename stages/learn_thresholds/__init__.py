@@ -76,7 +76,7 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or set a target instead",
         )
-    context.workspace.keep(learned=True)
+    context.workspace.update_manifest(learned=True)
     return ThresholdLearningResult(tuple(entries))
 
 

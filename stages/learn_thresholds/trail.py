@@ -47,7 +47,7 @@ def add_entry(
     accuracy = evaluate_metric(context, state, context.data.val)
     weights = to_file_weights(network, state)
     if distributed.is_main_process():
-        run_directory.change_trail(number)
+        run_directory.forget_trail_entry(number)
         export.write_file(network.file, weights, names, ENCODING, path)
     layer_counts = export.count_layers(weights, names)
     model = network.file.model.with_weights(weights)
@@ -57,7 +57,7 @@ def add_entry(
         epoch=number,
         compression=layer_counts.elements / layer_counts.nonzeros,
         accuracy=accuracy,
-        file=run_directory.relative(path),
+        file=run_directory.relative_name(path),
         thresholds=dict(zip(method.layer_weights, method.tau.tolist(), strict=True)),
         temperatures=dict(zip(method.layer_weights, method.T.tolist(), strict=True)),
         model_compression=model_counts.compression,
@@ -65,7 +65,7 @@ def add_entry(
     if distributed.is_main_process():
         entry = replace(entry, **export.hash_file(path))
         entries = [asdict(e) for e in [*read_entries(run_directory, before=number), entry]]
-        run_directory.keep_trail(entry.entry, (entry.sha256, entry.data_sha256), entries)
+        run_directory.save_trail_entry(entry.entry, (entry.sha256, entry.data_sha256), entries)
     return entry
 
 
@@ -79,5 +79,5 @@ def read_entries(run_directory: RunDirectory, before: int | None = None) -> list
     try:
         entries = _ENTRIES.validate_json(json.dumps(run_directory.read_trail()))
     except ValidationError as error:
-        raise run_directory.damaged_trail(error.errors()[0]["msg"]) from None
+        raise run_directory.corrupt_trail_error(error.errors()[0]["msg"]) from None
     return [entry for entry in entries if before is None or entry.entry < before]

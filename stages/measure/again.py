@@ -18,14 +18,14 @@ from ltp_pipeline.results.schema import (
     Report,
 )
 from ltp_pipeline.results.schema_parts import AccuracyResult
-from ltp_pipeline.run_directory.run_directory import OWN_AGAIN
+from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.measure.network import find_evaluator
 from ltp_pipeline.stages.measure.session import Session, library_for
 from ltp_pipeline.system.files import AnyPath
-from ltp_pipeline.system.hashing import sha256_together
+from ltp_pipeline.system.hashing import sha256_files
 from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
@@ -82,7 +82,7 @@ def _require_task(report: Report, own: CustomTask | None) -> None:
         return
     if own is None:
         raise InputError(
-            f"the run of the report was made with {report.custom_task.label}", OWN_AGAIN
+            f"the run of the report was made with {report.custom_task.label}", CUSTOM_TASK_HINT
         )
     if (own.sha256, own.declared_fingerprint) != (
         report.custom_task.sha256,
@@ -90,7 +90,7 @@ def _require_task(report: Report, own: CustomTask | None) -> None:
     ):
         raise InputError(
             f"{own.origin} is another task than that of the run, {report.custom_task.label}",
-            OWN_AGAIN,
+            CUSTOM_TASK_HINT,
         )
 
 
@@ -117,7 +117,7 @@ def _original(report: Report, folder: Path, against: AnyPath | None) -> Path | N
         return Path(against)
     for path in (folder / model.path, Path(model.path)) if model.path else ():
         parts = [path, *(path.parent / name for name in model.data)]
-        if all(part.is_file() for part in parts) and sha256_together(parts) == model.sha256:
+        if all(part.is_file() for part in parts) and sha256_files(parts) == model.sha256:
             return path
     return None
 

@@ -154,7 +154,7 @@ def _prove(
     outputs = session.outputs(inputs)
     for i, wanted in enumerate(expected):
         gap = tolerance.max_difference(outputs[i], wanted)
-        parity = max(parity, gap.apart)
+        parity = max(parity, gap.difference)
         if quantised:
             continue
         if (
@@ -162,7 +162,7 @@ def _prove(
             is tolerance.Agreement.DIFFERENT
         ):
             raise ExportFailed(
-                f"{file.name} computes something else than the pruned network: outputs differ by {gap.apart:.3g}",
+                f"{file.name} computes something else than the pruned network: outputs differ by {gap.difference:.3g}",
                 "please report this as a bug",
             )
     counted = count_file_sparsity(file.path, [k.name for k in network.layer_weights])
@@ -192,7 +192,7 @@ def _noise(session: Session, inputs: Mapping[str, Array], position: int) -> floa
     }
     others = (plain.outputs(inputs), session.outputs(smaller))
     outputs = session.outputs(inputs)[position]
-    return max(tolerance.max_difference(other[position], outputs).apart for other in others)
+    return max(tolerance.max_difference(other[position], outputs).difference for other in others)
 
 
 def _torch_outputs(network: Network, state: StateDict, batch: Batch, task: Task) -> list[Array]:

@@ -21,7 +21,7 @@ from ltp_pipeline.results.records import LatencyResult
 from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.stages.import_model.value_sizes import require_room
 from ltp_pipeline.system import child_process, threads, tolerance
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.timing import Timing, time_interleaved
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ TWO = 2  # samples by which an output is told to have a row for each
 
 def try_elsewhere(path: Path, inputs: Mapping[str, Array]) -> None:
     """Run a file in a process of its own, which onnxruntime may crash or keep for ever; other errors are told later."""
-    with scratch_folder("trial") as folder:
+    with temporary_folder("trial") as folder:
         try:
             onnxruntime_child.run_model(path.absolute(), inputs, "ALL", folder)
         except child_process.ChildCrashed as error:
@@ -65,7 +65,7 @@ class Session:
             )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what is wrong is raised, and said once
-        options.intra_op_num_threads = self.threads = 1 if single else threads.current()
+        options.intra_op_num_threads = self.threads = 1 if single else threads.current_threads()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -153,7 +153,8 @@ class SparseVsDenseSession:
         found = [tolerance.max_difference(a, b) for a, b in zip(ours, theirs, strict=True)]
         pairs = zip(self.gaps, found, strict=True)
         self.gaps = [
-            tolerance.MaxDifference(max(a.apart, b.apart), max(a.scale, b.scale)) for a, b in pairs
+            tolerance.MaxDifference(max(a.difference, b.difference), max(a.scale, b.scale))
+            for a, b in pairs
         ]
         return ours
 

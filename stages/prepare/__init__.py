@@ -21,7 +21,7 @@ from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.fast import explain_missing_library
 from ltp_pipeline.graph.layer_weights import find_ancestors
 from ltp_pipeline.graph.model_file import ModelFile
-from ltp_pipeline.run_directory.run_directory import OWN_AGAIN, RunDirectory
+from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import import_model, learn_thresholds
@@ -137,9 +137,9 @@ def check_same_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool
     if fresh or not workspace.is_run:
         return
     if own is None:
-        if workspace.has_own_task:
+        if workspace.has_custom_task:
             raise InputError(
-                f"the run in {workspace.root} was made with a task of its own", OWN_AGAIN
+                f"the run in {workspace.root} was made with a task of its own", CUSTOM_TASK_HINT
             )
         return
     if own.fingerprint is None:
@@ -147,7 +147,7 @@ def check_same_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool
             f"{own.origin} has no fingerprint, so nothing tells whether the run in {workspace.root} was made with it",
             "give it one, a text that changes when the task does; or start over: fresh=True",
         )
-    if workspace.has_own_task and own.fingerprint != workspace.task_fingerprint:
+    if workspace.has_custom_task and own.fingerprint != workspace.task_fingerprint:
         raise InputError(
             f"the run in {workspace.root} was made with another task than {own.origin}",
             "give that one, unchanged; or start over: ltp-pipeline run --fresh",

@@ -18,11 +18,11 @@ def check_activation_memory(
     network: Network, state: StateDict, inputs: Mapping[str, Tensor], samples: int, batch: int
 ) -> None:
     """Refuse a batch size of which the activations alone are larger than the memory; `inputs` are a few samples."""
-    free = memory.available()
+    free = memory.available_memory()
     if free is None or any(x.device.type != "cpu" for x in inputs.values()):
         return  # another device has memory of its own, and says so itself
     try:
-        with memory.limited():
+        with memory.limit_memory():
             each = saved_activation_bytes(network, state, inputs) / samples
     except NodeError as error:
         if not memory.is_shortage(error):

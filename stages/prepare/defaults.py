@@ -106,7 +106,7 @@ def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) 
     if value >= 0:
         return value
     value = measure()
-    context.workspace.keep(rules={**measured, name: value})
+    context.workspace.update_manifest(rules={**measured, name: value})
     return value
 
 
@@ -118,7 +118,7 @@ def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
     budget = distributed.broadcast_from_main(NOT_MEASURED if kept is None else kept, context.device)
     if budget < 0:
         budget = context.task.metric.default_budget(accuracy)
-    context.workspace.keep(default_budget=budget)
+    context.workspace.update_manifest(default_budget=budget)
     return budget
 
 

@@ -8,7 +8,7 @@ from ltp_pipeline.stages.train.epochs import FEWEST_EPOCHS, FEWEST_STEPS
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
-from ltp_pipeline.system.text import pluralize, shortened
+from ltp_pipeline.system.text import pluralize, quote_name
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
@@ -106,7 +106,7 @@ def describe_blocks(job: RunContext) -> list[str]:
     if job.settings.method.block is None:
         return []
     blocks = get_block_axes(job.network.layer_weights, job.settings.method.block)
-    single = [shortened(k.name) for k in job.network.prunable_weights if k.name not in blocks]
+    single = [quote_name(k.name) for k in job.network.prunable_weights if k.name not in blocks]
     said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
     if not single:
         return [said]

@@ -27,7 +27,7 @@ METRIC_NAMES = {
 
 def format_percent(value: float | None, digits: int = 2) -> str:
     """Return a fraction as percent: 0.9132 → 91.32 %."""
-    return MISSING if value is None else text.percent(value, digits)
+    return MISSING if value is None else text.format_percent(value, digits)
 
 
 def format_value(value: float | None, metric: Metric) -> str:
@@ -124,12 +124,12 @@ def capitalize_phrase(phrase: str) -> str:
 
 def name_metric(metric: Metric) -> str:
     """Return the name of the metric in a sentence; only top-1 is called accuracy."""
-    return METRIC_NAMES.get(metric.name) or text.printable(metric.name)
+    return METRIC_NAMES.get(metric.name) or text.make_printable(metric.name)
 
 
 def label_axis(metric: Metric) -> str:
     """Return the label of an axis: metric, unit, and a remark if lower is better."""
-    unit = "" if metric.axis_unit is None else f", {text.printable(metric.axis_unit)}"
+    unit = "" if metric.axis_unit is None else f", {text.make_printable(metric.axis_unit)}"
     remark = "" if metric.higher_is_better else " (lower is better)"
     return f"{name_metric(metric)}{unit}{remark}"
 
@@ -170,7 +170,7 @@ def _extra_metrics(result: EvaluatedResult) -> dict[str, str]:
     if accuracy.argmax_agreement is not None:
         values[ARGMAX_AGREEMENT] = format_percent(accuracy.argmax_agreement)
     for extra in accuracy.extra_metrics:
-        values[text.printable(extra.metric.label)] = extra.shown
+        values[text.make_printable(extra.metric.label)] = extra.shown
     return values
 
 

@@ -16,7 +16,7 @@ from ltp_pipeline.run_directory.names import REPORT_HTML, REPORT_JSON, REPORT_MD
 from ltp_pipeline.stages.report import comparison_facts, filters
 from ltp_pipeline.system import text
 from ltp_pipeline.system.files import write_text
-from ltp_pipeline.system.hashing import sha256_of, write_sums
+from ltp_pipeline.system.hashing import sha256_file, write_checksums
 from ltp_pipeline.system.templates import render_template
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def write_hashes(report: Report, run_directory: RunDirectory) -> None:
     """Write SHA256SUMS with the exported files, the report and its pages."""
     hashes = dict(report.hashes)
     for name in (REPORT_JSON, REPORT_MD, REPORT_HTML):
-        hashes[name] = sha256_of(run_directory.path(name))
-    write_sums(run_directory.path(SUMS), hashes)
+        hashes[name] = sha256_file(run_directory.path(name))
+    write_checksums(run_directory.path(SUMS), hashes)
 
 
 def _select_log(report: Report, log: Sequence[Mapping[str, Any]]) -> TrainingLog:
@@ -155,7 +155,7 @@ def _render_text(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _escape_text(value: Any) -> str:
-    return text.printable(str(value).replace("\u202f", ","))
+    return text.make_printable(str(value).replace("\u202f", ","))
 
 
 def _mark_code(value: Any) -> Markup:

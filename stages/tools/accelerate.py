@@ -21,7 +21,7 @@ from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_like
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import validate_beside
 from ltp_pipeline.stages.measure.session import Session, try_elsewhere
-from ltp_pipeline.system.files import keep_apart
+from ltp_pipeline.system.files import check_output_path
 from ltp_pipeline.system.timing import time_interleaved
 from ltp_pipeline.tasks.custom_data import open_model_data
 
@@ -48,7 +48,7 @@ def accelerate(
     library = sparse_ops_library()
     query_instruction_sets(library)  # raises where it cannot be loaded
     file = read_model_file(source)
-    keep_apart(target, [source, *(source.parent / name for name in file.data_files)])
+    check_output_path(target, [source, *(source.parent / name for name in file.data_files)])
     walked, _ = flatten_model(file.model)
     kernels = [
         kernel.name

@@ -21,7 +21,7 @@ from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import find_evaluator, validate_beside
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.system.files import keep_apart
+from ltp_pipeline.system.files import check_output_path
 from ltp_pipeline.tasks.custom_data import open_model_data
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def quantize(
     """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
     source, target = Path(model), Path(out)
     file = read_model_file(source)
-    keep_apart(target, [source, *(source.parent / name for name in file.data_files)])
+    check_output_path(target, [source, *(source.parent / name for name in file.data_files)])
     walked, _ = flatten_model(
         file.model
     )  # functions would hide layers, as those of a fast file are

@@ -54,7 +54,7 @@ def statistics_batches(context: RunContext) -> Iterator[TensorBatch]:
     seed = context.settings.train.seed
     # In random order, because stored samples may be sorted by class.
     rng = np.random.default_rng(derive_seed(seed, "statistics"))
-    torch.manual_seed(derive_seed(seed, "statistics", distributed.rank()))  # for Dropout
+    torch.manual_seed(derive_seed(seed, "statistics", distributed.get_rank()))  # for Dropout
     order = rng.permutation(len(context.data.train))
     yield from _iter_own_batches(context, order[: max(STATISTICS_SAMPLES, context.batch_size)])
 
@@ -74,7 +74,7 @@ def _iter_own_batches(
     own_size = size // processes
     complete = order[: len(order) - len(order) % size]
     parts = complete.reshape(-1, processes, own_size)
-    rows = parts[:, distributed.rank()].ravel()
+    rows = parts[:, distributed.get_rank()].ravel()
     for batch in batches(context.data.train, own_size, rows, augment_seed=augment_seed):
         yield TensorBatch(
             to_device(batch.inputs, context.device),

@@ -69,7 +69,7 @@ def resume_checkpoint(
         phase.load_state_dict(_select_prefix(state, _PHASE))
         return int(metadata["steps"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise context.workspace.damaged_state(
+        raise context.workspace.corrupt_state_error(
             phase.key, f"it does not fit this network: {summarize_error(error)}"
         ) from None
 

@@ -23,7 +23,7 @@ def evaluate_metric(context: RunContext, state: StateDict, split: Split) -> floa
         if distributed.is_main_process():
             value = evaluator(compute_outputs, split)[0].value
         return distributed.broadcast_from_main(value, context.device)
-    own_rows = np.arange(distributed.rank(), len(split), distributed.get_world_size())
+    own_rows = np.arange(distributed.get_rank(), len(split), distributed.get_world_size())
     # A process without samples evaluates one, to learn the shape of the statistics.
     rows = own_rows if len(own_rows) else np.arange(1)
     statistics = evaluator.sample_statistics(compute_outputs, split, rows)[: len(own_rows)]

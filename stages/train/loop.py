@@ -180,7 +180,7 @@ def _iter_steps(
     """Yield position and batch of each step from `start` on, and seed torch for Dropout."""
     steps_per_epoch = context.steps_per_epoch
     seed = context.settings.train.seed
-    process = (distributed.rank(),) if distributed.rank() else ()
+    process = (distributed.get_rank(),) if distributed.get_rank() else ()
     for epoch in range(start // steps_per_epoch, total // steps_per_epoch):
         first = max(start - epoch * steps_per_epoch, 0)
         for i, batch in enumerate(epoch_batches(context, key, epoch, first)):
@@ -278,4 +278,4 @@ def _log_step(
         "loss": position.loss,
         "lr": position.lr,
     }
-    context.workspace.log({**line, **values})
+    context.workspace.append_log({**line, **values})

@@ -45,7 +45,7 @@ class SlowdownMonitor:
 def _describe_slowdown(first: float, recent: float) -> str:
     """Return the note to the user, for median step times in seconds."""
     advice = "and start the same command with --threads 1"
-    if threads.current() == 1:
+    if threads.current_threads() == 1:
         advice = "and resume later"
     return (
         f"Note: a step now takes {recent / first:.0f} times as long as at first "

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors.torch import load_file, save_file
 
-from ltp_pipeline.run_directory.manifest import sealed
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.run_directory.manifest import add_hash
+from ltp_pipeline.system.hashing import sha256_file
 
 MANIFEST, TRAIL, LOG = "manifest.json", "trail/trail.json", "log.jsonl"
 DEEP = 100_000
@@ -112,8 +112,8 @@ def forged(run: Path, rng: random.Random, other: Path) -> Case:
     else:
         (run / name).write_bytes((run / name).read_bytes()[:-3])
     content = _manifest(run)
-    content["files"][name] = sha256_of(run / name)
-    (run / MANIFEST).write_text(json.dumps(sealed(content)))
+    content["files"][name] = sha256_file(run / name)
+    (run / MANIFEST).write_text(json.dumps(add_hash(content)))
     return Case(f"{name} {kind}, with its hash", exits=(0, 3, 5), same=False)
 
 
@@ -124,7 +124,7 @@ def any_manifest(run: Path, rng: random.Random, _: Path) -> Case:
     value = _anything(rng)
     place[key] = value
     is_sealed = rng.random() < 0.6
-    (run / MANIFEST).write_text(json.dumps(sealed(content) if is_sealed else content))
+    (run / MANIFEST).write_text(json.dumps(add_hash(content) if is_sealed else content))
     case = Case(
         f"manifest: {key!r} is {json.dumps(value)[:60]}{', sealed' if is_sealed else ''}",
         same=not is_sealed,

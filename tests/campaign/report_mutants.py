@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ltp_pipeline.system.hashing import sha256_of, write_sums
+from ltp_pipeline.system.hashing import sha256_file, write_checksums
 
 REPORT, SUMS = "report.json", "SHA256SUMS"
 REFUSED, FAILED, EITHER = (3,), (7,), (3, 7)
@@ -65,7 +65,7 @@ def write(folder: Path, report: dict[str, Any] | str) -> None:
             line.split("  ", 1) for line in (folder / SUMS).read_text(encoding="utf-8").splitlines()
         ]
         sums = {name: digest for digest, name in lines}
-        write_sums(folder / SUMS, {**sums, REPORT: sha256_of(folder / REPORT)})
+        write_checksums(folder / SUMS, {**sums, REPORT: sha256_file(folder / REPORT)})
 
 
 def place(report: Any, rng: random.Random, leaf: bool = False) -> tuple[Any, ...]:
@@ -398,7 +398,7 @@ def other_model(folder: Path, rng: random.Random) -> Case:
     file = report["pruned"]["files"][1]
     source = folder / rng.choice(("model.onnx", report["baseline"]["curve"][1]["path"]))
     shutil.copy(source, folder / file["path"])
-    file |= {"sha256": sha256_of(folder / file["path"]), "bytes": source.stat().st_size}
+    file |= {"sha256": sha256_file(folder / file["path"]), "bytes": source.stat().st_size}
     report["sizes"].pop(file["encoding"])
     write(folder, report)
     return Case(f"{file['path']} is {source.name}", KEPT, EITHER)
@@ -432,7 +432,7 @@ def no_model(folder: Path, rng: random.Random) -> Case:
     content = path.read_bytes()
     start = rng.randrange(len(content))
     path.write_bytes(rng.choice((b"", b"\0" * 100, content[:start], content[start:], b"x" * 1000)))
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     report["sizes"].pop(file["encoding"])
     write(folder, report)
     return Case(f"{file['path']} is no model", rng.choice(MISSED), EITHER)

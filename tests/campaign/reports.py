@@ -21,7 +21,7 @@ from ltp_pipeline.cli import app
 from ltp_pipeline.gates import recount  # noqa: F401 - children find it imported
 from ltp_pipeline.results import read_write
 from ltp_pipeline.stages.report import render  # noqa: F401 - as well
-from ltp_pipeline.system.hashing import sha256_of, write_sums
+from ltp_pipeline.system.hashing import sha256_file, write_checksums
 from tests.campaign import program
 from tests.campaign.program import Tried
 from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
@@ -37,7 +37,7 @@ def base(folder: Path) -> None:
     """A finished run with its list of hashes, whose gates pass and fail by little."""
     lay_out(folder)
     hashes = read_write.read(folder / REPORT).hashes
-    write_sums(folder / SUMS, {**hashes, REPORT: sha256_of(folder / REPORT)})
+    write_checksums(folder / SUMS, {**hashes, REPORT: sha256_file(folder / REPORT)})
 
 
 def make(seed: int, number: int, folder: Path) -> Case:

@@ -18,7 +18,7 @@ import ltp_pipeline
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.settings.file_names import FAST
 from ltp_pipeline.stages.handoff.sparse_ops import FOLDER, SOURCES
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.cli import invoke
 from tests.support.kernels import conv_net, missing, needs_kernels
 from tests.support.runs import quick, told_anew
@@ -56,7 +56,7 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
         len(kernels["converted_layers"]) + len(kernels["dense_layers"])
         == report["model"]["num_layers"]
     )
-    assert kernels["library_sha256"] == sha256_of(ltp_pipeline.sparse_ops_library())
+    assert kernels["library_sha256"] == sha256_file(ltp_pipeline.sparse_ops_library())
     assert (
         kernels["instruction_set"]
         == library.query_instruction_sets(ltp_pipeline.sparse_ops_library()).chosen
@@ -99,7 +99,7 @@ def test_the_handoff_has_the_library_and_verifies_the_file_with_it(
     assert done.returncode == 0, done.stdout
     assert f"ok      {PACKED} with {library.FILE_NAME}: outputs differ" in done.stdout
     page = (folder / "HANDOFF.md").read_text()
-    assert sha256_of(folder / library.FILE_NAME) in page
+    assert sha256_file(folder / library.FILE_NAME) in page
     assert "do not make the model faster" not in page
     (folder / library.FILE_NAME).write_bytes(b"another library")
     done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
@@ -263,7 +263,7 @@ def test_accelerate_does_not_remove_weights_that_it_reads(
         save_as_external_data=True,
         location="new.onnx.data",
     )
-    before = sha256_of(tmp_path / "new.onnx.data")
+    before = sha256_file(tmp_path / "new.onnx.data")
     refused = invoke(
         capsys,
         "accelerate",
@@ -274,7 +274,7 @@ def test_accelerate_does_not_remove_weights_that_it_reads(
         "0.5",
     )
     assert refused.code == 3
-    assert sha256_of(tmp_path / "new.onnx.data") == before
+    assert sha256_file(tmp_path / "new.onnx.data") == before
 
 
 @needs_kernels

@@ -12,7 +12,7 @@ from ltp_pipeline.runner.finish import RunResult
 from ltp_pipeline.runner.pick import pick
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.progress import SilentReporter
 from tests.support.bare import ONNX, bare
 from tests.support.cli import invoke
@@ -90,7 +90,7 @@ def test_files_hold_their_tensors_whatever_the_original_did(finished: Path):
     for file in report["pruned"]["files"]:
         path = finished / "run" / file["path"]
         assert file["data_sha256"] is None
-        assert (file["bytes"], file["sha256"]) == (path.stat().st_size, sha256_of(path))
+        assert (file["bytes"], file["sha256"]) == (path.stat().st_size, sha256_file(path))
     assert "One file is enough: model.packed.onnx, unless" in page(finished)
 
 
@@ -124,7 +124,7 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
             path = folder / file.path
             data = path.with_name(path.name + ".data")
             assert not holds_its_tensors(path)
-            assert file.data_sha256 == sha256_of(data)
+            assert file.data_sha256 == sha256_file(data)
             assert file.bytes == path.stat().st_size + data.stat().st_size
             assert f"| {path.name} with {data.name} |" in page(finished)
     assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(

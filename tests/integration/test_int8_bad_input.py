@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ltp_pipeline.run_directory.names import MANIFEST
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.cli import invoke
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, random_inputs
 
@@ -324,7 +324,9 @@ def test_a_limit_in_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def hashes(run: Path) -> dict[Path, str]:
     """Of every file but the manifest, which counts the time that was spent."""
     return {
-        path: sha256_of(path) for path in run.rglob("*") if path.is_file() and path.name != MANIFEST
+        path: sha256_file(path)
+        for path in run.rglob("*")
+        if path.is_file() and path.name != MANIFEST
     }
 
 

@@ -91,7 +91,8 @@ def program(code: str, *arguments: object) -> "subprocess.Popen[str]":
         [
             sys.executable,
             "-c",
-            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code,
+            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install_handlers()\n"
+            + code,
             *map(str, arguments),
         ],
         stdout=subprocess.PIPE,
@@ -111,7 +112,7 @@ def interrupted(process: "subprocess.Popen[str]", times: int = 3) -> tuple[int, 
 
 
 INTERRUPTED = "\ninterrupted; what is done is kept, the same command goes on\n"
-LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.leave()\n"
+LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.exit_interrupted()\n"
 
 
 def test_processes_that_decode_end_with_it_and_say_nothing(photos: Path):
@@ -216,7 +217,8 @@ def test_a_process_that_was_started_to_ignore_ctrl_c_does():
         [
             sys.executable,
             "-c",
-            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install()\n" + code,
+            "from ltp_pipeline.system import signals as interrupts\ninterrupts.install_handlers()\n"
+            + code,
         ],
         capture_output=True,
         text=True,

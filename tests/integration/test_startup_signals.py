@@ -57,7 +57,7 @@ def test_an_interrupt_that_nothing_catches_ends_with_130():
     code = """
 import os, signal
 from ltp_pipeline.system import signals as interrupts
-interrupts.install()
+interrupts.install_handlers()
 os.kill(os.getpid(), signal.SIGTERM)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,8 +11,8 @@ from ltp_pipeline.data.recipe import Recipe, of_report
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.stages.handoff.example import ModelInputs
-from ltp_pipeline.system.files import data_beside, write_json
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.files import external_data_path, write_json
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.models import Graph, masked_tokens, two_inputs
 from tests.support.sample_report import OTHERS, Shapes, report_of, sample
 
@@ -87,10 +87,12 @@ def _written(
     )
     helper.set_model_props(model, {f"ltp.{name}": text for name, text in (labels or {}).items()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = data_beside(path)
+    data = external_data_path(path)
     onnx.save(model, path, save_as_external_data=external, location=data.name, size_threshold=0)
     parts = [path, *([data] if external else [])]
-    hashes = {"sha256": sha256_of(path)} | ({"data_sha256": sha256_of(data)} if external else {})
+    hashes = {"sha256": sha256_file(path)} | (
+        {"data_sha256": sha256_file(data)} if external else {}
+    )
     return hashes | {"bytes": sum(part.stat().st_size for part in parts)}
 
 
@@ -158,7 +160,7 @@ def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> d
             "graph": graph or "original",
             "encoding": encoding,
             "path": path.name,
-            "sha256": sha256_of(path),
+            "sha256": sha256_file(path),
         }
         report["pruned"]["files"].append({**template, **said})
     write_json(folder / "report.json", report)
@@ -196,7 +198,7 @@ def _of(folder: Path, model: ModelProto, **recipes: dict[str, Any]) -> Report:
     report = finished(folder)
     for file in report["pruned"]["files"]:
         (folder / file["path"]).write_bytes(model.SerializeToString())
-        file["sha256"] = sha256_of(folder / file["path"])
+        file["sha256"] = sha256_file(folder / file["path"])
     report["model"]["inputs"] = [
         {
             "name": i.name,

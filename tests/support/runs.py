@@ -14,7 +14,7 @@ from filelock import FileLock
 import ltp_pipeline
 from ltp_pipeline.demo import copy_example
 from ltp_pipeline.graph.rewrites import simplify
-from ltp_pipeline.run_directory.manifest import sealed
+from ltp_pipeline.run_directory.manifest import add_hash
 from ltp_pipeline.run_directory.names import MANIFEST
 from ltp_pipeline.stages.report import svg
 from ltp_pipeline.system.child_process import CallFailed
@@ -63,7 +63,7 @@ def changed_manifest(run: Path) -> Iterator[dict[str, Any]]:
     """What the manifest of a run says, to be changed; it gets the hash that it then has."""
     content = json.loads((run / MANIFEST).read_text())
     yield content
-    (run / MANIFEST).write_text(json.dumps(sealed(content)))
+    (run / MANIFEST).write_text(json.dumps(add_hash(content)))
 
 
 def told_anew(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:

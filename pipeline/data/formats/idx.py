@@ -17,7 +17,7 @@ from ltp_pipeline.data import limits
 from ltp_pipeline.data.dataset import ArraySamples, DataColumn, LoadOptions, Part, RawDataset, X, Y
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 
 DEFLATE_LIMIT = 1032  # no deflated byte stands for more bytes than this
 FETCH_AGAIN = "fetch or write the file again"
@@ -61,7 +61,7 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
             name: DataColumn(ArraySamples(_load(file, headers[file])), file.name)
             for name, file in found.items()
         }
-        digest.update(f"{part} {sha256_of(images)} {sha256_of(labels)} ".encode())
+        digest.update(f"{part} {sha256_file(images)} {sha256_file(labels)} ".encode())
     return RawDataset(parts, digest.hexdigest(), notes=on_disk.notes)
 
 

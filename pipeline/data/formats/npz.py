@@ -17,7 +17,7 @@ from ltp_pipeline.data.columns import gathered
 from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 
 SUFFIX = ".npy"
 BROKEN = (
@@ -60,7 +60,7 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
             parts = gathered(path, present, lambda key: _load(path, archive, key), want.inputs)
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
-    return RawDataset(parts, sha256_of(path), notes=files.notes)
+    return RawDataset(parts, sha256_file(path), notes=files.notes)
 
 
 def _load(path: Path, archive: zipfile.ZipFile, key: str) -> Array:

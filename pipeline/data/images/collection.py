@@ -22,12 +22,12 @@ from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.system.text import pluralize, printable
+from ltp_pipeline.system.text import make_printable, pluralize
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 DECODED = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
-THREADS = min(4, threads.usable())
+THREADS = min(4, threads.count_usable_cores())
 KEEP_BYTES = (
     256 * 2**20
 )  # images that decode to less are decoded once, and so checked to the last pixel
@@ -96,7 +96,8 @@ class Broken:
                 + ", or raise max_corrupt_images in [data]" * (len(self.found) <= most),
             )
         return [
-            f"image {printable(source.name)} {what}; {then}" for source, (what, *_) in new.items()
+            f"image {make_printable(source.name)} {what}; {then}"
+            for source, (what, *_) in new.items()
         ]
 
 
@@ -223,7 +224,7 @@ def open_images(
     if animated:
         said = f"{pluralize(len(animated), 'image')} with several frames"
         notes.append(
-            f"of {said} the first frame is read: {printable(animated[0].name)}"
+            f"of {said} the first frame is read: {make_printable(animated[0].name)}"
             + ", …" * (len(animated) > 1)
         )
     workers = Workers(wanted.workers, form) if wanted.workers else None

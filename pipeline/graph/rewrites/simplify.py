@@ -25,8 +25,8 @@ from ltp_pipeline.graph.tensors import (
     iter_tensors,
 )
 from ltp_pipeline.system.child_process import CallFailed, ChildCrashed, call_once
-from ltp_pipeline.system.files import data_beside
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.files import external_data_path
+from ltp_pipeline.system.scratch import temporary_folder
 
 MAX_SECONDS = 120
 MAX_MEMORY = 4 << 30  # bytes, in addition to ten times the size of the model
@@ -62,7 +62,7 @@ def simplify_model(
     Raises:
         SimplifyFailed: If onnxsim fails, crashes, exceeds a limit or writes an unreadable file.
     """
-    with scratch_folder("simplify") as folder:
+    with temporary_folder("simplify") as folder:
         source = folder / "model.onnx"
         target = folder / "simple.onnx"
         write_model(model, source)
@@ -94,7 +94,7 @@ def simplify_file(source: str, target: str) -> None:
     _move_settings_to_nodes(model.graph)
     model, _ = onnxsim.simplify(model, **_supported_options(onnxsim.simplify))
     is_large = sum(map(get_byte_size, iter_tensors(model))) > MAX_BYTES - _GRAPH_MARGIN
-    data = data_beside(Path(target)).name
+    data = external_data_path(Path(target)).name
     onnx.save(model, target, save_as_external_data=is_large, location=data)
 
 

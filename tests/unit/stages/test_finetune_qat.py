@@ -63,7 +63,7 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
         {"data": {"path": folder / "data.npz"}, "train": given, "export": {"formats": ["int8"]}}
     )
     workspace = RunDirectory(folder / "run")
-    workspace.begin({})
+    workspace.begin_run({})
     return prepare.prepare(read_model_file(folder / "model.onnx"), settings, workspace)[0]
 
 

@@ -11,7 +11,7 @@ from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import format_settings
 from ltp_pipeline.stages.handoff import text as handoff_text
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
 
@@ -98,7 +98,7 @@ def test_external_data_go_along(tmp_path: Path):
     data = tmp_path / "run" / "model.packed.onnx.data"
     data.write_text("weights")
     next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = (
-        sha256_of(data)
+        sha256_file(data)
     )
     out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert "  model.packed.onnx.data\n" in (out / "SHA256SUMS").read_text()

@@ -177,8 +177,8 @@ def test_verify_turns_damage_into_a_failed_export(damage):
 
 def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
     encoded = OnnxModel.from_proto(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
-    monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4)
+    monkeypatch.setattr(memory, "available_memory", lambda: 64 * 32 * 4)
     assert to_dense(encoded).weights["w"].size == 64 * 32
-    monkeypatch.setattr(memory, "available", lambda: 64 * 32 * 4 - 1)
+    monkeypatch.setattr(memory, "available_memory", lambda: 64 * 32 * 4 - 1)
     with pytest.raises(InputError, match="memory"):
         to_dense(encoded)

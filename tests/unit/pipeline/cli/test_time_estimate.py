@@ -3,7 +3,7 @@
 import pytest
 
 from ltp_pipeline.cli.time_estimate import TimeEstimate, format_duration
-from ltp_pipeline.system.text import rough
+from ltp_pipeline.system.text import round_duration
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from ltp_pipeline.system.text import rough
     ],
 )
 def test_estimates_are_rough(seconds: float, shown: str):
-    assert rough(seconds) == shown
+    assert round_duration(seconds) == shown
 
 
 def test_durations_of_a_stage_are_exact():

@@ -16,7 +16,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evidence import check_files
 from ltp_pipeline.results.read_write import read
 from ltp_pipeline.system.files import write_json
-from ltp_pipeline.system.hashing import write_sums
+from ltp_pipeline.system.hashing import write_checksums
 from tests.support.cli import Result, invoke
 from tests.support.finished import SMALL, lay_out
 from tests.support.sample_report import report_of, sample
@@ -250,7 +250,7 @@ def listed(run: Path) -> dict[str, str]:
         **report.hashes,
         "report.json": hashlib.sha256((run / "report.json").read_bytes()).hexdigest(),
     }
-    write_sums(run / SUMS, hashes)
+    write_checksums(run / SUMS, hashes)
     return {name: digest or "" for name, digest in hashes.items()}
 
 
@@ -262,7 +262,7 @@ def test_a_list_of_hashes_that_agrees_passes(run: Path, capsys: Any) -> None:
 
 @pytest.mark.parametrize("name", [PACKED, BASELINE, POINT, DATA, "report.json"])
 def test_a_list_of_hashes_that_says_something_else_fails(run: Path, capsys: Any, name: str) -> None:
-    write_sums(run / SUMS, {**listed(run), name: "0" * 64})
+    write_checksums(run / SUMS, {**listed(run), name: "0" * 64})
     result = judged(capsys, run)
     assert result.code == 7
     assert f"gate failed: file {SUMS}: it has another hash for {name}" in result.err
@@ -274,7 +274,7 @@ def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(
 ) -> None:
     hashes = listed(run)
     del hashes[name]
-    write_sums(run / SUMS, hashes)
+    write_checksums(run / SUMS, hashes)
     result = judged(capsys, run)
     assert (result.code, f"it does not list {name}" in result.err) == (7, True)
 

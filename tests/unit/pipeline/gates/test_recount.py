@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.recount import require_counts
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.finished import lay_out
 from tests.support.sample_report import report_of
 
@@ -88,7 +88,7 @@ def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> N
     """A file with other content, of which the report has hash and size."""
     path = folder / file["path"]
     onnx.save(model, path)
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
 
 
 @pytest.mark.parametrize("graph", ["original", "deploy"])
@@ -176,7 +176,7 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
         model, {p.key: p.value for p in model.metadata_props} | {f"ltp.{label}": value}
     )
     onnx.save(model, path)
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+    file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     with pytest.raises(InputError, match=f"{key} is "):
         require_counts(report_of(content), tmp_path)
 
@@ -191,7 +191,7 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
     model = onnx.load(path)
     path.with_name(f"{path.name}.data").unlink()
     onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size, "data_sha256": None}
+    file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size, "data_sha256": None}
     with pytest.raises(
         InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"
     ):
@@ -213,7 +213,7 @@ def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_fil
                 entry.value = f"other/{data.name}"
     (tmp_path / "other" / data.name).write_bytes(data.read_bytes())
     onnx.save(model, path)
-    file |= {"sha256": sha256_of(path), "bytes": path.stat().st_size + data.stat().st_size}
+    file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size + data.stat().st_size}
     with pytest.raises(InputError, match="the list of data files"):
         require_counts(report_of(content), tmp_path)
 

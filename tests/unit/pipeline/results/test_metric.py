@@ -14,7 +14,7 @@ from ltp_pipeline.results.metric import BUILT_IN, ExtraMetric, Metric
 from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.baseline_search import next_compression
-from ltp_pipeline.system.text import number
+from ltp_pipeline.system.text import format_number
 from tests.support.sample_report import in_metric, report_of, sample
 
 UP, DOWN = (
@@ -101,7 +101,7 @@ def test_values_and_drops_have_their_unit(
     ],
 )
 def test_numbers_have_four_digits_or_all_before_the_point(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_name_unit_and_direction_stand_together() -> None:

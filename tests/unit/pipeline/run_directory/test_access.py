@@ -14,12 +14,12 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 
 def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
     with (
-        RunDirectory(tmp_path / "run").held(),
+        RunDirectory(tmp_path / "run").lock(),
         pytest.raises(InputError, match="another process"),
-        RunDirectory(tmp_path / "run").held(),
+        RunDirectory(tmp_path / "run").lock(),
     ):
         pass
-    with RunDirectory(tmp_path / "run").held():
+    with RunDirectory(tmp_path / "run").lock():
         pass
 
 
@@ -32,7 +32,7 @@ def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
 
     monkeypatch.setattr("filelock.FileLock.acquire", fail)
     told = nullcontext() if said is None else pytest.raises(InputError, match=said)
-    with told, RunDirectory(tmp_path / "run").held():
+    with told, RunDirectory(tmp_path / "run").lock():
         pass
 
 

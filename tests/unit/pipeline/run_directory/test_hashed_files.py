@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ltp_pipeline.run_directory import hashed_files, manifest
-from ltp_pipeline.run_directory.hashed_files import CorruptFileError, KeptFiles
-from ltp_pipeline.run_directory.manifest import Identity, ManifestFile
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.run_directory.hashed_files import CorruptFileError, HashedFiles
+from ltp_pipeline.run_directory.manifest import ManifestFile, RunIdentity
+from ltp_pipeline.system.hashing import sha256_file
 
 NAME = "state/learn.safetensors"
 
@@ -18,20 +18,20 @@ class Killed(BaseException):
     """As if by SIGKILL: nothing after it happens."""
 
 
-def begun(root: Path) -> KeptFiles:
+def begun(root: Path) -> HashedFiles:
     file = ManifestFile(root)
-    file.begin(Identity())
-    return KeptFiles(root, file)
+    file.create(RunIdentity())
+    return HashedFiles(root, file)
 
 
-def reopened(root: Path) -> KeptFiles:
+def reopened(root: Path) -> HashedFiles:
     file = ManifestFile(root)
     file.read()
-    return KeptFiles(root, file)
+    return HashedFiles(root, file)
 
 
-def content(files: KeptFiles) -> bytes | None:
-    path = files.find(NAME)
+def content(files: HashedFiles) -> bytes | None:
+    path = files.find_file(NAME)
     return None if path is None else path.read_bytes()
 
 
@@ -51,7 +51,7 @@ def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str 
     elif spoiled:
         (tmp_path / NAME).mkdir()
     with pytest.raises(CorruptFileError, match=r"state/learn\.safetensors is damaged"):
-        reopened(tmp_path).find(NAME)
+        reopened(tmp_path).find_file(NAME)
 
 
 def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
@@ -60,7 +60,7 @@ def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
     files.write("state/other.safetensors", [b"two"])
     (tmp_path / "state" / "other.safetensors").replace(tmp_path / NAME)
     with pytest.raises(CorruptFileError):
-        reopened(tmp_path).find(NAME)
+        reopened(tmp_path).find_file(NAME)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -106,7 +106,7 @@ def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(t
     assert list(reopened(tmp_path)._manifest.content.moving) == ["trail/trail.json"]
     (tmp_path / NAME).write_bytes(b"old")
     with pytest.raises(CorruptFileError):
-        reopened(tmp_path).find(NAME)
+        reopened(tmp_path).find_file(NAME)
 
 
 def test_a_write_that_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -128,9 +128,9 @@ def test_a_file_is_hashed_while_it_is_written_and_not_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     files = begun(tmp_path)
-    monkeypatch.setattr(hashed_files, "sha256_of", lambda _: pytest.fail("read again"))
+    monkeypatch.setattr(hashed_files, "sha256_file", lambda _: pytest.fail("read again"))
     files.write(NAME, [b"one"])
-    assert files._manifest.content.files[NAME] == sha256_of(tmp_path / NAME)
+    assert files._manifest.content.files[NAME] == sha256_file(tmp_path / NAME)
 
 
 def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path: Path):

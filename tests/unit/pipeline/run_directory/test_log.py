@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.run_directory.log import Log
+from ltp_pipeline.run_directory.log import RunLog
 
 LINE = {"stage": "learn", "key": "learn", "step": 3, "loss": 0.5, "thresholds": {"w": 0.1}}
 
 
-def written(tmp_path: Path, content: bytes) -> Log:
+def written(tmp_path: Path, content: bytes) -> RunLog:
     (tmp_path / "log.jsonl").write_bytes(content)
-    return Log(tmp_path / "log.jsonl")
+    return RunLog(tmp_path / "log.jsonl")
 
 
 def test_of_steps_done_twice_the_later_counts(tmp_path: Path):
-    log = Log(tmp_path / "log.jsonl")
+    log = RunLog(tmp_path / "log.jsonl")
     for loss in (0.5, 0.4):
         log.append({**LINE, "loss": loss})
     assert log.read() == ([{**LINE, "loss": 0.4}], 0)
@@ -62,7 +62,7 @@ def test_a_log_of_any_bytes_is_read(tmp_path_factory: pytest.TempPathFactory, co
 
 def test_a_log_that_is_a_pipe_is_named_and_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "log.jsonl")
-    log = Log(tmp_path / "log.jsonl")
+    log = RunLog(tmp_path / "log.jsonl")
     assert log.read() == ([], 0)
     with pytest.raises(InputError, match=r"log\.jsonl is no regular file"):
         log.append(LINE)

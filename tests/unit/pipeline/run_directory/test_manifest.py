@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.manifest import (
-    Identity,
     Manifest,
     ManifestFile,
-    Proof,
+    ReportInputs,
+    RunIdentity,
     RunInputs,
-    sealed,
+    add_hash,
 )
 from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, MethodSettings, Settings
 
@@ -26,13 +26,13 @@ SETTINGS = Settings(method=MethodSettings.model_validate({"lambda": 0.1}))
 
 def full() -> Manifest:
     return Manifest(
-        identity=Identity(model="a", data="b", settings={"train": {"lr": -0.0}}, entry=3),
+        identity=RunIdentity(model="a", data="b", settings={"train": {"lr": -0.0}}, entry=3),
         inputs=RunInputs(model="/model.onnx", settings=SETTINGS),
         metric=Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
         threads=2,
         rules={"distillation_weight": 0.5},
         timings={"learn": 1.25},
-        proof=Proof(export=ExportSettings(), baseline=BaselineSettings(mode="quick")),
+        proof=ReportInputs(export=ExportSettings(), baseline=BaselineSettings(mode="quick")),
         files={"state/learn.safetensors": "0" * 64},
     )
 
@@ -40,7 +40,7 @@ def full() -> Manifest:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     file = ManifestFile(tmp_path)
-    file.begin(Identity())
+    file.create(RunIdentity())
     file._content = full()
     file.write()
     return tmp_path / "manifest.json"
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_refused_even_where_the_hash_is_right(
 ):
     path = tmp_path_factory.getbasetemp() / "manifest.json"
     path.write_text(
-        json.dumps(sealed({**full().model_dump(mode="json", by_alias=True), key: value}))
+        json.dumps(add_hash({**full().model_dump(mode="json", by_alias=True), key: value}))
     )
     with suppress(InputError):
         assert isinstance(read(path), Manifest)

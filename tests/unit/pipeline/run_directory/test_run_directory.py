@@ -17,14 +17,14 @@ from ltp_pipeline.settings.schema import Settings
 
 def opened(folder: Path, **identity: object) -> RunDirectory:
     workspace = RunDirectory(folder)
-    if not workspace.holds(identity):
-        workspace.begin(identity)
+    if not workspace.has_same_run(identity):
+        workspace.begin_run(identity)
     return workspace
 
 
 def test_the_same_run_goes_on(tmp_path: Path):
     opened(tmp_path / "run", model="a")
-    assert RunDirectory(tmp_path / "run").holds({"model": "a"})
+    assert RunDirectory(tmp_path / "run").has_same_run({"model": "a"})
 
 
 def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
@@ -45,20 +45,20 @@ def test_fresh_empties_a_run(tmp_path: Path):
     workspace = opened(tmp_path / "run", model="a")
     workspace.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
     again = RunDirectory(tmp_path / "run")
-    again.begin({"model": "b"})
+    again.begin_run({"model": "b"})
     assert again.load_state("learn") is None
 
 
 def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="holds no run"):
-        RunDirectory(tmp_path).begin({})
+        RunDirectory(tmp_path).begin_run({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
 def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path):
     (tmp_path / ".manifest.json.k2j3").write_text("{")
-    RunDirectory(tmp_path).begin({})
+    RunDirectory(tmp_path).begin_run({})
     assert RunDirectory(tmp_path).is_run
 
 
@@ -77,9 +77,9 @@ def test_state_comes_back_as_it_was(tmp_path: Path):
 
 def test_the_metric_of_a_run_is_kept(tmp_path: Path):
     metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
-    opened(tmp_path / "run").remember_inputs(tmp_path / "model.onnx", Settings(), metric)
+    opened(tmp_path / "run").save_inputs(tmp_path / "model.onnx", Settings(), metric)
     again = RunDirectory(tmp_path / "run")
-    again.inputs()
+    again.load_inputs()
     assert again.manifest.metric == metric
 
 
@@ -103,7 +103,7 @@ def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
     workspace.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
     (tmp_path / "run" / "weights" / "pruned.safetensors").unlink()
     assert workspace.load_weights("pruned") is None
-    assert workspace.weights_meta("pruned") is None
+    assert workspace.load_weights_metadata("pruned") is None
     assert told == [
         f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
         "these weights are made again"
@@ -121,20 +121,20 @@ def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
     workspace = opened(tmp_path / "run")
     workspace.trail_path(1).parent.mkdir()
     workspace.trail_path(1).write_bytes(b"network")
-    workspace.keep_trail(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
-    assert RunDirectory(tmp_path / "run").holds({})
+    workspace.save_trail_entry(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
+    assert RunDirectory(tmp_path / "run").has_same_run({})
     workspace.trail_path(1).write_bytes(b"netw0rk")
     with pytest.raises(CorruptFileError, match=r"trail/001\.onnx is damaged") as caught:
-        RunDirectory(tmp_path / "run").holds({})
+        RunDirectory(tmp_path / "run").has_same_run({})
     assert "--fresh" in caught.value.hint
 
 
 def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
     workspace = opened(tmp_path / "run")
     workspace.trail_path(1).parent.mkdir()
-    workspace.keep_trail(1, ("0" * 64, None), [])
-    workspace.change_trail(1)
-    assert RunDirectory(tmp_path / "run").holds({})
+    workspace.save_trail_entry(1, ("0" * 64, None), [])
+    workspace.forget_trail_entry(1)
+    assert RunDirectory(tmp_path / "run").has_same_run({})
 
 
 def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
@@ -142,7 +142,7 @@ def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: 
     shutil.rmtree(tmp_path / "run")
     for write in (
         lambda: workspace.save_state("learn", {}, {}),
-        lambda: workspace.keep(learned=True),
+        lambda: workspace.update_manifest(learned=True),
     ):
         with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
             write()
@@ -153,22 +153,22 @@ def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
     parent = opened(tmp_path / "run")
     parent.save_weights("baseline", {"a": torch.ones(2)}, {"nonzeros": 2})
     picked = RunDirectory(tmp_path / "run" / "pick-001", parent=parent)
-    picked.begin({})
-    picked.adopt_weights("baseline")
-    assert picked.weights_meta("baseline") == {"nonzeros": 2}
+    picked.begin_run({})
+    picked.inherit_weights("baseline")
+    assert picked.load_weights_metadata("baseline") == {"nonzeros": 2}
     (tmp_path / "run" / "weights" / "baseline.safetensors").write_bytes(b"")
-    picked.adopt_weights("baseline")
+    picked.inherit_weights("baseline")
     other = RunDirectory(tmp_path / "run" / "pick-002", parent=parent)
-    other.begin({})
+    other.begin_run({})
     with pytest.raises(CorruptFileError, match=r"run/weights/baseline\.safetensors is damaged"):
-        other.adopt_weights("baseline")
+        other.inherit_weights("baseline")
 
 
 def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
     told: list[str] = []
     workspace = opened(tmp_path / "run")
     workspace.progress = Mock(say=told.append)
-    workspace.log({"key": "learn", "step": 3, "loss": 0.5})
+    workspace.append_log({"key": "learn", "step": 3, "loss": 0.5})
     with (tmp_path / "run" / "log.jsonl").open("ab") as file:
         file.write(b"\xff\xfe[1")
     assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]

@@ -7,7 +7,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.run_directory.tensorboard_log import Events, numbers
+from ltp_pipeline.run_directory.tensorboard_log import TensorBoardLog, iter_numbers
 
 LINE = {
     "stage": "learn",
@@ -20,14 +20,14 @@ LINE = {
 
 
 def test_every_number_of_a_line_has_a_name_and_its_place_has_none():
-    assert dict(numbers(LINE)) == {"loss": 0.5, "thresholds/conv": 0.25}
+    assert dict(iter_numbers(LINE)) == {"loss": 0.5, "thresholds/conv": 0.25}
 
 
 def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     workspace = RunDirectory(tmp_path, events=True)
-    workspace.log(LINE)
+    workspace.append_log(LINE)
     found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
     assert sorted(found.Tags()["scalars"]) == ["loss", "thresholds/conv"]
     event = found.Scalars("loss")[0]
@@ -43,7 +43,7 @@ def test_steps_that_are_done_again_are_shown_once(tmp_path: Path):
     ):  # interrupted after step 4, gone on from a checkpoint before step 3
         workspace = RunDirectory(tmp_path, events=True)
         for step in steps:
-            workspace.log({**LINE, "step": step})
+            workspace.append_log({**LINE, "step": step})
     found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
     assert [e.step for e in found.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
 
@@ -53,5 +53,5 @@ def test_without_tensorboard_the_error_says_what_to_install(
 ):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(InputError) as error:
-        Events(tmp_path)
+        TensorBoardLog(tmp_path)
     assert "ltp-pipeline[tensorboard]" in error.value.hint

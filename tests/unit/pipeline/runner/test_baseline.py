@@ -17,7 +17,7 @@ from ltp_pipeline.settings.schema import Settings
 
 def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
     workspace = RunDirectory(tmp_path / "run")
-    workspace.begin({})
+    workspace.begin_run({})
     settings = Settings.model_validate({"baseline": {"mode": mode, **baseline}})
     return SimpleNamespace(
         workspace=workspace,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.system.files import keep_apart, read_bytes, write_hashed, write_json
+from ltp_pipeline.system.files import check_output_path, read_bytes, write_hashed, write_json
 
 
 def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
@@ -68,13 +68,13 @@ def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
         source.touch()
     (tmp_path / "link.onnx").symlink_to("model.onnx")
     with pytest.raises(InputError, match="would replace"):
-        keep_apart(tmp_path / out, sources)
+        check_output_path(tmp_path / out, sources)
 
 
 def test_another_file_may_be_written_over(tmp_path: Path):
     for name in ("model.onnx", "old.onnx"):
         (tmp_path / name).touch()
-    keep_apart(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
+    check_output_path(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
@@ -83,7 +83,7 @@ def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
     os.mkfifo(other) if kind != "folder" else out.mkdir()
     if kind != "folder":
         out.symlink_to(other) if kind == "link" else other.rename(out)
-    for write in (lambda: keep_apart(out, []), lambda: write_json(out, {})):
+    for write in (lambda: check_output_path(out, []), lambda: write_json(out, {})):
         with pytest.raises(InputError, match=r"cannot write .*: it is a"):
             write()
     assert not out.is_file()

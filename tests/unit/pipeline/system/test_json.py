@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.system.files import MOST_TEXT, json_text
-from ltp_pipeline.system.json import DEEPEST, LONGEST_NUMBER, parse_json, read_json
+from ltp_pipeline.system.files import MAX_TEXT_BYTES, json_text
+from ltp_pipeline.system.json import MAX_DEPTH, MAX_NUMBER_LENGTH, parse_json, read_json
 
 VALUES = st.recursive(
     st.none()
@@ -49,7 +49,7 @@ def test_what_is_written_is_read(value: object) -> None:
         ("[-1e-400]", "-1e-400 is no number"),
         ("[" * 100_000 + "]" * 100_000, "nested too deep"),
         ('{"a":' * 100_000, "nested too deep"),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "nested too deep"),
+        ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "nested too deep"),
         (r'["\ud800"]', "surrogates not allowed"),
         (r'{"\udfff": 1}', "surrogates not allowed"),
         ("{'a': 1}", "not JSON"),
@@ -67,9 +67,9 @@ def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
 
 
 def test_the_limits_themselves_are_allowed() -> None:
-    deep = "[" * DEEPEST + "]" * DEEPEST
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert json.dumps(parse_json(deep, "it", "")) == deep
-    assert parse_json("9" * LONGEST_NUMBER, "it", "") == 10**LONGEST_NUMBER - 1
+    assert parse_json("9" * MAX_NUMBER_LENGTH, "it", "") == 10**MAX_NUMBER_LENGTH - 1
 
 
 def test_zeros_are_written_without_a_sign() -> None:
@@ -89,7 +89,7 @@ def test_what_is_no_file_is_refused_and_not_opened(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     (tmp_path / "latin").write_bytes(b'"\xe9"')
     with (tmp_path / "large").open("wb") as file:
-        file.truncate(MOST_TEXT + 1)
+        file.truncate(MAX_TEXT_BYTES + 1)
     found = {}
     for name in ("pipe", "nowhere", "latin", "large", ".", "missing", "n" * 5000, "zero\0"):
         with pytest.raises(InputError) as caught:

@@ -17,24 +17,24 @@ def test_what_is_free_is_within_the_limit_of_a_container(
     (tmp_path / "current").write_text("1000000\n")
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_CGROUPS", ())
-    assert memory.available() == 8000 * 1024
+    assert memory.available_memory() == 8000 * 1024
     monkeypatch.setattr(memory, "_CGROUPS", ((tmp_path / "max", tmp_path / "current"),))
-    assert memory.available() == 4_000_000
+    assert memory.available_memory() == 4_000_000
     (tmp_path / "max").write_text("max\n")
-    assert memory.available() == 8000 * 1024
+    assert memory.available_memory() == 8000 * 1024
 
 
 def test_where_nothing_tells_it_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "missing")
-    assert memory.available() is None
+    assert memory.available_memory() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
 def test_more_than_there_is_fails_and_the_limit_goes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: 1 << 28)
-    with memory.limited(), pytest.raises(MemoryError):
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 28)
+    with memory.limit_memory(), pytest.raises(MemoryError):
         np.zeros(1 << 29, np.uint8)
     assert np.zeros(1 << 29, np.uint8).size
 

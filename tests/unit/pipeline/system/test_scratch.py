@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
-from ltp_pipeline.system.scratch import scratch_folder
+from ltp_pipeline.system.scratch import temporary_folder
 
 
 def test_it_is_removed_at_the_end_and_errors_pass():
     seen: list[Path] = []
 
     def crash() -> None:
-        with scratch_folder("test") as folder:
+        with temporary_folder("test") as folder:
             seen.append(folder / "file")
             seen[0].touch()
             raise UnsupportedModel("crashed", "")
@@ -30,7 +30,7 @@ def test_it_is_removed_at_the_end_and_errors_pass():
 def test_what_could_not_be_written_is_told(number: int):
     with (
         pytest.raises(InputError, match=r"cannot write temporary files in .*: ") as caught,
-        scratch_folder("test"),
+        temporary_folder("test"),
     ):
         raise OSError(number, os.strerror(number))
     assert "TMPDIR" in caught.value.hint
@@ -38,7 +38,7 @@ def test_what_could_not_be_written_is_told(number: int):
 
 def test_any_other_error_on_a_full_disk_is_that_of_the_disk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
-    with pytest.raises(InputError, match="No space left on device"), scratch_folder("test"):
+    with pytest.raises(InputError, match="No space left on device"), temporary_folder("test"):
         raise UnsupportedModel("onnxruntime crashed on this model", "export it again")
 
 
@@ -46,5 +46,8 @@ def test_where_there_is_no_place_for_one_that_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    with pytest.raises(InputError, match="cannot make a temporary folder"), scratch_folder("test"):
+    with (
+        pytest.raises(InputError, match="cannot make a temporary folder"),
+        temporary_folder("test"),
+    ):
         pass

@@ -79,24 +79,24 @@ def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
 def test_quotas_of_both_kinds_of_control_groups(
     tmp_path: Path, own: str, files: dict[str, str], expected
 ):
-    assert threads.quota(*cgroups(tmp_path, own, **files)) == expected
+    assert threads.read_cpu_quota(*cgroups(tmp_path, own, **files)) == expected
 
 
 def test_without_control_groups_there_is_no_quota(tmp_path: Path):
-    assert threads.quota(tmp_path / "groups", tmp_path / "own") is None
+    assert threads.read_cpu_quota(tmp_path / "groups", tmp_path / "own") is None
 
 
 @pytest.mark.parametrize(
     ("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)]
 )
 def test_a_quota_and_the_affinity_both_limit(tmp_path: Path, allowed: str, cores: int):
-    assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax=allowed)) == cores
+    assert threads.count_usable_cores(*cgroups(tmp_path, "0::/\n", cpuDOTmax=allowed)) == cores
 
 
 def test_affinity_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
-    assert threads.usable(tmp_path / "groups", tmp_path / "own") == 3
-    assert threads.usable(*cgroups(tmp_path, "0::/\n", cpuDOTmax="290000 100000")) == 2
+    assert threads.count_usable_cores(tmp_path / "groups", tmp_path / "own") == 3
+    assert threads.count_usable_cores(*cgroups(tmp_path, "0::/\n", cpuDOTmax="290000 100000")) == 2
 
 
 TORCHRUN = {
@@ -129,19 +129,19 @@ def test_the_number_of_threads(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     complete = {"asked": None, "kept": None, "default": 4, "cores": 4} | given
-    assert threads.number(**complete) == expected
+    assert threads.choose_thread_count(**complete) == expected
 
 
 def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
     before = torch.get_num_threads()
-    with threads.used(before + 1, None, print):
-        assert torch.get_num_threads() == threads.current() == before + 1
+    with threads.use_threads(before + 1, None, print):
+        assert torch.get_num_threads() == threads.current_threads() == before + 1
     assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("given", [(4096, None), (None, 4096)])
 def test_thousands_of_threads_are_refused(given: tuple[int | None, int | None]):
-    with pytest.raises(InputError, match="far more than"), threads.used(*given, say=print):
+    with pytest.raises(InputError, match="far more than"), threads.use_threads(*given, say=print):
         pass
 
 
@@ -169,8 +169,8 @@ def test_another_number_than_a_run_began_with_is_said(
     asked: int | None, kept: int | None, said: list[str]
 ):
     told: list[str] = []
-    with threads.used(asked, kept, told.append):
-        assert threads.current() == (asked or kept or torch.get_num_threads())
+    with threads.use_threads(asked, kept, told.append):
+        assert threads.current_threads() == (asked or kept or torch.get_num_threads())
     assert told == said
 
 
@@ -218,7 +218,7 @@ def test_a_torch_that_was_loaded_too_early_is_said_once(first: str, count: int, 
 import {first}
 from ltp_pipeline.system import threads
 for _ in range(2):
-    with threads.used({count}, None, print):
+    with threads.use_threads({count}, None, print):
         pass
 """
     assert python(code).stderr.count("torch was loaded before ltp_pipeline") == times
@@ -228,7 +228,7 @@ def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path
     onnx.save(mlp(), tmp_path / "model.onnx")
     onnxruntime_child.load_session(str(tmp_path / "model.onnx"), "BASIC", 3)
     assert onnxruntime_child._session is not None
-    with threads.used(3, None, print):
+    with threads.use_threads(3, None, print):
         found = [onnxruntime_child._session[1], Session(tmp_path / "model.onnx").session]
     for session in found:
         options = session.get_session_options()

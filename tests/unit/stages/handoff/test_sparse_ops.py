@@ -9,7 +9,7 @@ import pytest
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.stages.handoff import sparse_ops, text
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.kernels import missing
 from tests.support.sample_report import report_of, sample
 
@@ -39,7 +39,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_library_goes_along_where_it_is_the_one_that_was_measured_with(built: Path) -> None:
-    handed = sparse_ops.find(with_fast(sha256_of(built)))
+    handed = sparse_ops.find(with_fast(sha256_file(built)))
     assert handed is not None
     assert handed.path == built
     other = sparse_ops.find(with_fast("0" * 64))
@@ -66,7 +66,7 @@ def test_a_report_without_fast_files_hands_over_nothing_of_it() -> None:
 
 
 def test_the_sources_are_whole_readable_and_the_same_bytes_every_time(built: Path) -> None:
-    first, second = (sparse_ops.find(with_fast(sha256_of(built))) for _ in range(2))
+    first, second = (sparse_ops.find(with_fast(sha256_file(built))) for _ in range(2))
     assert first == second
     assert first is not None
     with zipfile.ZipFile(io.BytesIO(first.sources)) as archive:

@@ -12,7 +12,7 @@ import pytest
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import verify as handoff_verify
-from ltp_pipeline.system.hashing import sha256_of
+from ltp_pipeline.system.hashing import sha256_file
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, classifier, finished, inputs_of, two
 from tests.support.sample_report import report_of
@@ -32,7 +32,7 @@ def rehash(folder: Path, *names: str) -> None:
     sums = dict(
         reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines()
     )
-    sums |= {name: sha256_of(folder / name) for name in names}
+    sums |= {name: sha256_file(folder / name) for name in names}
     (folder / "SHA256SUMS").write_text(
         "".join(f"{digest}  {name}\n" for name, digest in sums.items())
     )

@@ -24,14 +24,14 @@ def test_a_conv_that_no_memory_holds_is_refused_by_name_with_the_sizes() -> None
 
 
 def test_sizes_that_only_the_samples_tell_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: 4 * 4 * 32 * 32)
+    monkeypatch.setattr(memory, "available_memory", lambda: 4 * 4 * 32 * 32)
     require_room(padded(1), {"x": np.zeros((2, 3, 32, 32), np.float32)})
     with pytest.raises(UnsupportedModel, match="Conv 'wide'"):
         require_room(padded(1), {"x": np.zeros((2, 3, 33, 32), np.float32)})
 
 
 def test_where_the_memory_is_not_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "available", lambda: None)
+    monkeypatch.setattr(memory, "available_memory", lambda: None)
     require_room(padded(1_000_000))
 
 

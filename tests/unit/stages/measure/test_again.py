@@ -9,7 +9,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.measure import again as remeasure
-from ltp_pipeline.system.hashing import sha256_together
+from ltp_pipeline.system.hashing import sha256_files
 from tests.support.sample_report import report_of, sample
 
 
@@ -49,7 +49,7 @@ def named(tmp_path: Path) -> Any:
     parts = [tmp_path / name for name in ("model.onnx", "weights.bin")]
     for part in parts:
         part.write_text(part.name)
-    model = SimpleNamespace(path="model.onnx", data=("weights.bin",), sha256=sha256_together(parts))
+    model = SimpleNamespace(path="model.onnx", data=("weights.bin",), sha256=sha256_files(parts))
     return SimpleNamespace(model=model)
 
 

@@ -36,8 +36,8 @@ def test_the_largest_batch_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -
     network, state = imported(conv_bn_classifier(4))
     inputs = {"x": torch.zeros(SAMPLES, 1, 8, 8)}
     each = activation_memory.saved_activation_bytes(network, state, inputs) / SAMPLES
-    monkeypatch.setattr(memory, "available", lambda: int(50 * each))
-    monkeypatch.setattr(memory, "SHARE", 1e6)
+    monkeypatch.setattr(memory, "available_memory", lambda: int(50 * each))
+    monkeypatch.setattr(memory, "USABLE_FRACTION", 1e6)
     activation_memory.check_activation_memory(network, state, inputs, SAMPLES, 49)
     with pytest.raises(InputError, match="batches of 51 samples") as error:
         activation_memory.check_activation_memory(network, state, inputs, SAMPLES, 51)

@@ -30,7 +30,7 @@ def job(
     tmp_path, compression: float | None = 5, labels: bool = True, **settings: Any
 ) -> RunContext:
     workspace = RunDirectory(tmp_path / "run")
-    workspace.begin({})
+    workspace.begin_run({})
     network: Any = SimpleNamespace(
         layer_weights=(LayerWeight("w", "Gemm", (10, 10)),),
         file=SimpleNamespace(model=OnnxModel.from_proto(mlp())),

@@ -34,7 +34,7 @@ def test_slow_steps_are_reported_once_with_both_times():
 
 @pytest.mark.parametrize(("count", "is_advised"), [(4, True), (1, False)])
 def test_advice_is_fewer_threads_only_if_there_are_several(count: int, is_advised: bool):
-    with threads.used(count, None, print):
+    with threads.use_threads(count, None, print):
         (line,) = record(*AT_FIRST, *[0.8] * 2 * COMPARED_STEPS)
     assert ("--threads 1" in line) is is_advised
 

@@ -240,9 +240,7 @@ def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused_unread(
     np.savez_compressed(archive, x=np.zeros((2**17, 4, 4), np.uint8), y=np.zeros(2**17))
     opened(archive)
     monkeypatch.setattr("ltp_pipeline.data.limits.FREE_BYTES", 2**20)
-    monkeypatch.setattr(
-        "ltp_pipeline.data.formats.npz._load_file", lambda *_: pytest.fail("was read")
-    )
+    monkeypatch.setattr("ltp_pipeline.data.formats.npz._load", lambda *_: pytest.fail("was read"))
     error = refusal(archive)
     assert "says that it holds 3,145,984; at most 1,048,576 are read" in error.message
     assert "max_bytes" in error.hint
