@@ -19,9 +19,9 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
-from ltp_pipeline.settings.checks import check_metric_limits
+from ltp_pipeline.settings.checks import check_lambda, check_metric_limits
 from ltp_pipeline.settings.load import SETTINGS_FILE, load_settings, update_export
-from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings, check_budget
+from ltp_pipeline.settings.schema import DataSettings, DistillOutputs, Settings
 from ltp_pipeline.system.files import AnyPath, check_output_path
 from ltp_pipeline.system.progress import Reporter, SilentReporter
 
@@ -77,7 +77,7 @@ def run(
         options, task = {**options, "task": task}, None
     if settings is None:
         settings = load_settings(model, options=options)
-    check_budget(settings)
+    check_lambda(settings)
     from ltp_pipeline.runner.run import run as run_stages
 
     folder = Path(out) if out is not None else default_run_directory(model)
@@ -339,12 +339,12 @@ def handoff(
     of its own.
     """
     from ltp_pipeline.stages import handoff as stage
-    from ltp_pipeline.stages.handoff.samples import stored_samples
+    from ltp_pipeline.stages.handoff.example import load_samples
 
     folder = Path(run)
     content = read_write.read(folder / REPORT_JSON)
     samples = (
-        stored_samples(folder, content, example_samples, _load_task(task))
+        load_samples(folder, content, example_samples, _load_task(task))
         if example_samples
         else None
     )

@@ -168,7 +168,7 @@ def add_assignments(options: dict[str, dict[str, Any]], settings: Sequence[str])
 
 def parse_assignment(text: str) -> dict[str, Any]:
     """Read `section.key=value` as TOML; a value that is none is a plain string."""
-    from ltp_pipeline.settings.toml import parse_toml
+    from ltp_pipeline.settings.load import parse_toml
 
     name, _, value = text.partition("=")
     for written in (value, json.dumps(value.strip())):

@@ -94,7 +94,7 @@ def open_part(
     for info in sorted(
         inputs, key=lambda i: i.name in found.masks
     ):  # a mask is made of what another input is fed
-        where = settings.section_name(info.name, alone=len(inputs) == 1)
+        where = settings.section_name(info.name, is_only_input=len(inputs) == 1)
         if info.name in found.masks:
             own, column = _unscaled(settings, info, where), _mask(sources, found, info)
         else:

@@ -35,7 +35,7 @@ from ltp_pipeline.settings.file_names import EXACT, INT8, find_format
 from ltp_pipeline.settings.load import update_export
 from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages import baseline, export, import_model
-from ltp_pipeline.stages.handoff.example import example_inputs
+from ltp_pipeline.stages.handoff.example import generate_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import check_same_task
 from ltp_pipeline.stages.report.notes import left_out_notes
@@ -126,7 +126,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
         f"The data at {settings.data.path} are not there: new files are proven, and not measured"
     )
     network, _ = import_model.run(file, settings.prune, settings=settings.model)
-    write = _Writer(network, settings.export, workspace, example_inputs(content), content.metric)
+    write = _Writer(network, settings.export, workspace, generate_inputs(content), content.metric)
     pruned, most, notes = write.files_of(content.pruned, "pruned", "")
     compared, most_of_baseline = None, None
     if content.baseline is not None:

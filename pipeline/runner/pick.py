@@ -15,6 +15,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, finished_already
 from ltp_pipeline.runner.networks import kept_meta
 from ltp_pipeline.runner.run import finish_candidate, plan
+from ltp_pipeline.settings.checks import check_baseline_mode
 from ltp_pipeline.settings.file_names import find_format
 from ltp_pipeline.settings.load import load_settings, update_export
 from ltp_pipeline.settings.schema import (
@@ -24,7 +25,6 @@ from ltp_pipeline.settings.schema import (
     GateSettings,
     MethodSettings,
     Settings,
-    check_baseline_mode,
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.baseline_search import MAX_POINTS

@@ -28,7 +28,8 @@ from ltp_pipeline.runner.networks import (
     save_weights,
     timed,
 )
-from ltp_pipeline.settings.schema import Settings, check_contradictions
+from ltp_pipeline.settings.checks import check_contradictions
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure import network

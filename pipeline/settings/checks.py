@@ -1,39 +1,63 @@
-"""Limits in the metric's unit: what can be told of them only once the metric is known."""
+"""Checks of settings against each other and against the metric.
+
+Contradictions inside one section are checked by its class in schema.py.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ltp_pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ltp_pipeline.settings.schema import BudgetSettings, ExportSettings, GateSettings
+    from ltp_pipeline.settings.schema import (
+        BudgetSettings,
+        ExportSettings,
+        GateSettings,
+        Settings,
+    )
 
-# Of a metric that is a share, from where to where; drops of 1 or more would let everything pass.
-OF_SHARES = {
-    "accuracy_budget": (0.0, 1.0),
-    "min_accuracy": (0.0, 1.0),
-    "max_drop": (-1.0, 1.0),
-    "baseline_margin": (0.0, 1.0),
-    "int8_max_drop": (0.0, 1.0),
+
+class FractionRange(NamedTuple):
+    """Range of a limit if the metric is a fraction."""
+
+    lowest: float
+    highest: float
+    includes_highest: bool
+
+    def contains(self, value: float) -> bool:
+        """Return True if a value lies in the range."""
+        if value == self.highest:
+            return self.includes_highest
+        return self.lowest <= value < self.highest
+
+    def __str__(self) -> str:
+        upper_end = "at most" if self.includes_highest else "less than"
+        return f"at least {self.lowest:g} and {upper_end} {self.highest:g}"
+
+
+# A drop of 1 or more would let every result pass.
+FRACTION_RANGES = {
+    "accuracy_budget": FractionRange(0.0, 1.0, includes_highest=True),
+    "min_accuracy": FractionRange(0.0, 1.0, includes_highest=True),
+    "max_drop": FractionRange(-1.0, 1.0, includes_highest=False),
+    "baseline_margin": FractionRange(0.0, 1.0, includes_highest=False),
+    "int8_max_drop": FractionRange(0.0, 1.0, includes_highest=False),
 }
 
 
 class MetricUnit(Protocol):
-    """What has to be known of a metric to check limits in its unit."""
+    """Properties of a metric that limits in its unit depend on."""
 
     @property
     def is_fraction(self) -> bool:
-        """Whether the metric is a fraction."""
+        """True if the metric is a fraction."""
 
     @property
     def described(self) -> str:
-        """Name and unit of the metric."""
-
-
-BELOW = ("max_drop", "baseline_margin", "int8_max_drop")  # which must be less than the upper end
+        """Name, unit and direction of the metric."""
 
 
 def check_metric_limits(
@@ -42,29 +66,100 @@ def check_metric_limits(
     budget: BudgetSettings | None = None,
     export: ExportSettings | None = None,
 ) -> None:
-    """Refuse a budget, gates or a limit of int8 files that cannot be meant in the unit of this metric."""
-    given = {
-        f"gates.{name}": getattr(gates, name)
-        for name in ("min_accuracy", "max_drop", "baseline_margin")
+    """Raise InputError if a limit of these settings makes no sense in the unit of the metric."""
+    limits = {
+        "gates.min_accuracy": gates.min_accuracy,
+        "gates.max_drop": gates.max_drop,
+        "gates.baseline_margin": gates.baseline_margin,
     }
-    given["budget.accuracy_budget"] = None if budget is None else budget.accuracy_budget
-    given["export.int8_max_drop"] = None if export is None else export.int8_max_drop
-    check_limit_units(metric, given)
+    if budget is not None:
+        limits["budget.accuracy_budget"] = budget.accuracy_budget
+    if export is not None:
+        limits["export.int8_max_drop"] = export.int8_max_drop
+    check_limit_units(metric, limits)
 
 
 def check_limit_units(metric: MetricUnit, limits: Mapping[str, float | None]) -> None:
-    """Refuse what is no fraction where the metric is a share, above all percent; names end as in OF_SHARES."""
+    """Raise InputError if a limit is not a number, or not a fraction although the metric is one.
+
+    Args:
+        metric: The metric that the limits are compared with.
+        limits: Limits by key; the last part of a key is one of FRACTION_RANGES. None sets no limit.
+    """
     for name, value in limits.items():
         if value is None:
             continue
-        remedy = f"the metric is {metric.described}; correct the setting in ltp.toml or on the command line"
+        hint = f"the metric is {metric.described}; change {name}"
         if not math.isfinite(value):
-            raise InputError(f"setting {name}: {value} is no number", remedy)
-        key = name.rpartition(".")[2]
-        low, high = OF_SHARES[key]
-        if not metric.is_fraction or low <= value < high or (value == high and key not in BELOW):
-            continue
-        fraction = f"fraction from {low:g} to {'below 1' if key in BELOW else '1'}"
-        if abs(value) > 1:
-            fraction = f"fraction; if {value:g} % is meant, write {value / 100:g}"
-        raise InputError(f"setting {name}: {value:g} is no {fraction}", remedy)
+            raise InputError(f"{name} must be a number, got {value}", hint)
+        allowed = FRACTION_RANGES[name.rpartition(".")[2]]
+        if metric.is_fraction and not allowed.contains(value):
+            if abs(value) > 1:
+                hint = f"{hint}: write {value / 100:g} for {value:g} %"
+            raise InputError(f"{name} must be {allowed}, got {value:g}", hint)
+
+
+def check_lambda(settings: Settings) -> None:
+    """Raise InputError if λ is set together with a budget or with blocks."""
+    method = settings.method
+    if method.lambda_ is None:
+        return
+    if method.block is not None:
+        raise InputError(
+            f"method.block = {method.block!r} needs a budget, and method.lambda is set",
+            "replace method.lambda by a budget, or remove method.block",
+        )
+    budgets = [f"budget.{name}" for name, value in settings.budget if value is not None]
+    if budgets:
+        raise InputError(
+            f"{budgets[0]} and method.lambda contradict each other",
+            "remove one of them: both decide how much is pruned",
+        )
+
+
+def check_contradictions(settings: Settings) -> None:
+    """Raise InputError if settings exclude a passed gate or a requested file before training."""
+    check_baseline_mode(settings)
+    _check_quantization(settings)
+    gates = settings.gates
+    target = settings.budget.requested_compression
+    required = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
+    # The tolerance keeps rounding from rejecting a target that just meets its gate.
+    if target is not None and target < required * (1 - 1e-9):
+        raise InputError(
+            f"the budget prunes to {target:g}×, and gates.min_compression or gates.min_sparsity"
+            f" requires {required:g}×",
+            "raise the target in [budget], or lower the gate",
+        )
+
+
+def check_baseline_mode(settings: Settings) -> None:
+    """Raise InputError if a gate needs more of the baseline than is measured."""
+    gates = settings.gates
+    mode = settings.baseline.mode
+    if gates.beat_baseline and mode == "none":
+        raise InputError(
+            f'gates.beat_baseline needs the baseline, and baseline.mode is "{mode}"',
+            "remove --beat-baseline, or set --baseline to quick, curve or auto",
+        )
+    if gates.min_gain is not None and mode in ("quick", "none"):
+        raise InputError(
+            f'gates.min_gain needs the curve of the baseline, and baseline.mode is "{mode}"',
+            "remove --min-gain, or set --baseline curve",
+        )
+
+
+def _check_quantization(settings: Settings) -> None:
+    if not settings.train.quantization_aware:
+        return
+    if not settings.export.has_int8:
+        raise InputError(
+            "train.quantization_aware needs an int8 file, and export.formats has none",
+            "add --export int8, or remove train.quantization_aware",
+        )
+    if settings.train.finetune_epochs == 0:
+        raise InputError(
+            "train.quantization_aware takes half of the epochs of fine-tuning, and"
+            " train.finetune_epochs is 0",
+            "raise --finetune-epochs, or remove train.quantization_aware",
+        )

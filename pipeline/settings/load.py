@@ -1,7 +1,6 @@
-"""Settings from their sources, of which later ones win: defaults < preset < ltp.toml < options of the command line."""
+"""Load settings from their sources: defaults < preset < ltp.toml < options. Later ones win."""
 
-import json
-import re
+import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -10,16 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.settings.schema import ExportSettings, Section, Settings, check_budget
-from ltp_pipeline.settings.toml import MAX_FILE_BYTES, parse_toml
-from ltp_pipeline.settings.types import input_section
+from ltp_pipeline.settings.checks import check_lambda
+from ltp_pipeline.settings.schema import ExportSettings, Section, Settings
 from ltp_pipeline.system.files import AnyPath, read_text
+from ltp_pipeline.system.text import quote_name
 
-LONGEST_LINE = 1000  # characters that are looked through for what is wrong in them
 SETTINGS_FILE = "ltp.toml"
-_SECTIONS: dict[str, type[Section]] = {
-    name: type(field.default) for name, field in Settings.model_fields.items()
-}
+MAX_FILE_BYTES = 1 << 20  # size of a file of settings
+MAX_DOTS = 200  # dots in a line: the time to parse a dotted key grows with their square
+MAX_DEPTH = 32  # tables and arrays inside each other
+INTEGER_BOUND = 2**63  # TOML's integers have 64 bits
 
 
 def load_settings(
@@ -28,126 +27,160 @@ def load_settings(
     preset: str | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Settings:
-    """Merge preset, ltp.toml (given, or beside the model) and options into one checked whole."""
-    merged: dict[str, dict[str, Any]] = {}
+    """Load and check the settings of a command.
+
+    Args:
+        model: The model; an ltp.toml beside it is read unless `config` is passed.
+        config: File of settings.
+        preset: Name of a preset in pipeline/presets.
+        options: Values by section and key; None sets nothing.
+
+    Returns:
+        The settings. Those that no source sets have their defaults.
+
+    Raises:
+        InputError: A file is missing or not TOML, or a setting is unknown, invalid or contradicts
+            another one.
+    """
+    values: dict[str, dict[str, Any]] = {}
     if preset is not None:
-        _merge_source(merged, _read_preset(preset))
-    beside = None if model is None else Path(model).parent / SETTINGS_FILE
-    if config is None and beside is not None and beside.is_file():
-        config = beside
+        _merge_source(values, _read_preset(preset))
+    if config is None and model is not None:
+        file_beside_model = Path(model).parent / SETTINGS_FILE
+        if file_beside_model.is_file():
+            config = file_beside_model
     if config is not None:
-        _merge_source(merged, read_settings_file(Path(config)))
-    _merge_source(merged, options or {})
+        _merge_source(values, read_settings_file(Path(config)))
+    _merge_source(values, options or {})
     try:
-        settings = Settings.model_validate(merged)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise InputError(*_describe_errors(error)) from None
-    check_budget(settings)
+        raise _make_input_error(error) from None
+    check_lambda(settings)
     return settings
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """What a file of settings says, unchecked; the path of the data is relative to it."""
-    return _relative_to(path.parent, _read_toml(path))
-
-
-def update_export(had: ExportSettings, **changes: Any) -> ExportSettings:
-    """Export settings with some changed, checked as those of ltp.toml are."""
-    return load_settings(None, options={"export": {**had.model_dump(), **changes}}).export
-
-
-def _merge_source(into: dict[str, dict[str, Any]], more: Mapping[str, Any]) -> None:
-    if _decides_outcome(
-        more
-    ):  # what a weaker source says of the outcome, by a budget or by λ, is replaced
-        into.pop("budget", None)
-        into.get("method", {}).pop("lambda", None)
-    for section, values in more.items():
-        if not isinstance(values, Mapping):
-            raise InputError(
-                f"setting {section!r} stands outside a section",
-                "put it under its section, such as [data] or [train]",
-            )
-        merge_tables(into.setdefault(section, {}), values)
-
-
-def merge_tables(into: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Put what is said into a section, or into a table of one; None says nothing."""
-    for key, value in more.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            merge_tables(into[key], value)
-        elif value is not None:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
-
-
-def _decides_outcome(values: Mapping[str, Any]) -> bool:
-    budget, method = (
-        part if isinstance(part := values.get(name), Mapping) else {}
-        for name in ("budget", "method")
-    )
-    return any(v is not None for v in budget.values()) or method.get("lambda") is not None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    text = read_text(path, "check the path given by --config", MAX_FILE_BYTES)
+    """Read a file of settings without checking them. A relative path of the data starts at it."""
+    text = read_text(path, "check the path of --config", MAX_FILE_BYTES)
     try:
-        return parse_toml(text)
+        values = parse_toml(text)
     except ValueError as error:
-        remedy = _unquoted(text, str(error)) or "correct the file at that line"
-        raise InputError(f"{path} is not valid TOML: {error}", remedy) from None
-
-
-def _unquoted(text: str, error: str) -> str | None:
-    """What to do where TOML stops at a sign in the name of an input that has no quotes; None where it is not that."""
-    at = re.search(r"at line (\d+)", error)
-    line = text.split("\n")[int(at[1]) - 1][:LONGEST_LINE] if at else ""
-    named = re.match(r"\s*\[\s*data\s*\.\s*inputs\s*\.\s*([^\"']+?)\s*\]\s*(#.*)?$", line)
-    if named:
-        return f"a name with such signs must be quoted: {input_section(named[1])}"
-    key = re.match(r"\s*([^\s\"'=\[#]+)\s*=", line)
-    if key and re.search(r"[^A-Za-z0-9_.-]", key[1]):
-        return (
-            f"a name with such signs must be quoted: {json.dumps(key[1], ensure_ascii=False)} = …"
-        )
-    return None
-
-
-def _read_preset(name: str) -> dict[str, Any]:
-    folder = resources.files("ltp_pipeline.presets")
-    known = sorted(
-        f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml")
-    )
-    if name not in known:
         raise InputError(
-            f"there is no preset {name!r}", f"presets: {', '.join(known) or 'none yet'}"
-        )
-    return parse_toml((folder / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def _relative_to(folder: Path, values: dict[str, Any]) -> dict[str, Any]:
+            f"{path} is not valid TOML: {error}",
+            "correct that line; names with signs other than letters, digits, - and _ need quotes,"
+            ' as in [data.inputs."input:0"]',
+        ) from None
     data = values.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
-        values["data"] = {**data, "path": str(folder / data["path"])}
+        data["path"] = str(path.parent / data["path"])
     return values
 
 
-def _describe_errors(error: ValidationError) -> tuple[str, str]:
-    """What is wrong with which keys, and what could stand there."""
-    parts = []
-    remedy = "correct the setting in ltp.toml or on the command line"
-    wrong = [item["loc"] for item in error.errors()]
-    for item in error.errors():
-        if item["type"] == "too_short" and any(loc[:-1] == item["loc"] for loc in wrong):
-            continue  # what it has is wrong, which is said already
-        key = ".".join(str(p) for p in item["loc"])
-        if item["type"] == "extra_forbidden":
-            parts.append(f"unknown setting {key}")
-            section = _SECTIONS.get(str(item["loc"][0])) if len(item["loc"]) > 1 else None
-            names = ", ".join(
-                field.alias or name for name, field in (section or Settings).model_fields.items()
+def update_export(settings: ExportSettings, **changes: Any) -> ExportSettings:
+    """Return export settings with some of them changed, after the checks of `load_settings`."""
+    values = {**settings.model_dump(), **changes}
+    return load_settings(None, options={"export": values}).export
+
+
+def merge_tables(target: dict[str, Any], source: Mapping[str, Any]) -> None:
+    """Update a table in place by another one, recursively. A value of None changes nothing."""
+    for key, value in source.items():
+        if isinstance(value, Mapping) and isinstance(target.get(key), dict):
+            merge_tables(target[key], value)
+        elif value is not None:
+            target[key] = dict(value) if isinstance(value, Mapping) else value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML that may come from anywhere.
+
+    Raises:
+        ValueError: The text is not TOML, has a number that no setting can hold, or is built to
+            cost time or memory.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MAX_DOTS:
+            raise ValueError(f"line {number} has over {MAX_DOTS} dots; write it in several lines")
+    try:
+        values = tomllib.loads(text)
+        _check_values(values, depth=0)
+    except RecursionError:
+        raise ValueError("tables or arrays are nested too deep") from None
+    return values
+
+
+def _check_values(value: Any, depth: int) -> None:
+    if isinstance(value, int) and not -INTEGER_BOUND <= value < INTEGER_BOUND:
+        raise ValueError(f"an integer has more than 64 bits: {quote_name(hex(value))}")
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        if depth == MAX_DEPTH:
+            raise RecursionError
+        for item in value:
+            _check_values(item, depth + 1)
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    files = {
+        file.name.removesuffix(".toml"): file
+        for file in resources.files("ltp_pipeline.presets").iterdir()
+        if file.name.endswith(".toml")
+    }
+    if name not in files:
+        presets = ", ".join(sorted(files)) or "none"
+        raise InputError(f"there is no preset {quote_name(name)}", f"presets: {presets}")
+    return parse_toml(files[name].read_text(encoding="utf-8"))
+
+
+def _merge_source(values: dict[str, dict[str, Any]], source: Mapping[str, Any]) -> None:
+    """Update the values of earlier sources in place by those of a later one."""
+    for name, section in source.items():
+        if not isinstance(section, Mapping):
+            raise InputError(
+                f"setting {name!r} stands outside a section",
+                "move it below the header of its section, such as [data] or [train]",
             )
-            remedy = f"known {'keys' if section else 'sections'}: {names}"
+    if _sets_outcome(source):
+        values.pop("budget", None)
+        values.get("method", {}).pop("lambda", None)
+    for name, section in source.items():
+        merge_tables(values.setdefault(name, {}), section)
+
+
+def _sets_outcome(source: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return True if a source sets a budget or λ, which replace those of earlier sources."""
+    budget = source.get("budget", {})
+    is_budget_set = any(value is not None for value in budget.values())
+    return is_budget_set or source.get("method", {}).get("lambda") is not None
+
+
+def _make_input_error(error: ValidationError) -> InputError:
+    """Return an InputError with every key that is wrong."""
+    problems = []
+    hint = "correct the setting in ltp.toml or on the command line"
+    details = error.errors()
+    for detail in details:
+        location = detail["loc"]
+        key = ".".join(map(str, location))
+        is_told_by_items = any(other["loc"][:-1] == location for other in details)
+        if detail["type"] == "too_short" and is_told_by_items:
+            continue
+        if detail["type"] == "extra_forbidden":
+            problems.append(f"unknown setting {key}")
+            hint = _list_keys(location)
         else:
-            said = item["msg"].removeprefix("Value error, ")
-            parts.append(f"setting {key}: {said}" if key else said)
-    return "; ".join(parts), remedy
+            message = detail["msg"].removeprefix("Value error, ")
+            problems.append(f"setting {key}: {message}" if key else message)
+    return InputError("; ".join(problems), hint)
+
+
+def _list_keys(location: tuple[int | str, ...]) -> str:
+    """Return a hint with the sections, or with the keys of the section of an unknown key."""
+    section: type[Section] = Settings
+    if len(location) > 1:
+        section = type(Settings.model_fields[str(location[0])].default)
+    names = [field.alias or name for name, field in section.model_fields.items()]
+    kind = "sections" if section is Settings else "keys"
+    return f"known {kind}: {', '.join(names)}"

@@ -1,4 +1,8 @@
-"""Settings: one frozen class per section of ltp.toml, unknown keys refused."""
+"""Settings of a run: one frozen class for each section of ltp.toml, one field for each key.
+
+A field holds everything about a setting: type, limits, default, description and option. The
+command line and the documentation take them from here.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -13,9 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.file_names import (
     FAST,
+    FORMAT_HELP,
     GRAPHS,
     INT8,
     ROUNDABLE_ENCODINGS,
@@ -38,16 +42,20 @@ from ltp_pipeline.settings.types import (
     check_path,
     drop_duplicates,
     drop_exact_storage,
-    input_section,
     parse_file_limits,
+    setting,
     to_tuple,
 )
+from ltp_pipeline.settings.write import format_section_name
 
-DistillOutputs = Literal["auto", "logits", "values"]  # what outputs are, where there are no labels
-BaselineMode = Literal["auto", "curve", "quick", "none"]  # how much of the baseline is measured
 TaskKind = Literal["classification", "multilabel", "regression", "segmentation", "distillation"]
+DistillOutputs = Literal["auto", "logits", "values"]
 OptimizerName = Literal["sgd", "adamw"]
-# Settings of an export that change its graphs.
+BaselineMode = Literal["auto", "curve", "quick", "none"]
+
+MAX_CONFIDENCE = 1 - 1e-6  # nearer to 1, an interval is so wide that it says nothing
+PILLOW_MAX_PIXELS = 178_956_970  # Pillow refuses to open larger images
+# Settings of an export that change its graphs, not only which files are written.
 GRAPH_SETTINGS = (
     "int8_reduce_range",
     "int8_samples",
@@ -55,12 +63,10 @@ GRAPH_SETTINGS = (
     "int8_trials",
     "accelerate_min_sparsity",
 )
-MAX_CONFIDENCE = 1 - 1e-6  # confidence; nearer to 1 an interval says nothing
-EXCLUDE_CLASSIFIER = False  # which of the two baselines is the default
 
 
 class Section(BaseModel):
-    """A section of ltp.toml."""
+    """A section of ltp.toml. Unknown keys are rejected."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
@@ -68,185 +74,355 @@ class Section(BaseModel):
 
 
 class InputSettings(Section):
-    """How a stored sample becomes an input of the model: x * scale, then (x - mean) / std; ragged ones are padded."""
+    """Preprocessing from stored samples to an input of the model."""
 
-    scale: Float32Value | None = None
-    mean: Annotated[tuple[Float32Value, ...], BeforeValidator(to_tuple)] = ()
+    scale: Float32Value | None = setting(
+        None, "Multiply the stored values by this number. Default: 1."
+    )
+    mean: Annotated[tuple[Float32Value, ...], BeforeValidator(to_tuple)] = setting(
+        (), "Subtract this mean after scaling: one number, or one per channel."
+    )
     std: Annotated[
         tuple[Annotated[Float32Value, Field(ge=2.0**-126)], ...], BeforeValidator(to_tuple)
-    ] = ()
-    layout: Literal["NCHW", "NHWC"] = "NCHW"
-    resize: tuple[PixelCount, PixelCount] | None = None
-    padding_value: Float32Value = 0.0
+    ] = setting(
+        (),
+        "Divide by this standard deviation after subtracting the mean: one number, or one per channel.",
+    )
+    layout: Literal["NCHW", "NHWC"] = setting(
+        "NCHW", "Read the stored samples in this layout. NHWC is transposed."
+    )
+    resize: tuple[PixelCount, PixelCount] | None = setting(
+        None, "Resize images to this height and width, in pixels. Default: the size of the input."
+    )
+    padding_value: Float32Value = setting(0.0, "Fill up shorter sequences with this value.")
 
 
 class DataSettings(InputSettings):
-    """Where the samples are; how they become inputs, for all of these, and for each by its name."""
+    """Place of the samples, and their preprocessing for all inputs and for single ones."""
 
-    path: Annotated[Path, BeforeValidator(check_path)] | None = None
-    inputs: Annotated[dict[str, InputSettings], BeforeValidator(check_input_names)] = Field(
-        default_factory=dict
+    path: Annotated[Path, BeforeValidator(check_path)] | None = setting(
+        None,
+        "Read samples from this .npz or Parquet file, or from a folder of .npy files, IDX files,"
+        " tar shards or classes of images.",
+        option="--data",
     )
-    classes: dict[str, ClassIndex] | None = None
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    augment: bool = False
-    crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    num_workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    max_corrupt_images: NonNegativeInt = 100
-    max_bytes: PositiveInt | None = None  # that data may hold; None: by rule (data/guards.py)
-    max_pixels: Annotated[int, Field(ge=1, le=178_956_970)] = (
-        80_000_000  # of an image; Pillow opens no larger ones
+    inputs: Annotated[dict[str, InputSettings], BeforeValidator(check_input_names)] = setting(
+        {}, 'Prepare an input in its own way, in a section [data.inputs."NAME"].'
+    )
+    classes: dict[str, ClassIndex] | None = setting(
+        None,
+        "Map names of class folders, or stored numbers, to class numbers of the model."
+        " Default: folders are numbered by name, and numbers stay.",
+    )
+    validation_fraction: float = setting(
+        0.1,
+        "Split off this fraction of the training split if there is no validation split.",
+        gt=0,
+        lt=1,
+    )
+    augment: bool = setting(False, "Crop and flip training images at random.")
+    crop: float | None = setting(
+        None,
+        "Evaluate on the center of each image, cropped to this fraction of its shorter side."
+        " Default: images are not cropped.",
+        gt=0,
+        le=1,
+    )
+    num_workers: int = setting(
+        0, "Decode images in this number of processes; 0 decodes them in threads.", ge=0, le=1024
+    )
+    max_corrupt_images: NonNegativeInt = setting(
+        100, "Replace at most this number of images that cannot be decoded, and at most 10 %."
+    )
+    max_bytes: PositiveInt | None = setting(
+        None, "Reject data that unpack to more than this number of bytes. Default: by rule."
+    )
+    max_pixels: int = setting(
+        80_000_000,
+        "Reject images with more than this number of pixels.",
+        ge=1,
+        le=PILLOW_MAX_PIXELS,
     )
 
     @field_serializer("inputs")
-    def _as_given(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
-        """What is said of an input and no more: the rest is what holds for all, also when it is read again."""
+    def _serialize_inputs(self, inputs: dict[str, InputSettings]) -> dict[str, dict[str, Any]]:
+        """Leave out what is not set, so that `for_input` returns the same when it is read again."""
         return {
-            name: own.model_dump(mode="json", exclude_unset=True) for name, own in inputs.items()
+            name: section.model_dump(mode="json", exclude_unset=True)
+            for name, section in inputs.items()
         }
 
-    def section_name(self, name: str, alone: bool) -> str:
-        """Where the settings of an input stand, or would; an input that is alone needs no section of its own."""
-        return "[data]" if alone and name not in self.inputs else input_section(name)
+    def section_name(self, name: str, is_only_input: bool) -> str:
+        """Return the header of the section where the settings of an input stand, or should."""
+        if is_only_input and name not in self.inputs:
+            return "[data]"
+        return format_section_name("data", "inputs", name)
 
     def for_input(self, name: str) -> InputSettings:
-        """Those of one input: its own, and for the rest those of all."""
-        shared = {key: getattr(self, key) for key in InputSettings.model_fields}
-        own = self.inputs.get(name)
-        return InputSettings(
-            **{**shared, **({} if own is None else own.model_dump(exclude_unset=True))}
-        )
+        """Return the settings of one input; those that its section does not set are shared."""
+        values = {key: getattr(self, key) for key in InputSettings.model_fields}
+        if name in self.inputs:
+            values |= self.inputs[name].model_dump(exclude_unset=True)
+        return InputSettings(**values)
 
 
 class TaskSettings(Section):
-    """What the network is for, where labels and outputs do not tell: which output is meant, which column the target."""
+    """Task of the network, if it cannot be inferred from labels and outputs."""
 
-    kind: TaskKind | None = None
-    output: str | None = None
-    target: str | None = None
-    ignore_index: Annotated[int, Field(ge=-(2**63), lt=2**63)] = -100
-    loss: Literal["squared_error", "absolute_error"] = "squared_error"  # that regression trains by
+    kind: TaskKind | None = setting(
+        None, "Train and measure for this kind of task. Default: inferred from the labels."
+    )
+    output: str | None = setting(None, "Measure the output with this name. Default: inferred.")
+    target: str | None = setting(
+        None, "Read labels from the column with this name. Default: y, label or labels."
+    )
+    ignore_index: int = setting(
+        -100, "Ignore positions that have this label.", ge=-(2**63), lt=2**63
+    )
+    loss: Literal["squared_error", "absolute_error"] = setting(
+        "squared_error", "Train regression with this loss."
+    )
 
 
 class BudgetSettings(Section):
-    """What is asked for: one of a compression, a sparsity, or the largest drop, in the metric's unit.
+    """Aim of pruning: a compression, a sparsity, or the largest drop of the metric.
 
-    With none of them, and without λ, it is a drop that depends on the metric (Metric.default_budget).
+    Without an aim and without λ, the largest drop follows from the metric (Metric.default_budget).
     """
 
-    target_compression: Annotated[CompressionRatio, Field(gt=1)] | None = None
-    target_sparsity: Annotated[UnboundedFraction, Field(gt=0, lt=1)] | None = None
-    accuracy_budget: Annotated[MetricValue, Field(ge=0)] | None = None
+    target_compression: CompressionRatio | None = setting(
+        None,
+        "Prune to this ratio of elements to nonzeros of all layer weights.",
+        option="--target-compression",
+        gt=1,
+    )
+    target_sparsity: UnboundedFraction | None = setting(
+        None,
+        "Prune to this fraction of zeros in all layer weights.",
+        option="--target-sparsity",
+        gt=0,
+        lt=1,
+    )
+    accuracy_budget: MetricValue | None = setting(
+        None,
+        "Prune as far as the metric drops by at most this on the validation split, in its unit."
+        " Default without a target: 0.01 of a fraction, else 1 % of the original's value.",
+        option="--accuracy-budget",
+        ge=0,
+    )
 
     @property
     def requested_compression(self) -> float | None:
-        """Target as a compression; None when there is none."""
-        return (
-            1 / (1 - self.target_sparsity)
-            if self.target_sparsity is not None
-            else self.target_compression
-        )
+        """Target as a compression ratio; None without a target."""
+        if self.target_sparsity is not None:
+            return 1 / (1 - self.target_sparsity)
+        return self.target_compression
 
     @model_validator(mode="after")
-    def _one_only(self) -> Self:
-        given = [name for name, value in self if value is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} contradict each other; give one")
+    def _check_single_budget(self) -> Self:
+        names = [name for name, value in self if value is not None]
+        if len(names) > 1:
+            raise ValueError(f"{' and '.join(names)} contradict each other; set one of them")
         return self
 
 
 class TrainSettings(Section):
-    """How the network is trained while thresholds are learned and afterwards."""
+    """Training, while thresholds are learned and afterwards."""
 
-    epochs: Annotated[int, Field(ge=1, le=10**6)] | None = None  # None: by the schedule
-    finetune_epochs: Annotated[int, Field(ge=0, le=10**6)] | None = None
-    batch_size: Annotated[int, Field(ge=2, lt=2**31)] = 128
-    optimizer: OptimizerName | None = None  # None: by the network
-    lr: PositiveFloat | None = None  # None: the optimizer's usual, as for the next three
-    weight_decay: Annotated[float, Field(ge=0)] | None = None
-    warmup_fraction: Annotated[UnboundedFraction, Field(ge=0, lt=1)] | None = None
-    max_grad_norm: Annotated[float, Field(ge=0)] | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    label_smoothing: Annotated[UnboundedFraction, Field(ge=0, lt=1)] = 0.0
-    distillation_weight: Fraction | None = None  # None: by rule
-    distill_outputs_as: DistillOutputs = "auto"
-    skip_label_check: bool = False
-    seed: NonNegativeInt = 0
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["fp32", "bf16"] = "fp32"
-    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
-    quantization_aware: bool = False  # train int8 files in 8 bits, after fine-tuning
+    epochs: int | None = setting(
+        None,
+        "Learn thresholds for this number of epochs. Default: by rule.",
+        option="--epochs",
+        ge=1,
+        le=10**6,
+    )
+    finetune_epochs: int | None = setting(
+        None,
+        "Fine-tune with fixed masks for this number of epochs. Default: by rule.",
+        option="--finetune-epochs",
+        ge=0,
+        le=10**6,
+    )
+    batch_size: int = setting(
+        128,
+        "Train with this number of samples per step, over all processes.",
+        option="--batch-size",
+        ge=2,
+        lt=2**31,
+    )
+    optimizer: OptimizerName | None = setting(
+        None,
+        "Train with this optimizer."
+        " Default: adamw for networks with layer normalization or attention, else sgd.",
+    )
+    lr: PositiveFloat | None = setting(
+        None,
+        "Train with this highest learning rate. Default: 0.03 with sgd, 1e-4 with adamw.",
+        option="--lr",
+    )
+    weight_decay: float | None = setting(
+        None,
+        "Decay weights at this rate; thresholds never. Default: 0 with sgd, 0.01 with adamw.",
+        ge=0,
+    )
+    warmup_fraction: UnboundedFraction | None = setting(
+        None,
+        "Raise the learning rate during this fraction of all steps."
+        " Default: 0 with sgd, 0.06 with adamw.",
+        ge=0,
+        lt=1,
+    )
+    max_grad_norm: float | None = setting(
+        None,
+        "Clip gradients to this norm; 0 does not clip. Default: 0 with sgd, 1 with adamw.",
+        ge=0,
+    )
+    momentum: float = setting(0.9, "Train with this momentum of sgd, or β₁ of adamw.", ge=0, lt=1)
+    label_smoothing: UnboundedFraction = setting(
+        0.0, "Spread this fraction of each class label over all classes.", ge=0, lt=1
+    )
+    distillation_weight: Fraction | None = setting(
+        None,
+        "Weight the distillation loss by this, and the loss of the labels by the rest."
+        " Default: 0.5 or 0, by rule.",
+        option="--distillation-weight",
+    )
+    distill_outputs_as: DistillOutputs = setting(
+        "auto", "Treat the outputs as logits or as values if there are no labels."
+    )
+    skip_label_check: bool = setting(
+        False,
+        "Train even if the original model scores no better than chance.",
+        option="--skip-label-check",
+    )
+    seed: NonNegativeInt = setting(0, "Seed all random numbers with this.", option="--seed")
+    device: Literal["auto", "cpu", "cuda", "mps"] = setting(
+        "auto", "Train on this device.", option="--device"
+    )
+    precision: Literal["fp32", "bf16"] = setting(
+        "fp32", "Compute forward and backward passes in this precision.", option="--precision"
+    )
+    threads: int | None = setting(
+        None,
+        "Compute in this number of threads. Default: the cores that the process may use.",
+        option="--threads",
+        ge=1,
+        le=4096,
+    )
+    quantization_aware: bool = setting(
+        False, "Continue with quantization-aware training for int8 files after fine-tuning."
+    )
 
 
 class MethodSettings(Section):
-    """Learned Threshold Pruning itself; with `lambda` given, the paper's own procedure."""
+    """Learned Threshold Pruning. With `lambda`, it follows the procedure of the paper."""
 
-    lambda_: Annotated[float | None, Field(alias="lambda", ge=0)] = None
-    threshold_lr_ratio: PositiveFloat = 1e-5
-    t0: PositiveFloat = 1e-3
-    t0_end: PositiveFloat | None = None
-    weight_gradient: Literal["approximate", "clamped", "exact"] = "approximate"
-    regularizer: Literal["l0", "l2", "none"] = "l0"
-    block: Literal["4x1"] | None = None  # weights that are pruned together; None: each by itself
-    min_layer_density: Annotated[float, Field(ge=0, lt=1)] = 0.002
-    min_layer_weights: PositiveInt = 4
+    lambda_: float | None = setting(
+        None,
+        "Weight the regularizer by this λ of the paper, instead of a budget.",
+        alias="lambda",
+        ge=0,
+    )
+    threshold_lr_ratio: PositiveFloat = setting(
+        1e-5, "Set the learning rate of thresholds to this ratio of the weights' rate, with lambda."
+    )
+    t0: PositiveFloat = setting(1e-3, "Set the temperature T0 of the paper, with lambda.")
+    t0_end: PositiveFloat | None = setting(
+        None, "Change T0 exponentially to this value at the end, with lambda. Default: constant."
+    )
+    weight_gradient: Literal["approximate", "clamped", "exact"] = setting(
+        "approximate",
+        "Compute ∂v/∂w by eq. (4), by eq. (20) clamped, or by eq. (10) of the paper, with lambda.",
+    )
+    regularizer: Literal["l0", "l2", "none"] = setting(
+        "l0", "Regularize the number of weights, their squares, or nothing, with lambda."
+    )
+    block: Literal["4x1"] | None = setting(
+        None, "Prune four neighboring output channels together. Default: each weight by itself."
+    )
+    min_layer_density: float = setting(
+        0.002, "Retain at least this fraction of the weights in every layer.", ge=0, lt=1
+    )
+    min_layer_weights: PositiveInt = setting(
+        4, "Retain at least this number of weights in every layer."
+    )
 
 
 class ModelSettings(Section):
-    """How the model is read: when onnxsim may rewrite the graph, and whether folded norms come back for training."""
+    """Import of the model."""
 
-    simplify: Literal["auto", "always", "never"] = "auto"
-    restore_bn: bool = True
+    simplify: Literal["auto", "always", "never"] = setting(
+        "auto", "Let onnxsim rewrite the graph: if the import needs it, always or never."
+    )
+    restore_bn: bool = setting(True, "Restore folded BatchNormalization for training.")
 
 
 class PruneSettings(Section):
-    """Which kernels may be pruned: shell-style patterns of initializer names."""
+    """Choice of the layer weights that may be pruned, by shell patterns of their names."""
 
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = setting(
+        (), "Prune only layer weights whose name matches this pattern.", option="--include"
+    )
+    exclude: tuple[str, ...] = setting(
+        (), "Do not prune layer weights whose name matches this pattern.", option="--exclude"
+    )
 
 
 class ExportSettings(Section):
-    """Which files are written: `formats` names graph and encoding, `weight_storage` adds packed files with rounded values.
-
-    A file holds all its tensors, unless it is over 2 GB or `external_data` asks for a second one.
-    """
+    """Files to write, and how their graphs are made."""
 
     formats: Annotated[
         tuple[FormatName, ...], Field(min_length=1), AfterValidator(drop_duplicates)
-    ] = (
-        "sparse",
-        "packed",
-    )
+    ] = setting(("sparse", "packed"), f"Write this file: {FORMAT_HELP}.", option="--export")
     weight_storage: Annotated[
         tuple[RoundedStorage, ...],
         BeforeValidator(drop_exact_storage),
         AfterValidator(drop_duplicates),
-    ] = ()
-    external_data: bool = False
-    int8_reduce_range: bool = True  # 7 bits for weights; 8 may overflow on x86 without VNNI
-    int8_samples: PositiveInt = (
-        256  # of the training split, by which ranges of activations are chosen
+    ] = setting(
+        (),
+        f"Also write {' or '.join(ROUNDABLE_ENCODINGS)} files with weights rounded to fp16 or int8.",
+        option="--weight-storage",
     )
-    int8_max_drop: Annotated[MetricValue, Field(ge=0)] | None = None  # None: 0.3 points of a share
-    int8_trials: NonNegativeInt = 16  # of graphs in which layers stay float
-    # The sparsity from which layers of the fast graph are turned over; None: where that is faster on this machine.
-    accelerate_min_sparsity: Annotated[UnboundedFraction, Field(ge=0, le=1)] | None = None
+    external_data: bool = setting(
+        False, "Store large tensors in a second file, as files over 2 GB always do."
+    )
+    int8_reduce_range: bool = setting(
+        True, "Round weights of int8 files to 7 bits; 8 bits may overflow on x86 without VNNI."
+    )
+    int8_samples: PositiveInt = setting(
+        256, "Choose ranges of activations on this number of training samples."
+    )
+    int8_max_drop: MetricValue | None = setting(
+        None,
+        "Compute layers of int8 files in float until the metric drops by at most this, in its unit."
+        " Default: 0.003 of a fraction.",
+        ge=0,
+    )
+    int8_trials: NonNegativeInt = setting(
+        16, "Try at most this number of int8 graphs with layers in float."
+    )
+    accelerate_min_sparsity: UnboundedFraction | None = setting(
+        None,
+        "Convert layers from this sparsity on to sparse operators, whether or not they are faster"
+        " on this machine. Default: the layers that are faster.",
+        ge=0,
+        le=1,
+    )
 
     @model_validator(mode="after")
-    def _rounded_where_possible(self) -> Self:
-        if self.weight_storage and not any(
-            find_format(name).can_be_rounded for name in self.formats
-        ):
-            able = " or ".join(ROUNDABLE_ENCODINGS)
+    def _check_weight_storage(self) -> Self:
+        can_be_rounded = any(find_format(name).can_be_rounded for name in self.formats)
+        if self.weight_storage and not can_be_rounded:
+            encodings = " or ".join(ROUNDABLE_ENCODINGS)
             raise ValueError(
-                f"weight_storage = {self.weight_storage[0]!r} is for {able} files; add {able} to the formats"
+                f"weight_storage = {self.weight_storage[0]!r} needs a file with the encoding"
+                f" {encodings}; add {encodings} to formats"
             )
         return self
 
     @property
     def comparison_format(self) -> str:
-        """The format by which networks are compared: the first of the plainest graph; int8 only where it is alone."""
+        """Format by which networks are compared: the first one of the plainest graph."""
         order = list(GRAPHS)
         return min(self.formats, key=lambda name: order.index(find_format(name).graph))
 
@@ -257,18 +433,19 @@ class ExportSettings(Section):
 
     @property
     def has_int8(self) -> bool:
-        """Whether any file computes in 8 bits."""
+        """True if a file computes in 8 bits."""
         return any(find_format(name).graph == INT8 for name in self.formats)
 
     @property
     def has_fast(self) -> bool:
-        """Whether any file uses the sparse kernels."""
+        """True if a file uses sparse operators."""
         return any(find_format(name).graph == FAST for name in self.formats)
 
     def covers(self, other: "ExportSettings") -> bool:
-        """Whether these files are all that the other settings ask for, or more.
+        """Return True if these settings write every file that the other settings write.
 
-        Rounded ones must be the same: accuracy is that of the weakest file, which may be a rounded one.
+        Rounded files must be the same ones. The accuracy of a network is that of its worst file,
+        which may be a rounded one.
         """
         return (
             set(other.formats) <= set(self.formats)
@@ -279,68 +456,118 @@ class ExportSettings(Section):
 
 
 class BaselineSettings(Section):
-    """How much of global magnitude pruning is measured for comparison.
+    """Comparison with global magnitude pruning."""
 
-    `quick` is one point, at LTP's compression; `curve` adds points until LTP's accuracy lies between two of them;
-    `auto` is the curve where one training takes less than ten minutes, else quick.
-    """
-
-    mode: BaselineMode = "auto"
-    exclude_classifier: bool = (
-        EXCLUDE_CLASSIFIER  # leave the kernel that makes a judged output unpruned
+    mode: BaselineMode = setting(
+        "auto",
+        "Measure global magnitude pruning at one point (quick), at up to four points (curve), or"
+        " not (none); auto measures the curve if one training takes less than ten minutes.",
+        option="--baseline",
+    )
+    exclude_classifier: bool = setting(
+        False, "Leave the layer weight that computes the measured output unpruned in the baseline."
     )
 
 
 class LogSettings(Section):
-    """Where progress is written beside log.jsonl."""
+    """Logs in addition to log.jsonl."""
 
-    tensorboard: bool = False
+    tensorboard: bool = setting(False, "Write TensorBoard files.")
 
 
 class GateSettings(Section):
-    """Limits below which a result does not ship; None asks for nothing.
+    """Limits that a result must keep; None sets no limit.
 
-    `min_accuracy`, `max_drop` and `baseline_margin` are in the metric's unit and follow its direction. `max_bytes` and
-    `max_latency_ratio` hold for the smallest and the slowest file, or by name for single files.
+    Values of the metric are in its unit and follow its direction.
     """
 
-    min_accuracy: MetricValue | None = None
-    max_drop: MetricValue | None = None
-    min_sparsity: Annotated[UnboundedFraction, Field(ge=0, lt=1)] | None = None
-    min_compression: CompressionRatio | None = None
-    min_model_compression: CompressionRatio | None = None
-    beat_baseline: bool = False
-    baseline_margin: Annotated[MetricValue, Field(ge=0)] | None = None
-    min_gain: PositiveFloat | None = None
+    min_accuracy: MetricValue | None = setting(
+        None, "Fail if the metric is worse than this, in its unit.", option="--min-accuracy"
+    )
+    max_drop: MetricValue | None = setting(
+        None,
+        "Fail if the metric drops by more than this, in its unit; 0.01 is one percentage point.",
+        option="--max-drop",
+    )
+    min_sparsity: UnboundedFraction | None = setting(
+        None,
+        "Fail if the fraction of zeros in all layer weights is less than this.",
+        option="--min-sparsity",
+        ge=0,
+        lt=1,
+    )
+    min_compression: CompressionRatio | None = setting(
+        None,
+        "Fail if the compression of the layer weights is less than this.",
+        option="--min-compression",
+    )
+    min_model_compression: CompressionRatio | None = setting(
+        None,
+        "Fail if the compression of all float weights is less than this.",
+        option="--min-model-compression",
+    )
+    beat_baseline: bool = setting(
+        False,
+        "Fail if the metric is not better than that of global magnitude pruning.",
+        option="--beat-baseline",
+    )
+    baseline_margin: MetricValue | None = setting(
+        None,
+        "Fail if the lead of --beat-baseline is less than this, in the metric's unit.",
+        option="--baseline-margin",
+        ge=0,
+    )
+    min_gain: PositiveFloat | None = setting(
+        None,
+        "Fail if global magnitude pruning needs less than this many times the weights for equal"
+        " accuracy.",
+        option="--min-gain",
+    )
     max_bytes: Annotated[
         PositiveInt | dict[FormatName, PositiveInt] | None, BeforeValidator(parse_file_limits)
-    ] = None
+    ] = setting(
+        None,
+        "Fail if the smallest file, or the file of this name, has more bytes than this.",
+        option="--max-bytes",
+    )
     max_latency_ratio: Annotated[
         PositiveFloat | dict[FormatName, PositiveFloat] | None, BeforeValidator(parse_file_limits)
-    ] = None
-    min_layer_density: Fraction | None = None
-    confidence: Annotated[UnboundedFraction, Field(gt=0, le=MAX_CONFIDENCE)] | None = None
+    ] = setting(
+        None,
+        "Fail if the slowest file, or the file of this name, takes more than this fraction of the"
+        " original's time.",
+        option="--max-latency-ratio",
+    )
+    min_layer_density: Fraction | None = setting(
+        None,
+        "Fail if a layer retains less than this fraction of its weights.",
+        option="--min-layer-density",
+    )
+    confidence: UnboundedFraction | None = setting(
+        None,
+        "Compare the unfavorable end of the interval at this confidence, for example 0.95, in"
+        " gates on the metric.",
+        option="--confidence",
+        gt=0,
+        le=MAX_CONFIDENCE,
+    )
 
     @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def _check_contradictions(self) -> Self:
         if self.baseline_margin is not None and not self.beat_baseline:
+            raise ValueError("baseline_margin needs beat_baseline; set both")
+        max_sparsity = 1 - (self.min_layer_density or 0)
+        if self.min_sparsity is not None and self.min_sparsity > max_sparsity:
+            raise ValueError("min_sparsity and min_layer_density contradict each other; lower one")
+        if self.min_compression is not None and self.min_compression * (1 - max_sparsity) > 1:
             raise ValueError(
-                "baseline_margin says how far to beat the baseline; give beat_baseline with it"
-            )
-        most = 1 - (self.min_layer_density or 0)
-        if self.min_sparsity is not None and self.min_sparsity > most:
-            raise ValueError(
-                "min_sparsity and min_layer_density contradict each other: no result can keep both"
-            )
-        if self.min_compression is not None and self.min_compression * (1 - most) > 1:
-            raise ValueError(
-                "min_compression and min_layer_density contradict each other: no result can keep both"
+                "min_compression and min_layer_density contradict each other; lower one"
             )
         return self
 
 
 class Settings(Section):
-    """Everything a run depends on."""
+    """All settings of a run."""
 
     data: DataSettings = DataSettings()
     task: TaskSettings = TaskSettings()
@@ -356,63 +583,11 @@ class Settings(Section):
 
     @property
     def requested_baseline(self) -> BaselineMode:
-        """How much of the baseline is asked for: a gate on the gain asks for the curve."""
+        """Mode of the baseline; a gate on the gain needs the curve."""
         mode = self.baseline.mode
         return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
 
     @property
     def has_default_budget(self) -> bool:
-        """Whether nothing was said of the outcome."""
+        """True if neither a budget nor λ is set."""
         return self.method.lambda_ is None and self.budget == BudgetSettings()
-
-
-def check_contradictions(settings: Settings) -> None:
-    """Refuse what the budget, the missing baseline or a missing file makes impossible, before anything is trained."""
-    gates, wanted = settings.gates, settings.budget.requested_compression
-    check_baseline_mode(settings)
-    _check_quantization(settings)
-    least = max(gates.min_compression or 1.0, 1 / (1 - (gates.min_sparsity or 0.0)))
-    if wanted is not None and wanted < least * (1 - 1e-9):
-        raise InputError(
-            f"the budget asks for {wanted:g}×, and gates.min_compression or gates.min_sparsity for {least:g}×",
-            "ask for more, or lower the gate",
-        )
-
-
-def _check_quantization(settings: Settings) -> None:
-    """Refuse to train in 8 bits where no file is in 8 bits, or nothing is trained after pruning."""
-    if not settings.train.quantization_aware:
-        return
-    if not settings.export.has_int8:
-        what = "train.quantization_aware trains for int8 files, and none is asked for"
-        raise InputError(
-            what, "add int8 to --export (export.formats), or leave train.quantization_aware out"
-        )
-    if settings.train.finetune_epochs == 0:
-        what = "train.quantization_aware trains for half of the epochs of fine-tuning, and train.finetune_epochs is 0"
-        raise InputError(what, "give some, or leave train.quantization_aware out")
-
-
-def check_baseline_mode(settings: Settings) -> None:
-    """Refuse a gate on the baseline where it is not to be measured, or not as far as the gate needs."""
-    gates, mode = settings.gates, settings.baseline.mode
-    if gates.beat_baseline and mode == "none":
-        what = 'gates.beat_baseline asks to beat the baseline, and baseline.mode is "none"'
-        raise InputError(what, "drop one of the two")
-    if gates.min_gain is not None and mode in ("quick", "none"):
-        what = f'gates.min_gain needs the curve of the baseline, and baseline.mode is "{mode}"'
-        raise InputError(what, "drop the gate, or ask for the curve: --baseline curve")
-
-
-def check_budget(settings: Settings) -> None:
-    """Refuse what cannot stand beside λ: a budget, and blocks."""
-    if settings.method.lambda_ is not None and settings.method.block is not None:
-        raise InputError(
-            "method.block and method.lambda contradict each other: the paper's equations are about single weights",
-            "give a budget instead of lambda, or leave block out",
-        )
-    if settings.method.lambda_ is not None and settings.budget != BudgetSettings():
-        raise InputError(
-            "a budget and method.lambda contradict each other",
-            "give one: lambda decides the outcome",
-        )

@@ -99,15 +99,15 @@ def _made(
     handed: sparse_ops.Kernels | None,
 ) -> dict[str, bytes]:
     """What is written for this handoff, by name."""
-    inputs = example.inputs_of(report)
+    inputs = example.read_inputs(report)
     library = handed.path.name if handed and handed.path else None
     libraries = {file.path: library for file in sparse_ops.fast_files(report) if library}
-    shown = example.make(inputs, models, samples, libraries)
+    shown = example.make_example(inputs, models, samples, libraries)
     pages = {
         SETTINGS: format_settings(
             report.settings, "--data" if report.custom_task is None else "--task"
         ),
-        README: text.render(report, shown.tolerance, shown.real, handed),
+        README: text.render(report, shown.tolerance, shown.num_real_samples, handed),
         PREPROCESS_JSON: format_preprocessing(inputs),
         **{name: (SCRIPTS / name).read_text(encoding="utf-8") for name in (PREPROCESS, VERIFY)},
     }
@@ -151,7 +151,7 @@ def format_preprocessing(inputs: example.ModelInputs) -> str:
     steps = {}
     for tensor in inputs.tensors:
         recipe = inputs.recipes[tensor.name]
-        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.type_of(tensor)}
+        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.name_dtype(tensor)}
     return json_text(steps)
 
 

@@ -1,14 +1,19 @@
-"""example.npz of a handoff: samples, the inputs that are made of them, and what each file computes from these.
+"""Make example.npz of a handoff: samples, the inputs made of them, and the outputs of each file.
 
-`samples/NAME` are those of an input as they are stored; of sequences all values, and `samples/NAME_offsets`, where each
-begins and the last one ends (`samples/NAME_offsets_` where an input is called NAME_offsets). `input/NAME` is what the
-model takes, `FILE/N` output N of a file, `library/FILE` the library that a file can be run with.
+`samples/NAME` has the stored samples of an input. Sequences are one array of all values, and
+`samples/NAME_offsets` has where each begins and the last one ends (`samples/NAME_offsets_` if an
+input is called NAME_offsets). `input/NAME` is what the model takes, `FILE/N` is output N of a file,
+`tolerance` is what outputs may differ by, and `library/FILE` names the library of sparse operators
+of a file.
 """
+
+from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -19,149 +24,223 @@ from ltp_pipeline.data.columns import offsets_of
 from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.data.recipe import Recipe
 from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, rows_of
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files import run_proof
+from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import ModelTensorInfo
+from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.system.arrays import Array
 
+if TYPE_CHECKING:
+    from ltp_pipeline.tasks.custom import CustomTask
+
 SEED = 0
-SAMPLES = 4
-MOST_BYTES = 16 << 20  # of an example with more than one sample
-TOLERANCE = 1e-3  # of an output's largest value: what other processors and versions may differ by
-INT8_TOLERANCE = (
-    5e-2  # the same of a file that computes in 8 bits, of which some are rounded the other way
-)
-HALF_TOLERANCE = 2e-2  # the same where nodes round to half precision
-STORED, INPUT = "samples/", "input/"  # what names in the file begin with
-HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+NUM_SAMPLES = 4  # generated samples, unless the model takes another number at once
+MAX_BYTES = 16 << 20  # size from which the example has only one generated sample
+# Differences by other processors and versions that are allowed, relative to the largest value.
+TOLERANCE = 1e-3
+HALF_TOLERANCE = 2e-2  # of files that compute in half precision
+INT8_TOLERANCE = 5e-2  # of int8 files, in which some values are rounded the other way
+HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
 @dataclass(frozen=True)
 class Example:
-    """What the file holds, how far outputs may be from it, and how many of its samples are real ones."""
+    """The bytes of example.npz.
+
+    Attributes:
+        content: Content of the file.
+        tolerance: Allowed difference of outputs, relative to the largest value.
+        num_real_samples: Number of samples from the data of the run; 0 if they are generated.
+    """
 
     content: bytes
     tolerance: float = TOLERANCE
-    real: int = 0
+    num_real_samples: int = 0
 
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """What the model takes, and how each input is made of stored samples."""
+    """The inputs of a model, and how each is made of stored samples."""
 
     tensors: Sequence[ModelTensorInfo]
     recipes: Mapping[str, Recipe]
 
     @property
     def fixed_batch(self) -> int | None:
-        """How many samples the model takes at once, where it takes no other number."""
+        """Number of samples that the model takes at once; None if it takes any number."""
         sizes = [tensor.shape[0] for tensor in self.tensors if tensor.shape]
         return next((size for size in sizes if isinstance(size, int) and size > 0), None)
 
-    def type_of(self, tensor: ModelTensorInfo) -> str:
-        """What numpy calls the type of an input; half-precision models are trained on single precision."""
-        return (
-            "float16"
-            if tensor.type == "FLOAT16"
-            else str(self.recipes[tensor.name].prepare.dtype.name)
-        )
+    def name_dtype(self, tensor: ModelTensorInfo) -> str:
+        """Return numpy's name for the type of an input.
+
+        Inputs in half precision are prepared in single precision, as for training.
+        """
+        if tensor.type == "FLOAT16":
+            return "float16"
+        return str(self.recipes[tensor.name].prepare.dtype.name)
 
     def prepare(self, samples: Mapping[str, Samples]) -> dict[str, Array]:
-        """All of these samples as the model takes them."""
-        return {
-            tensor.name: self._prepared(tensor, samples[tensor.name]) for tensor in self.tensors
-        }
+        """Return all stored samples as the model takes them."""
+        arrays = {}
+        for tensor in self.tensors:
+            stored = samples[tensor.name].take(np.arange(len(samples[tensor.name])))
+            prepared = self.recipes[tensor.name].prepare(stored)
+            arrays[tensor.name] = prepared.astype(self.name_dtype(tensor))
+        return arrays
 
-    def _prepared(self, tensor: ModelTensorInfo, samples: Samples) -> Array:
-        taken = samples.take(np.arange(len(samples)))
-        return self.recipes[tensor.name].prepare(taken).astype(self.type_of(tensor))
+    def generate(self, count: int) -> dict[str, Samples]:
+        """Return random samples of the type, range and lengths of the stored ones."""
+        return recipe.generated(self.recipes, count, SEED)
 
 
-def inputs_of(report: Report) -> ModelInputs:
-    """What a report says of the model's inputs; one that does not say how each is made is refused."""
+def read_inputs(report: Report) -> ModelInputs:
+    """Return the inputs of a report's model; raise InputError if it does not say how they are made."""
     tensors = report.model.inputs
-    return ModelInputs(
-        tensors, recipe.of_report(report.data.model_dump(), [tensor.name for tensor in tensors])
-    )
+    names = [tensor.name for tensor in tensors]
+    return ModelInputs(tensors, recipe.of_report(report.data.model_dump(), names))
 
 
-def make(
+def make_example(
     inputs: ModelInputs,
     models: Sequence[Path],
-    real: Mapping[str, Samples] | None,
+    real_samples: Mapping[str, Samples] | None = None,
     libraries: Mapping[str, str] | None = None,
 ) -> Example:
-    """Run the models on real samples if there are any, else on a few generated ones, few enough to be a small file.
+    """Run models on a few samples and return example.npz.
 
-    `libraries` are those that models can be run with, by the names of both.
+    Args:
+        inputs: Inputs of the models.
+        models: Model files.
+        real_samples: Stored samples of the data by input; None for generated ones. If the model
+            takes more samples at once, they are repeated.
+        libraries: Name of the library of sparse operators by the name of the file that uses it.
     """
-    batch, given = inputs.fixed_batch, 0 if real is None else len(next(iter(real.values())))
-    limit = HALF_TOLERANCE if any(map(_rounds_to_half, models)) else TOLERANCE
-    counts = [batch or SAMPLES, batch or 1] if real is None else [batch or given]
+    batch = inputs.fixed_batch
+    if real_samples is None:
+        num_real, counts = 0, [batch or NUM_SAMPLES, batch or 1]
+    else:
+        num_real = len(next(iter(real_samples.values())))
+        counts = [batch or num_real]
+    limits = {"tolerance": _find_tolerance(models)}
+    for path in models:
+        if _computes_in_8_bits(path):
+            limits[f"tolerance/{path.name}"] = INT8_TOLERANCE
     arrays = dict[str, Array]()
     for count in counts:
-        samples = (
-            _generated(inputs, count) if real is None else rows_of(real, np.arange(count) % given)
-        )
-        feeds = inputs.prepare(samples)
-        arrays = {
-            **_stored(samples),
-            **{INPUT + name: x for name, x in feeds.items()},
-            "tolerance": np.array(limit),
-        }
-        for path in models:
-            arrays |= _outputs(path, feeds)
-            if _computes_in_8_bits(path):
-                arrays[f"tolerance/{path.name}"] = np.array(INT8_TOLERANCE)
-        if sum(array.nbytes for array in arrays.values()) <= MOST_BYTES:
+        if real_samples is None:
+            samples = inputs.generate(count)
+        else:
+            samples = rows_of(real_samples, np.arange(count) % num_real)
+        arrays = _run_models(inputs, models, samples)
+        if sum(array.nbytes for array in arrays.values()) <= MAX_BYTES:
             break
+    arrays |= {name: np.array(limit) for name, limit in limits.items()}
     arrays |= {f"library/{name}": np.array(library) for name, library in (libraries or {}).items()}
     file = io.BytesIO()
-    np.savez(file, **arrays)  # type: ignore[arg-type]  # no name here is that of an option
-    return Example(file.getvalue(), limit, min(given, counts[0]))
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # no array has the name of an option
+    return Example(file.getvalue(), limits["tolerance"], min(num_real, counts[0]))
 
 
-def example_inputs(report: Report) -> dict[str, Array]:
-    """A few generated samples as the model of a report takes them."""
-    inputs = inputs_of(report)
-    return inputs.prepare(_generated(inputs, inputs.fixed_batch or SAMPLES))
+def generate_inputs(report: Report) -> dict[str, Array]:
+    """Return a few generated samples as the model of a report takes them."""
+    inputs = read_inputs(report)
+    return inputs.prepare(inputs.generate(inputs.fixed_batch or NUM_SAMPLES))
 
 
-def _generated(inputs: ModelInputs, count: int) -> dict[str, Samples]:
-    return recipe.generated(inputs.recipes, count, SEED)
+def load_samples(
+    folder: Path, report: Report, count: int, task: CustomTask | None = None
+) -> dict[str, Samples]:
+    """Load the first samples of a run's test split as they are stored.
+
+    Args:
+        folder: Run directory.
+        report: Report of the run.
+        count: Number of samples.
+        task: The custom task of the run, if it has one.
+
+    Returns:
+        Samples by the name of the input.
+
+    Raises:
+        InputError: If the data are no longer those of the run.
+    """
+    # Only these samples need torch, which takes seconds to import.
+    from ltp_pipeline.data.open import open_data
+    from ltp_pipeline.stages.prepare import check_same_task
+    from ltp_pipeline.tasks.custom_data import open_custom_data
+
+    run_directory = RunDirectory(folder)
+    check_same_task(run_directory, task)
+    _, settings = run_directory.load_inputs()
+    if not report.model.inputs:
+        raise InputError(
+            f"the report in {folder} does not have the inputs of the model",
+            "start the same run again; it writes a new report",
+        )
+    inputs = []
+    for tensor in report.model.inputs:
+        shape = None if tensor.shape is None else tuple(tensor.shape)
+        inputs.append(TensorInfo(tensor.name, tensor.type, shape))
+    if task is None:
+        data = open_data(settings.data, inputs, settings.train.seed, settings.task)
+        origin = str(settings.data.path)
+    else:
+        data = open_custom_data(task, settings.data, inputs, settings.train.seed)
+        origin = task.origin
+    if data.fingerprint != run_directory.manifest.identity.data:
+        raise InputError(
+            f"the data of {origin} have changed since the run in {folder}",
+            "restore the data, or leave out --example-samples",
+        )
+    stored = {name: source.samples for name, source in data.test.inputs.items()}
+    return rows_of(stored, data.test.rows[:count])
 
 
-def _stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
-    """As the file holds them; masks are made and not stored."""
-    arrays = dict[str, Array]()
-    for name, values in samples.items():
-        if isinstance(values, RaggedSamples):
-            arrays |= {
-                STORED + name: values.values,
-                STORED + offsets_of(name, samples): values.offsets,
-            }
-        elif not isinstance(values, MaskSamples):
-            arrays[STORED + name] = values.take(np.arange(len(values)))
+def _run_models(
+    inputs: ModelInputs, models: Sequence[Path], samples: Mapping[str, Samples]
+) -> dict[str, Array]:
+    """Return samples, inputs and numeric outputs of each model under their names in the example."""
+    feeds = inputs.prepare(samples)
+    arrays = _list_stored(samples)
+    arrays |= {f"input/{name}": array for name, array in feeds.items()}
+    for path in models:
+        for position, output in enumerate(run_proof.run_file(path, feeds)):
+            if isinstance(output, np.ndarray) and output.dtype.kind in "biuf":
+                arrays[f"{path.name}/{position}"] = output
     return arrays
 
 
-def _outputs(path: Path, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    found = enumerate(run_proof.run_file(path, feeds))
-    return {
-        f"{path.name}/{n}": y
-        for n, y in found
-        if isinstance(y, np.ndarray) and y.dtype.kind in "biuf"
-    }
+def _list_stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
+    """Return stored samples under their names in the example; masks are computed, not stored."""
+    arrays = dict[str, Array]()
+    for name, values in samples.items():
+        if isinstance(values, RaggedSamples):
+            arrays[f"samples/{name}"] = values.values
+            arrays[f"samples/{offsets_of(name, samples)}"] = values.offsets
+        elif not isinstance(values, MaskSamples):
+            arrays[f"samples/{name}"] = values.take(np.arange(len(values)))
+    return arrays
 
 
-def _rounds_to_half(path: Path) -> bool:
-    """Whether a file computes in half precision; one that only stores packed values so does not."""
-    graph = onnx.load(path, load_external_data=False).graph
-    tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-    return any(t.data_type in HALF and not t.name.startswith(PREFIX) for t in tensors)
+def _find_tolerance(models: Sequence[Path]) -> float:
+    """Return the tolerance for outputs: wider if any model computes in half precision.
+
+    Packed files that only store values in half precision compute in single precision.
+    """
+    for path in models:
+        graph = onnx.load(path, load_external_data=False).graph
+        tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
+        for tensor in tensors:
+            if tensor.data_type in HALF_TYPES and not tensor.name.startswith(PREFIX):
+                return HALF_TOLERANCE
+    return TOLERANCE
 
 
 def _computes_in_8_bits(path: Path) -> bool:
+    """Return True if a file has nodes that quantize."""
     nodes = onnx.load(path, load_external_data=False).graph.node
     return any(node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") for node in nodes)

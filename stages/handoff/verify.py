@@ -1,9 +1,13 @@
-"""Check this folder: are the files those that were handed over, and do they compute what they computed then?
+"""Check that the files of this folder are unchanged and that the models compute what they should.
 
     python verify.py
 
-It needs numpy and onnxruntime. Exit code 0: all is well; 1: something is not, and a line says what.
+The script hashes each file in SHA256SUMS, runs each model on the inputs in example.npz and compares
+its outputs with those in example.npz. It needs numpy and onnxruntime. The exit code is 0 if each
+check passed, else 1.
 """
+
+from __future__ import annotations
 
 import hashlib
 import sys
@@ -17,33 +21,30 @@ except ImportError as error:
     sys.exit(f"FAILED  {error}: pip install numpy onnxruntime")
 
 SUMS, EXAMPLE = "SHA256SUMS", "example.npz"
-ROUNDING, ROUNDING_HALF = (
-    1e-6,
-    2e-4,
-)  # differences of single and half precision that mean nothing, whatever the size
+# Differences that rounding explains, whatever the size of the values.
+ROUNDING = 1e-6
+ROUNDING_HALF = 2e-4  # of outputs in half precision
 
 
-def hashed(folder: Path) -> dict[str, str]:
-    """What is wrong with each file that is listed; nothing is an empty text."""
-    found = {}
+def check_hashes(folder: Path) -> dict[str, str]:
+    """Return the problem of each file in SHA256SUMS; an empty text if there is none."""
+    problems = {}
     for line in (folder / SUMS).read_text(encoding="utf-8").splitlines():
         digest, name = line[:64], line[66:]
         path = folder / name
         if Path(name).name != name:
-            found[name] = "is not a name in this folder"
+            problems[name] = "is not a name in this folder"
         elif not path.is_file():
-            found[name] = "is missing"
+            problems[name] = "is missing"
+        elif hash_file(path) != digest:
+            problems[name] = "has been changed: its SHA-256 is another one"
         else:
-            found[name] = (
-                ""
-                if sha256(path) == digest
-                else "is not the file that was handed over: its hash is another"
-            )
-    return found
+            problems[name] = ""
+    return problems
 
 
-def sha256(path: Path) -> str:
-    """Hash of a file's content."""
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for part in iter(lambda: file.read(1 << 20), b""):
@@ -51,29 +52,38 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def apart(found: Any, expected: Any) -> float:
-    """The largest difference of two outputs as a share of the largest value; whatever is no float must be equal."""
-    if (
-        not isinstance(found, np.ndarray)
-        or found.shape != expected.shape
-        or found.dtype != expected.dtype
-    ):
+def compare_outputs(actual: Any, expected: Any) -> float:
+    """Return the largest difference of two outputs, relative to the largest expected value.
+
+    Returns:
+        0 for differences that rounding explains, and infinity for outputs of another shape or type
+        and for integers that are not equal.
+    """
+    if not isinstance(actual, np.ndarray):
+        return float("inf")
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
     if expected.dtype.kind != "f":
-        return 0.0 if np.array_equal(found, expected) else float("inf")
+        return 0.0 if np.array_equal(actual, expected) else float("inf")
     with np.errstate(invalid="ignore", over="ignore"):
-        gap = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    gap[(found == expected) | (np.isnan(found) & np.isnan(expected))] = 0
-    widest = float(np.where(np.isnan(gap), np.inf, gap).max(initial=0))
-    if widest <= (ROUNDING if expected.dtype.itemsize > 2 else ROUNDING_HALF):
+        differences = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    differences[(actual == expected) | (np.isnan(actual) & np.isnan(expected))] = 0
+    largest = float(np.where(np.isnan(differences), np.inf, differences).max(initial=0))
+    if largest <= (ROUNDING if expected.dtype.itemsize > 2 else ROUNDING_HALF):
         return 0.0
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
-    largest = finite.max() if finite.size and finite.max() else 1.0
-    return float(widest / largest)
+    scale = finite.max() if finite.size and finite.max() else 1.0
+    return float(largest / scale)
 
 
-def differs(path: Path, example: Any, library: Path | None = None) -> float:
-    """How far the outputs of a file are from those in the example, on the kernels of a library if there is one."""
+def run_model(path: Path, example: Any, library: Path | None = None) -> float:
+    """Run a model on the example and return the largest relative difference of its outputs.
+
+    Args:
+        path: Model file.
+        example: Arrays of example.npz.
+        library: Library of sparse operators to run the model with.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if library is not None:
@@ -82,64 +92,93 @@ def differs(path: Path, example: Any, library: Path | None = None) -> float:
     weights = {tensor.name for tensor in session.get_overridable_initializers()}
     names = [tensor.name for tensor in session.get_inputs() if tensor.name not in weights]
     outputs = session.run(None, {name: example[f"input/{name}"] for name in names})
-    numbers = [key.partition("/")[2] for key in example.files if key.partition("/")[0] == path.name]
-    if not numbers:
-        raise ValueError(f"{EXAMPLE} has no outputs of it")
-    return max(apart(outputs[int(n)], example[f"{path.name}/{n}"]) for n in numbers)
+    keys = [key for key in example.files if key.partition("/")[0] == path.name]
+    if not keys:
+        raise ValueError(f"{EXAMPLE} has no outputs of this file")
+    differences = [
+        compare_outputs(outputs[int(key.partition("/")[2])], example[key]) for key in keys
+    ]
+    return max(differences)
 
 
-def check(folder: Path) -> bool:
-    """Check everything, and print a line for each thing."""
-    passed = True
+def describe_error(error: Exception) -> str:
+    """Return the first line of an error, or its type if it has no text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
-    def say(problem: str, what: str) -> None:
-        nonlocal passed
-        passed = passed and not problem
-        print(f"FAILED  {problem}" if problem else f"ok      {what}")
 
+class Checklist:
+    """Prints a line for each check, and remembers whether all passed."""
+
+    def __init__(self) -> None:
+        self.has_passed = True
+
+    def report(self, is_good: bool, line: str) -> None:
+        """Print the outcome of a check."""
+        self.has_passed = self.has_passed and is_good
+        print(f"ok      {line}" if is_good else f"FAILED  {line}")
+
+
+def check_folder(folder: Path) -> bool:
+    """Check the files and the models of a folder; return True if each check passed."""
+    checks = Checklist()
     try:
-        problems = hashed(folder)
+        problems = check_hashes(folder)
     except (OSError, ValueError) as error:
-        say(f"{SUMS} cannot be read: {error}", "")
+        checks.report(False, f"{SUMS} cannot be read: {error}")
         return False
     for name, problem in problems.items():
-        say(problem and f"{name} {problem}", f"{name} is the file that was handed over")
+        checks.report(not problem, f"{name} {problem or 'is unchanged'}")
     if problems.get(EXAMPLE, "is not listed"):
-        say(f"outputs are not compared: {EXAMPLE} is not the one that was handed over", "")
+        checks.report(False, f"outputs are not compared: {EXAMPLE} is missing or changed")
         return False
     example = np.load(folder / EXAMPLE)
-    for name in (name for name in problems if name.endswith(".onnx")):
+    for name in problems:
+        if not name.endswith(".onnx"):
+            continue
         if problems[name] or problems.get(f"{name}.data"):
-            say(f"{name} is not run", "")
-            continue
-        try:
-            found = differs(folder / name, example)
-        except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            say(
-                f"{name} does not run: {(str(error).splitlines() or [type(error).__name__])[0]}", ""
-            )
-            continue
-        own = f"tolerance/{name}"
-        limit = float(example[own if own in example.files else "tolerance"])
-        said = f"{name}: outputs differ from the example's by {found:.2g} of the largest value; {limit:g} is allowed"
-        say("" if found <= limit else said, said)
-        library = str(example[f"library/{name}"]) if f"library/{name}" in example.files else ""
-        if problems.get(library, "is not listed"):
-            continue
-        try:
-            found = differs(folder / name, example, folder / library)
-        except Exception as error:  # noqa: BLE001 - it may have been made for another system
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            print(
-                f"note    {library} cannot be used here, and {name} is as slow as a dense file: {reason}"
-            )
-            continue
-        said = f"{name} with {library}: outputs differ by {found:.2g} of the largest value; {limit:g} is allowed"
-        say("" if found <= limit else said, said)
-    return passed
+            checks.report(False, f"{name} is not run, because it is missing or changed")
+        else:
+            check_model(folder, name, example, problems, checks)
+    return checks.has_passed
+
+
+def check_model(
+    folder: Path, name: str, example: Any, problems: dict[str, str], checks: Checklist
+) -> None:
+    """Run a model, also with its library of sparse operators if it has one, and compare outputs."""
+    own_limit = f"tolerance/{name}"
+    limit = float(example[own_limit if own_limit in example.files else "tolerance"])
+    try:
+        difference = run_model(folder / name, example)
+    except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common base class
+        checks.report(False, f"{name} does not run: {describe_error(error)}")
+        return
+    report_difference(checks, name, difference, limit)
+    if f"library/{name}" not in example.files:
+        return
+    library = str(example[f"library/{name}"])
+    if problems.get(library, "is not listed"):
+        return
+    try:
+        difference = run_model(folder / name, example, folder / library)
+    except Exception as error:  # noqa: BLE001 - the library may have been built for another system
+        reason = describe_error(error)
+        print(
+            f"note    {library} does not run here; {name} has the speed of a dense file: {reason}"
+        )
+        return
+    report_difference(checks, f"{name} with {library}", difference, limit)
+
+
+def report_difference(checks: Checklist, what: str, difference: float, limit: float) -> None:
+    """Report how far outputs are from those in the example, next to what is allowed."""
+    line = f"{what}: outputs differ by {difference:.2g} of the largest value (allowed: {limit:g})"
+    checks.report(difference <= limit, line)
 
 
 if __name__ == "__main__":
-    good = check(Path(__file__).resolve().parent)
-    print("All is well." if good else "Something is wrong; ask those who handed it over.")
-    sys.exit(0 if good else 1)
+    is_good = check_folder(Path(__file__).resolve().parent)
+    print(
+        "All checks passed." if is_good else "A check failed. Ask those who delivered the folder."
+    )
+    sys.exit(0 if is_good else 1)

@@ -241,21 +241,6 @@ def test_settings_out_of_range(example: Path, capsys, options: tuple, words: str
     refused(attempt(capsys, example, *options), 3, words)
 
 
-@pytest.mark.parametrize(
-    ("sparsity", "compression"), [(0.95, 20), (0.96, 25), (0.98, 50), (0.99, 100)]
-)
-def test_a_target_that_just_meets_its_gate_is_not_refused_by_rounding(
-    sparsity: float, compression: float
-):
-    from ltp_pipeline.settings.schema import Settings, check_contradictions
-
-    check_contradictions(
-        Settings.model_validate(
-            {"budget": {"target_sparsity": sparsity}, "gates": {"min_compression": compression}}
-        )
-    )
-
-
 def test_a_run_without_data_is_refused_with_the_ways_to_give_them(
     tmp_path: Path, example: Path, capsys
 ):
@@ -312,7 +297,7 @@ def test_validate_refuses_what_it_cannot_compare(example: Path, capsys, options:
 
 def test_a_learning_rate_that_diverges_names_stage_and_step(example: Path, capsys):
     result = attempt(capsys, example, "--lr", 1e12, "--epochs", 12)
-    refused(result, 5, "ran away in epoch 1, step 0", "lower train.lr")
+    refused(result, 5, "epoch 1, step 0", "train.lr")
 
 
 def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoch(
@@ -323,7 +308,7 @@ def test_an_accuracy_budget_that_looks_out_of_reach_is_said_after_the_first_epoc
         "--accuracy-budget", 0.0, "--lr", 0.5, "--no-baseline", "--max-drop", 0.99, "--min-compression", 1,
     )  # fmt: skip
     assert "Note: the budget may be out of reach" in result.err
-    assert result.err.index("out of reach") < result.err.index("fine-tuned:")
+    assert result.err.index("out of reach") < result.err.index("after fine-tuning:")
     missed = json.loads((example / "run" / "report.json").read_text())["budget_not_met"]
     assert "no network of the trail reached" in missed
     assert f"warning: {missed}" in result.err

@@ -119,7 +119,7 @@ def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
     finally:
         shutil.copy(tmp_path / "digits.npz", finished)
     assert result.code == 3
-    assert "are no longer those of the run" in result.err
+    assert "--example-samples" in result.err
     assert not (tmp_path / "out").exists()
 
 

@@ -315,9 +315,7 @@ def test_a_limit_in_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
     )
     assert found.code == 3
-    assert (
-        "setting export.int8_max_drop: 5 is no fraction; if 5 % is meant, write 0.05" in found.err
-    )
+    assert "export.int8_max_drop" in found.err
     assert not (tmp_path / "int8.onnx").exists()
 
 

@@ -92,5 +92,6 @@ def test_percent_is_refused_of_a_share_before_anything_is_trained(
 ):
     result = prune(capsys, example, option, 5)
     assert result.code == 3
-    assert "5 is no fraction; if 5 % is meant, write 0.05" in result.err
+    assert option.removeprefix("--").replace("-", "_") in result.err
+    assert "write 0.05" in result.err
     assert not (example / "run").exists()

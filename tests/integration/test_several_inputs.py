@@ -22,7 +22,7 @@ VECTOR, TOKENS = "in.put", "tokens:0"
 SETTINGS = f"""
 [data]
 path = "data.npz"
-pad = 2
+padding_value = 2
 [data.inputs."{VECTOR}"]
 scale = 0.00392156862745098
 mean = 0.5
@@ -154,7 +154,7 @@ def test_preprocess_makes_the_inputs_of_the_example_where_this_program_is_not(
 def test_verify_runs_where_this_program_is_not(made: Path, tmp_path: Path):
     done = bare(tmp_path, ("numpy", "onnxruntime"), made / "run" / "handoff" / "verify.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "All is well." in done.stdout
+    assert "All checks passed." in done.stdout
 
 
 def test_the_five_lines_of_the_page_run_beside_it(made: Path):

@@ -93,7 +93,7 @@ def test_one_number_a_sample_is_a_row_of_one(tmp_path: Path, kind: str):
         ({"std": [1, 2]}, {}, 'give std one value, or one per channel, in [data.inputs."in:0"]'),
         ({"resize": [5, 5]}, {}, 'set resize = [4, 4] in [data.inputs."in:0"]'),
         ({"layout": "NHWC"}, {}, 'set layout = "NCHW" in [data.inputs."in:0"]'),
-        ({}, {"resize": [4, 4]}, 'remove resize from [data] and [data.inputs."more"]'),
+        ({}, {"resize": [4, 4]}, "remove resize from [data] and [data.inputs.more]"),
     ],
 )
 def test_what_to_do_names_the_section_of_the_input(

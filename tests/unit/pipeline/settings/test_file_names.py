@@ -78,29 +78,6 @@ def test_another_name_is_refused_with_those_there_are(name: str):
     assert {"packed", "deploy", "deploy-sparse"} < set(file_names.FORMAT_CHOICES)
 
 
-def test_a_file_asked_for_twice_is_one_file():
-    settings = ExportSettings(
-        formats=("deploy", "packed", "deploy-packed"), weight_storage=("int8", "int8")
-    )
-    assert (settings.formats, settings.weight_storage) == (("deploy-packed", "packed"), ("int8",))
-
-
-def test_rounded_values_need_a_packed_file_of_any_graph():
-    assert ExportSettings(formats=("sparse", "deploy"), weight_storage="int8").weight_storage == (
-        "int8",
-    )
-    with pytest.raises(ValueError, match="add packed to the formats"):
-        ExportSettings(formats=("sparse", "deploy-dense"), weight_storage="int8")
-
-
-def test_settings_cover_what_they_have_and_less():
-    had = ExportSettings(formats=("packed", "deploy", "dense"), weight_storage="int8")
-    assert had.covers(ExportSettings(formats=("deploy-packed",), weight_storage="int8"))
-    assert not had.covers(ExportSettings(formats=("deploy-dense", "packed"), weight_storage="int8"))
-    assert not had.covers(ExportSettings(formats=("packed",)))
-    assert not had.covers(had.model_copy(update={"external_data": True}))
-
-
 def test_file_patterns_are_all_names_of_files_and_no_others():
     for found in file_names.FORMATS.values():
         values = (file_names.EXACT, *(file_names.ROUNDED_STORAGES if found.can_be_rounded else ()))

@@ -1,110 +1,124 @@
-"""Settings: where they come from, what is taken and what is refused."""
+"""Sections of settings: accepted values, rejected values, and what follows from them."""
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import load_settings
-from ltp_pipeline.settings.schema import ExportSettings, Settings
+from ltp_pipeline.settings.schema import ExportSettings, GateSettings, Section, Settings
 from tests.support.paths import ROOT
 
+SECTIONS = {name: type(field.default) for name, field in Settings.model_fields.items()}
 
-def test_settings_shown_in_the_readme_are_valid():
+
+# Settings that request something: without them, nothing is done.
+REQUESTS = ("data.path", "method.lambda_", "budget.", "gates.")
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_is_described_with_its_default(section: str):
+    for name, field in SECTIONS[section].model_fields.items():
+        description = field.description or ""
+        assert re.fullmatch(r"[A-Z].*[.]", description), name
+        if field.default is None and not f"{section}.{name}".startswith(REQUESTS):
+            assert "Default: " in description, name
+
+
+def test_settings_in_the_readme_are_accepted():
     (block,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert Settings.model_validate(tomllib.loads(block)).budget.target_compression == 10
 
 
-def test_an_unknown_format_is_told_once():
-    with pytest.raises(InputError) as told:
-        load_settings(None, options={"export": {"formats": ["foo"]}})
-    assert "at least 1 item" not in told.value.message
-
-
-@pytest.mark.parametrize(("given", "kept"), [(0.5, (0.5,)), (2, (2.0,)), ([0.1, 0.2], (0.1, 0.2))])
-def test_mean_and_std_are_one_number_or_several(given: object, kept: tuple[float, ...]):
-    data = load_settings(None, options={"data": {"mean": given, "std": given}}).data
-    assert (data.mean, data.std) == (kept, kept)
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0.5, (0.5,)), (2, (2.0,)), ([0.1, 0.2], (0.1, 0.2))]
+)
+def test_mean_and_std_are_one_number_or_several(value: object, expected: tuple[float, ...]):
+    data = load_settings(None, options={"data": {"mean": value, "std": value}}).data
+    assert (data.mean, data.std) == (expected, expected)
 
 
 @pytest.mark.parametrize(
-    "beyond",
+    ("key", "value"),
     [
-        {"scale": 1e39},
-        {"mean": [-1e39]},
-        {"std": [1e308]},
-        {"std": 1e-40},
-        {"std": 0},
-        {"padding_value": 1e39},
+        ("scale", 1e39),
+        ("mean", [-1e39]),
+        ("std", [1e308]),
+        ("std", 1e-40),
+        ("std", 0),
+        ("padding_value", 1e39),
     ],
 )
-def test_what_single_precision_does_not_hold_is_refused(beyond: dict[str, object]):
-    for data in (beyond, {"inputs": {"image": beyond}}):
-        with pytest.raises(InputError, match=r"should be (less|greater) than"):
+def test_preprocessing_value_beyond_single_precision_is_rejected(key: str, value: object):
+    for data in ({key: value}, {"inputs": {"image": {key: value}}}):
+        with pytest.raises(InputError, match=key):
             load_settings(None, options={"data": data})
 
 
-def test_values_are_given_as_a_word_or_several_and_exact_is_always_there():
-    given = ("exact", "int8", ["fp16", "int8"], ["exact", "fp16"])
-    kept = ((), ("int8",), ("fp16", "int8"), ("fp16",))
-    assert tuple(ExportSettings(weight_storage=v).weight_storage for v in given) == kept
-
-
-def test_rounding_without_a_packed_file_is_refused():
-    with pytest.raises(ValueError, match="packed"):
-        Settings(export={"formats": ["sparse"], "weight_storage": "int8"})
-
-
-def test_settings_of_an_input_say_the_same_when_they_are_read_again():
+def test_for_input_returns_the_same_after_settings_are_stored_and_read():
     data = {
         "layout": "NHWC",
         "mean": [0.5],
         "inputs": {"a.b": {"scale": 2.0}, "c": {"mean": [], "layout": "NCHW"}},
     }
     settings = Settings.model_validate({"data": data})
-    kept = settings.model_dump(mode="json", by_alias=True)
-    assert kept["data"]["inputs"] == data["inputs"]
-    again = Settings.model_validate(kept).data
+    stored = settings.model_dump(mode="json", by_alias=True)
+    assert stored["data"]["inputs"] == data["inputs"]
+    restored = Settings.model_validate(stored).data
     for name in ("a.b", "c", "d"):
-        assert again.for_input(name) == settings.data.for_input(name)
-    assert (again.for_input("a.b").layout, again.for_input("a.b").mean) == ("NHWC", (0.5,))
-    assert (again.for_input("c").layout, again.for_input("c").mean) == ("NCHW", ())
+        assert restored.for_input(name) == settings.data.for_input(name)
+    assert restored.for_input("a.b").layout == "NHWC"
+    assert restored.for_input("a.b").mean == (0.5,)
+    assert restored.for_input("c").layout == "NCHW"
+    assert restored.for_input("c").mean == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "section"),
+    ("value", "expected"),
     [
-        ("[data.inputs.a.b]\nscale = 1.0", '[data.inputs."a.b"]'),
-        ("[data.inputs.a.b.c]\nscale = 1.0", '[data.inputs."a.b.c"]'),
-        ("[data.inputs.a.b.c.d]", '[data.inputs."a.b.c.d"]'),
-        ("[data]\ninputs.a.b.scale = 1.0", '[data.inputs."a.b"]'),
-        ("[data.inputs.input:0]\nscale = 1.0", '[data.inputs."input:0"]'),
-        (
-            "[train]\nseed = 1\n[data.inputs.model/in:0] # the first\nscale = 1.0",
-            '[data.inputs."model/in:0"]',
-        ),
-        ("[data.inputs.a[0]]", '[data.inputs."a[0]"]'),
-        ("[data.inputs]\ninput:0 = { scale = 1.0 }", '"input:0" = …'),
+        ("exact", ()),
+        ("int8", ("int8",)),
+        (["fp16", "int8"], ("fp16", "int8")),
+        (["exact", "fp16"], ("fp16",)),
     ],
 )
-def test_a_name_of_an_input_that_needs_quotes_is_shown_with_them(
-    tmp_path: Path, text: str, section: str
-) -> None:
-    (tmp_path / "ltp.toml").write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_settings(None, tmp_path / "ltp.toml")
-    said = f"{caught.value.message}; {caught.value.hint}"
-    assert "must be quoted" in said
-    assert section in said
+def test_weight_storage_is_one_word_or_several_without_exact(
+    value: object, expected: tuple[str, ...]
+):
+    assert ExportSettings(weight_storage=value).weight_storage == expected
 
 
-@pytest.mark.parametrize(
-    "text", ['[data.inputs."input:0]', "[data\nscale = 1.0", "[data]\nscale = 1.0.0"]
-)
-def test_other_mistakes_in_toml_are_not_told_as_missing_quotes(tmp_path: Path, text: str) -> None:
-    (tmp_path / "ltp.toml").write_text(text)
-    with pytest.raises(InputError, match="not valid TOML") as caught:
-        load_settings(None, tmp_path / "ltp.toml")
-    assert "quoted" not in caught.value.hint
+def test_weight_storage_without_a_packed_file_is_rejected():
+    assert ExportSettings(formats=("sparse", "deploy"), weight_storage="int8").weight_storage
+    with pytest.raises(ValueError, match="packed"):
+        ExportSettings(formats=("sparse", "deploy-dense"), weight_storage="int8")
+
+
+def test_formats_each_file_is_written_once():
+    settings = ExportSettings(
+        formats=("deploy", "packed", "deploy-packed"), weight_storage=("int8", "int8")
+    )
+    assert settings.formats == ("deploy-packed", "packed")
+    assert settings.weight_storage == ("int8",)
+
+
+def test_covers_the_same_files_or_fewer():
+    settings = ExportSettings(formats=("packed", "deploy", "dense"), weight_storage="int8")
+    assert settings.covers(ExportSettings(formats=("deploy-packed",), weight_storage="int8"))
+    assert not settings.covers(ExportSettings(formats=("packed",)))
+    assert not settings.covers(settings.model_copy(update={"external_data": True}))
+    other_graph = ExportSettings(formats=("deploy-dense", "packed"), weight_storage="int8")
+    assert not settings.covers(other_graph)
+
+
+def test_requested_baseline_is_the_curve_if_a_gate_needs_it():
+    assert Settings().requested_baseline == "auto"
+    assert Settings(gates=GateSettings(min_gain=1.5)).requested_baseline == "curve"
+
+
+def test_sections_cannot_be_changed_and_have_no_further_keys():
+    for section in (*SECTIONS.values(), Settings):
+        assert issubclass(section, Section)
+        assert section.model_config["frozen"]
+        assert section.model_config["extra"] == "forbid"

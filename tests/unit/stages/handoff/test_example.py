@@ -79,7 +79,9 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
     inputs = inputs_of(RECIPE | floats | {"channels_to_front": False, "resize": None})
     example = np.load(
-        io.BytesIO(handoff_example.make(inputs, [tmp_path / "model.packed.onnx"], None).content)
+        io.BytesIO(
+            handoff_example.make_example(inputs, [tmp_path / "model.packed.onnx"], None).content
+        )
     )
     generated = inputs.recipes["image"].generate(4, handoff_example.SEED).take(np.arange(4))
     assert np.array_equal(example["samples/image"], generated)
@@ -105,15 +107,15 @@ def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
     fixed = inputs_of(RECIPE, shape=(6, 3, 32, 32))
     for count in (0, 4, 9):
         real = {"image": ArraySamples(np.zeros((count, 32, 32, 3), np.uint8))} if count else None
-        made = handoff_example.make(fixed, [tmp_path / "model.packed.onnx"], real)
+        made = handoff_example.make_example(fixed, [tmp_path / "model.packed.onnx"], real)
         assert np.load(io.BytesIO(made.content))["input/image"].shape == (6, 3, 32, 32)
-        assert made.real == min(6, count)
+        assert made.num_real_samples == min(6, count)
 
 
 def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     finished(tmp_path)
-    monkeypatch.setattr(handoff_example, "MOST_BYTES", 4 * 3 * 32 * 32 * 4)
-    made = handoff_example.make(inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None)
+    monkeypatch.setattr(handoff_example, "MAX_BYTES", 4 * 3 * 32 * 32 * 4)
+    made = handoff_example.make_example(inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None)
     assert np.load(io.BytesIO(made.content))["input/image"].shape == (1, 3, 32, 32)
 
 
@@ -160,10 +162,10 @@ def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp
 
 
 def test_fixed_batches_and_lengths_hold_for_all_inputs(tmp_path: Path):
-    found = handoff_example.example_inputs(masked(tmp_path / "run", batch=3))
+    found = handoff_example.generate_inputs(masked(tmp_path / "run", batch=3))
     assert found["ids"].shape == found["ids_mask"].shape
     assert len(found["ids"]) == 3
-    found = handoff_example.example_inputs(masked(tmp_path / "fixed", width=9, batch=3))
+    found = handoff_example.generate_inputs(masked(tmp_path / "fixed", width=9, batch=3))
     assert found["ids"].shape == found["ids_mask"].shape == (3, 9)
 
 
@@ -182,7 +184,9 @@ def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
 
 def test_an_input_named_like_offsets_is_stored_beside_them():
     ids = RaggedSamples(np.arange(5), np.array([0, 2, 5]))
-    stored = handoff_example._stored({"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))})
+    stored = handoff_example._list_stored(
+        {"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))}
+    )
     assert {key: array.tolist() for key, array in stored.items()} == {
         "samples/ids": [0, 1, 2, 3, 4],
         "samples/ids_offsets_": [0, 2, 5],

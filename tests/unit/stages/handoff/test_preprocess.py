@@ -141,7 +141,7 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     inputs = inputs_of(
         json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type
     )
-    kept, kind = inputs.recipes["image"], inputs.type_of(inputs.tensors[0])
+    kept, kind = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
     script = write_script(tmp_path, inputs)
     pillow = kept.form is not None or "resize" in settings
     stored = data.test.inputs["image"].samples.take(data.test.rows)
@@ -284,7 +284,7 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     found = {tensors[0].name: np.load(out)} if len(tensors) == 1 else dict(np.load(out))
     assert found.keys() == expected.keys()
     for tensor in inputs.tensors:
-        wanted = expected[tensor.name].astype(inputs.type_of(tensor))
+        wanted = expected[tensor.name].astype(inputs.name_dtype(tensor))
         assert (found[tensor.name].dtype, found[tensor.name].shape) == (wanted.dtype, wanted.shape)
         assert found[tensor.name].tobytes() == wanted.tobytes()
 
