@@ -17,12 +17,14 @@ from ltp_pipeline.system.arrays import Array
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
-
 
 def sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
-    from ltp_pipeline.graph.nodes import get_attribute, is_standard  # reading data needs no onnx
+    from ltp_pipeline.graph.nodes import (  # reading data needs no onnx
+        VIEW_OPERATORS,
+        get_attribute,
+        is_standard,
+    )
     from ltp_pipeline.graph.tensors import collect_stored_tensors
     from ltp_pipeline.graph.view import iter_uses
 
@@ -31,7 +33,7 @@ def sizes(graph: GraphProto) -> Mapping[str, int]:
         i.name for i in graph.input if i.name not in tables
     }  # others have a default and need no data
     found: dict[str, int] = {}
-    for node, slot, name in iter_uses(graph, through=_SAME_VALUES):
+    for node, slot, name in iter_uses(graph, through=VIEW_OPERATORS):
         if slot == 1 and name in names and is_standard(node, "Gather") and node.input[0] in tables:
             rows = tables[node.input[0]].dims[get_attribute(node, "axis", 0)]
             found[name] = min(rows, found.get(name, rows))

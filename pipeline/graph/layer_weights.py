@@ -11,7 +11,13 @@ from fnmatch import fnmatchcase
 from onnx import GraphProto, NodeProto, TensorProto
 
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import format_node, get_subgraphs, is_standard
+from ltp_pipeline.graph.nodes import (
+    LOOKUP_OPERATORS,
+    VIEW_OPERATORS,
+    format_node,
+    get_subgraphs,
+    is_standard,
+)
 from ltp_pipeline.graph.positions import find_frequencies
 from ltp_pipeline.graph.readers import TensorReader, TensorReaders, find_readers, get_output_axis
 from ltp_pipeline.graph.tensors import (
@@ -50,11 +56,8 @@ _LINEAR = (
     "FusedGemm",
     "FusedMatMul",
 )
-# These pass a value on with its scale.
-_PASSING = ("Identity", "Transpose", "Reshape", "Cast", "Squeeze", "Unsqueeze", "Flatten")
 
 # What a weight that is no kernel is, by operator and input.
-_LOOKUPS = ("Gather", "GatherElements", "GatherND")
 _RECURRENT = ("RNN", "GRU", "LSTM")
 _NAMED = 4  # of many nodes that read a kernel
 _JOINING = ("Concat", "Expand")
@@ -232,7 +235,7 @@ def find_normalized_weights(graph: GraphProto, layer_weights: Collection[LayerWe
 
 def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool:
     """Whether a node passes a value on, or adds a constant to it."""
-    if is_standard(node, *_PASSING):
+    if is_standard(node, *VIEW_OPERATORS):
         return bool(node.input[0] == value)
     return is_standard(node, "Add") and all(
         name == value or name in constants for name in node.input
@@ -242,7 +245,7 @@ def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool
 def _place(use: TensorReader) -> tuple[str, str]:
     """The operator that reads a weight which is no kernel, and what it is there."""
     name, slot = use.node.op_type, use.slot
-    if name in _LOOKUPS or (name == "EmbedLayerNormalization" and slot < 5):
+    if name in LOOKUP_OPERATORS or (name == "EmbedLayerNormalization" and slot < 5):
         return name, "a table, whose rows are looked up"
     if name.endswith("Normalization"):
         return name, "scales, shifts and statistics of norms"

@@ -1,53 +1,72 @@
-"""Single nodes: their operator, their attributes, the graphs nested in them, and what messages call them."""
+"""Single nodes of a graph: operator, attributes, nested graphs, and their name in messages."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
-_GRAPH, _GRAPHS = int(AttributeProto.GRAPH), int(AttributeProto.GRAPHS)
 STANDARD_DOMAINS = ("", "ai.onnx")  # two spellings of one domain
+# Operators that pass on every element of their first input unchanged, at most in another shape,
+# order or type.
+VIEW_OPERATORS = (
+    "Identity",
+    "Transpose",
+    "Reshape",
+    "Cast",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+)
+# Operators that pass on some elements of their first input.
+PART_OPERATORS = ("Split", "Slice")
+LOOKUP_OPERATORS = ("Gather", "GatherElements", "GatherND")
+# Operators whose outputs depend on the shape of their input, not on its values.
+SHAPE_OPERATORS = ("Shape", "Size", "SequenceLength", "OptionalHasElement")
+
+_GRAPH = int(AttributeProto.GRAPH)
+_GRAPHS = int(AttributeProto.GRAPHS)
 
 
 def normalize_domain(domain: str) -> str:
-    """The domain with both spellings of the standard one made equal."""
+    """Return the domain with both spellings of the standard one replaced by ""."""
     return "" if domain in STANDARD_DOMAINS else domain
 
 
 def is_standard(node: NodeProto, *operators: str) -> bool:
-    """Whether a node is one of these operators of the standard domain."""
+    """Return True if a node is one of these operators of the standard domain."""
     return node.op_type in operators and node.domain in STANDARD_DOMAINS
 
 
 def format_node(node: NodeProto) -> str:
-    """How messages call a node: its operator and its name, or its first output where it has no name."""
+    """Return a node's operator and name for messages; an unnamed node goes by its first output."""
     return f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
 
 
 def get_attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    """The value of a node's attribute as onnx gives it, or the default where the node has none of that name."""
-    for candidate in node.attribute:
-        if candidate.name == name:
-            return helper.get_attribute_value(candidate)
+    """Return the value of an attribute as onnx gives it, or the default if the node has none."""
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return helper.get_attribute_value(attribute)
     return default
 
 
 def get_subgraphs(node: NodeProto) -> Sequence[GraphProto]:
-    """The graphs that a node holds as attributes."""
+    """Return the graphs that a node holds as attributes, such as the branches of an If."""
     attributes = node.attribute
     if not attributes:
         return ()
-    found: list[GraphProto] = []
-    for a in attributes:  # one loop, because every pass over a graph asks this of every node
-        if a.type == _GRAPH or a.HasField("g"):
-            found.append(a.g)
-        elif a.type == _GRAPHS or a.graphs:
-            found += a.graphs
-    return found
+    graphs: list[GraphProto] = []
+    # One plain loop, because every pass over a graph calls this for every node.
+    for attribute in attributes:
+        if attribute.type == _GRAPH or attribute.HasField("g"):
+            graphs.append(attribute.g)
+        elif attribute.type == _GRAPHS or attribute.graphs:
+            graphs += attribute.graphs
+    return graphs
 
 
 def iter_graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and every graph nested in its nodes."""
+    """Yield a graph and every graph nested in its nodes."""
     yield graph
     for node in graph.node:
         for nested in get_subgraphs(node):
@@ -55,7 +74,7 @@ def iter_graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def iter_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
-    """The nodes of a graph or function, and of everything nested in it."""
+    """Yield the nodes of a graph or function, those of nested graphs included."""
     for node in graph.node:
         yield node
         for nested in get_subgraphs(node):

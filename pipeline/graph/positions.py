@@ -6,12 +6,9 @@ a sine, as in a network with periodic activations, the weights before it are lea
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import get_subgraphs, is_standard
+from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, SHAPE_OPERATORS, get_subgraphs, is_standard
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.graph.view import GraphView
-
-_SHAPE_ONLY = ("Shape", "Size")
-_LOOKUPS = ("Gather", "GatherElements", "GatherND")
 
 
 def find_frequencies(graph: GraphProto) -> set[str]:
@@ -46,7 +43,7 @@ def _data(graph: GraphProto, floats: set[str]) -> set[str]:
     )
     data = {i.name for i in inputs}
     for node in graph.node:
-        if not is_standard(node, *_SHAPE_ONLY) and (
+        if not is_standard(node, *SHAPE_OPERATORS) and (
             data.intersection(node.input) or _makes_data(node, floats)
         ):
             data.update(node.output)
@@ -54,5 +51,5 @@ def _data(graph: GraphProto, floats: set[str]) -> set[str]:
 
 
 def _makes_data(node: NodeProto, floats: set[str]) -> bool:
-    looks_up = is_standard(node, *_LOOKUPS) and node.input[0] in floats
+    looks_up = is_standard(node, *LOOKUP_OPERATORS) and node.input[0] in floats
     return looks_up or bool(get_subgraphs(node))

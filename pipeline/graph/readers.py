@@ -7,6 +7,8 @@ from typing import NamedTuple
 from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.graph.nodes import (
+    PART_OPERATORS,
+    VIEW_OPERATORS,
     get_attribute,
     get_subgraphs,
     is_standard,
@@ -38,21 +40,9 @@ FUSED_WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
 }
 _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul")
 
-# A weight that only passes through these is still the same weight: they move its elements, they do not mix them.
-_VIEWS = (
-    *(
-        "Identity",
-        "Transpose",
-        "Reshape",
-        "Cast",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Split",
-        "Slice",
-    ),
-    "DequantizeLinear",  # of a weight in 8 bits
-)
+# A weight that only passes through these operators is still the same weight. The last one is on
+# the way of a weight that is stored in 8 bits.
+_MOVING_OPERATORS = (*VIEW_OPERATORS, *PART_OPERATORS, "DequantizeLinear")
 _MOST_JOINED = 64  # tensors that Concat makes one weight of; more is no layer
 
 
@@ -105,7 +95,7 @@ def _note(
     found: dict[str, list[TensorReader]],
 ) -> None:
     """Pass on what a node only moves or joins; it reads the other tensors."""
-    if is_standard(node, *_VIEWS) and sources[0][0] == 0 and node.output:
+    if is_standard(node, *_MOVING_OPERATORS) and sources[0][0] == 0 and node.output:
         known.update((output, sources[0][1]) for output in node.output if output)
         sources = sources[1:]
     elif is_standard(node, "Concat") and len(sources) == len(node.input) and node.output:

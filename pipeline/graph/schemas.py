@@ -1,105 +1,97 @@
-"""Opsets of a model, and what the standard says about an operator in one of them."""
+"""Opsets of a model, and what the standard says about an operator in one of them.
 
-from dataclasses import dataclass, replace
+A model imports operator sets by domain and version; the version decides which schema an operator
+name refers to. onnxruntime also accepts two operators that the standard does not define in every
+opset, so they count as version 1 where the standard has none.
+"""
+
 from functools import cache
 from typing import Any
 
 from onnx import FunctionProto, ModelProto, defs
 
-from ltp_pipeline.graph.nodes import STANDARD_DOMAINS, is_standard, iter_nodes, normalize_domain
+from ltp_pipeline.graph.nodes import is_standard, iter_nodes, normalize_domain
 
 ONNXRUNTIME_DOMAIN = "com.microsoft"
+# Operators of the standard domain that onnxruntime accepts, and its optimizers write, in any opset.
+ONNXRUNTIME_OPERATORS = ("LayerNormalization", "SimplifiedLayerNormalization")
 
 
 def get_opsets(model: ModelProto | FunctionProto) -> dict[str, int]:
-    """The version of each operator set that a model imports, by domain; "" is the standard one."""
-    found: dict[str, int] = {}
+    """Return the version of each operator set that a model imports, by domain ("" is standard)."""
+    versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = normalize_domain(entry.domain)
-        found[domain] = max(entry.version, found.get(domain, 0))
-    return found
+        versions[domain] = max(entry.version, versions.get(domain, 0))
+    return versions
 
 
 def get_opset(model: ModelProto | FunctionProto, domain: str, default: int = 1) -> int:
-    """The version of one operator set that a model imports."""
+    """Return the version of one operator set that a model imports."""
     return get_opsets(model).get(normalize_domain(domain), default)
 
 
 def get_standard_opset(model: ModelProto) -> int:
-    """The version of the standard operator set that a model imports."""
-    return max((o.version for o in model.opset_import if o.domain in STANDARD_DOMAINS), default=1)
+    """Return the version of the standard operator set that a model imports."""
+    return get_opset(model, "")
 
 
 @cache
 def find_schema(name: str, opset: int, domain: str = "") -> defs.OpSchema | None:
-    """The schema that a model of this opset means by `name`, or None where there is no such operator."""
+    """Return the schema of an operator in an opset, or None if onnx does not define it there."""
     try:
         return defs.get_schema(name, opset, normalize_domain(domain))
     except defs.SchemaError:
         return None
 
 
-@dataclass(frozen=True)
-class Signature:
-    """What a schema says about the nodes of an operator, as plain values: onnx makes new objects at every look."""
+@cache
+def get_schema_version(name: str, opset: int, domain: str = "") -> int | None:
+    """Return the opset in which an operator got its present definition.
 
-    since: int
-    has_body: bool  # the standard defines the operator by a function
-    attributes: dict[str, str]  # name → kind, as AttributeProto.AttributeType spells it
-    required: tuple[str, ...]  # attributes that must be given
-    inputs: tuple[int, int]  # fewest and most
-    outputs: tuple[int, int]
-    needed: tuple[tuple[int, str], ...]  # inputs that may not be left empty: position and name
+    Args:
+        name: Name of the operator.
+        opset: Version of the operator set that the model imports.
+        domain: Domain of the operator.
+
+    Returns:
+        The version, or None if neither onnx nor onnxruntime defines the operator there.
+    """
+    schema = find_schema(name, opset, domain)
+    if schema is not None:
+        return int(schema.since_version)
+    is_added = name in ONNXRUNTIME_OPERATORS and normalize_domain(domain) == ""
+    return 1 if is_added else None
 
 
 @cache
-def signature(name: str, opset: int, domain: str = "") -> Signature | None:
-    """The signature of an operator in this opset, or None where there is no such operator."""
-    schema: Any = find_schema(name, opset, domain)  # whose stubs lack what is asked of it here
+def has_function_body(name: str, opset: int, domain: str = "") -> bool:
+    """Return True if the standard defines an operator by a function of other operators."""
+    schema: Any = find_schema(name, opset, domain)
     if schema is None:
-        return _added().get(name) if normalize_domain(domain) == "" else None
-    known = schema.attributes
-    single = defs.OpSchema.FormalParameterOption.Single
-    return Signature(
-        since=int(schema.since_version),
-        has_body=bool(schema.has_function or schema.has_context_dependent_function),
-        attributes={name: found.type.name for name, found in known.items()},
-        required=tuple(name for name, found in known.items() if found.required),
-        inputs=(schema.min_input, schema.max_input),
-        outputs=(schema.min_output, schema.max_output),
-        needed=tuple(
-            (i, formal.name) for i, formal in enumerate(schema.inputs) if formal.option == single
-        ),
-    )
-
-
-@cache
-def _added() -> dict[str, Signature]:
-    """Operators that onnxruntime has in the standard domain, and its optimisers write, in opsets that do not."""
-    norm = signature("LayerNormalization", 17)
-    if norm is None:
-        return {}
-    simplified = replace(norm, since=1, has_body=False, inputs=(2, 2), outputs=(1, 2))
-    return {
-        "LayerNormalization": replace(norm, since=1, has_body=False),
-        "SimplifiedLayerNormalization": simplified,
-    }
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def make_checkable(model: ModelProto) -> bool:
-    """Let onnx's checker pass what onnxruntime's optimisers write; for a copy that is only checked.
+    """Change a copy of a model so that onnx's checker accepts what onnxruntime's optimizers write.
 
-    Nodes that onnxruntime adds to the standard domain move into its own, which is imported where a file forgot to.
-    Whether anything had to be changed.
+    Nodes that onnxruntime adds to the standard domain move into its own domain, which is imported
+    if the model forgot to.
+
+    Returns:
+        True if the model had to be changed.
     """
     opset = get_standard_opset(model)
-    added = [name for name in _added() if find_schema(name, opset) is None]
-    moved = used = False
+    added = [name for name in ONNXRUNTIME_OPERATORS if find_schema(name, opset) is None]
+    has_changed = False
+    uses_domain = False
     for node in iter_nodes(model.graph):
         if is_standard(node, *added):
             node.domain = ONNXRUNTIME_DOMAIN
-            moved = True
-        used = used or node.domain == ONNXRUNTIME_DOMAIN
-    if missing := used and ONNXRUNTIME_DOMAIN not in get_opsets(model):
+            has_changed = True
+        uses_domain = uses_domain or node.domain == ONNXRUNTIME_DOMAIN
+    if uses_domain and ONNXRUNTIME_DOMAIN not in get_opsets(model):
         model.opset_import.add(domain=ONNXRUNTIME_DOMAIN, version=1)
-    return moved or missing
+        has_changed = True
+    return has_changed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ltp_pipeline.graph.nodes import VIEW_OPERATORS
 from ltp_pipeline.graph.view import GraphView
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ SCORING = ("Softmax", "LogSoftmax")
 SOFTMAX, SIGMOID = ("Softmax",), ("Sigmoid", "HardSigmoid")
 # An output of these nodes is no score among others, whatever its shape
 SQUASHED = ("Sigmoid", "Tanh", "HardSigmoid")
-_SAME_VALUES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
 
 
 def has_score_shape(shape: Sequence[int], samples: int) -> bool:
@@ -36,7 +36,7 @@ def find_producers(graph: GraphProto) -> list[str]:
     found = []
     for output in graph.output:
         node = nodes.get(output.name)
-        while node is not None and node.op_type in _SAME_VALUES:
+        while node is not None and node.op_type in VIEW_OPERATORS:
             node = nodes.get(node.input[0])
         found.append(node.op_type if node is not None else "")
     return found

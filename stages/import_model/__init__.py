@@ -25,8 +25,8 @@ from ltp_pipeline.graph.rewrites.normalise import normalize_model
 from ltp_pipeline.settings.schema import ModelSettings, PruneSettings
 from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.import_model.supported import find_opset_problem, find_problems
-from ltp_pipeline.stages.import_model.value_sizes import check_declared_types, require_room
+from ltp_pipeline.stages.import_model.unsupported import find_opset_problem, find_problems
+from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
@@ -62,7 +62,6 @@ def run(
     """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
     when = (settings or ModelSettings()).simplify
     given, _ = normalize_model(file.model)  # as it was given, but for what training left in it
-    require_room(given, samples)
     if when != "always":
         try:
             return _checked(*build_network(file, patterns), given, samples)

@@ -1,6 +1,9 @@
-"""A model's graph as torch runs it: same tensors, same names, same layouts, same order of nodes.
+"""The trainable form of a model: its graph, compiled for torch, and what surrounds it.
 
-A network holds no weights. They come as a `State`, the tensors by their ONNX names, with every call.
+A network keeps the file's tensors, names, layouts and order of nodes, so that trained values can
+be written back by name. It holds no weights itself. They are passed to every call as a state
+dict, the tensors by their ONNX names; training, pruning and evaluation can therefore use
+different weights with the same network, and one state dict is one version of the model.
 """
 
 from __future__ import annotations
@@ -22,13 +25,14 @@ from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.fixed_batch import relax_batch_size, run_in_chunks
-from ltp_pipeline.stages.import_model.nodes import constant_value, is_tensor_constant
 from ltp_pipeline.stages.import_model.ops.normalization import update_share
 from ltp_pipeline.stages.import_model.program import GraphCompiler, NodeError, Program, read_guarded
 from ltp_pipeline.stages.import_model.roles import TensorRole, assign_roles
 from ltp_pipeline.stages.import_model.values import (
     HALF_TYPES,
     TORCH_TYPES,
+    get_constant_value,
+    is_number_constant,
     to_single_precision,
     to_torch,
 )
@@ -39,40 +43,61 @@ __all__ = ["CompiledGraph", "Network", "RestoredNorm", "compile_graph", "compile
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """A compiled graph.
+    """A graph compiled for torch, which can be called with inputs and a state dict.
 
-    Half-precision weights are held and computed with in single precision; outputs have the types the graph declares.
+    Half-precision weights are stored and computed with in single precision; outputs have the
+    types that the graph declares.
+
+    Attributes:
+        program: The instructions.
+        slots: Value slot of each tensor of the state dict.
+        roles: Role of every tensor of the graph.
+        input_names: Names of the inputs that a call needs.
+        output_types: Declared types of the outputs; None for a type that torch does not have.
+        is_half: True if weights of the file have half precision.
+        update_fractions: For each running statistic of a normalization layer, the fraction of
+            the way towards a batch's own statistic by which a training step moves it.
+        batch_size: Number of samples to run at a time; None if the graph runs on any number.
     """
 
     program: Program
-    slots: Mapping[str, int]  # of the tensors of a state
-    roles: Mapping[str, TensorRole]  # of every tensor of the graph
+    slots: Mapping[str, int]
+    roles: Mapping[str, TensorRole]
     input_names: tuple[str, ...]
     output_types: tuple[torch.dtype | None, ...]
     is_half: bool
-    update_fractions: Mapping[
-        str, float
-    ]  # running statistics of norms, and how far a batch moves each
-    batch_size: int | None = (
-        None  # how many samples it is run on at a time, where it does not run on any number
-    )
+    update_fractions: Mapping[str, float]
+    batch_size: int | None = None
 
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
     ) -> tuple[Any, ...]:
-        """Run the graph; in training, norms compute with the batch's own statistics and move those of the state."""
-        if missing := [name for name in self.input_names if name not in inputs]:
-            raise NodeError(f"no value is given for input {missing[0]!r}")
+        """Run the graph.
+
+        Args:
+            inputs: Input tensors by name.
+            state: Weights and running statistics by name.
+            training: If True, normalization layers use the statistics of the batch and update
+                those of the state dict.
+
+        Returns:
+            The outputs in the order of the graph.
+
+        Raises:
+            NodeError: If an input is missing or a node fails; the message names it.
+        """
+        for name in self.input_names:
+            if name not in inputs:
+                raise NodeError(f"no value is given for input {name!r}")
         if self.batch_size is None:
-            return self._run(inputs, state, training)
+            return self._run_once(inputs, state, training)
+        run = partial(self._run_once, state=state, training=training)
         try:
-            return run_in_chunks(
-                partial(self._run, state=state, training=training), inputs, self.batch_size
-            )
+            return run_in_chunks(run, inputs, self.batch_size)
         except ValueError as error:
             raise NodeError(str(error)) from None
 
-    def _run(
+    def _run_once(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool
     ) -> tuple[Any, ...]:
         values = self.program.make_values()
@@ -80,60 +105,36 @@ class CompiledGraph:
             values[slot] = state[name]
         for slot, name in zip(self.program.inputs, self.input_names, strict=True):
             values[slot] = to_single_precision(inputs[name]) if self.is_half else inputs[name]
-        probes = (*inputs.values(), *(state[name] for name in [*self.slots][:1]))
-        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in probes)
+        # All weights are on one device, so that the first one tells where they are.
+        samples = [*inputs.values(), *(state[name] for name in list(self.slots)[:1])]
+        off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in samples)
         outputs = self.program.run(values, training, off_cpu)
         if not self.is_half:
             return outputs
         return tuple(
-            y.to(dtype) if isinstance(y, Tensor) and dtype in HALF_TYPES else y
-            for y, dtype in zip(outputs, self.output_types, strict=True)
+            output.to(dtype) if isinstance(output, Tensor) and dtype in HALF_TYPES else output
+            for output, dtype in zip(outputs, self.output_types, strict=True)
         )
 
     @property
     def weight_names(self) -> tuple[str, ...]:
-        """Tensors of a state that are trained; the others are running statistics."""
+        """Names of the tensors that are trained; the others of a state dict are statistics."""
         return tuple(name for name in self.slots if self.roles[name] is TensorRole.WEIGHT)
-
-
-def compile_graph(model: OnnxModel) -> tuple[CompiledGraph, StateDict]:
-    """Compile a graph; also its tensors that training changes."""
-    graph = model.graph
-    opset = get_standard_opset(model.proto)
-    initial = relax_batch_size(model, read_tensors(model))
-    roles = assign_roles(graph, initial, opset)
-    state = {
-        name: tensor for name, tensor in initial.items() if roles[name] is not TensorRole.CONSTANT
-    }
-    is_half = any(
-        t.dtype in HALF_TYPES for name, t in state.items() if roles[name] is TensorRole.WEIGHT
-    )
-    compiler = GraphCompiler(opset, wide=is_half, weights=model.weights)
-    program = compiler.compile(graph, initial, trained=state)
-    forward = CompiledGraph(
-        program,
-        {name: compiler.slots[name] for name in state},
-        roles,
-        tuple(i.name for i in graph.input if i.name not in initial),
-        tuple(TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output),
-        is_half,
-        _update_shares(graph, roles),
-    )
-    return forward, {name: to_single_precision(tensor) for name, tensor in state.items()}
-
-
-def _update_shares(graph: GraphProto, roles: Mapping[str, TensorRole]) -> dict[str, float]:
-    """For each running statistic, the share of the way to a batch's own that the batch moves it."""
-    return {
-        name: update_share(get_attribute(node, "momentum", 0.9))
-        for node, _, name in iter_uses(graph)
-        if is_standard(node, "BatchNormalization") and roles.get(name) is TensorRole.STATISTIC
-    }
 
 
 @dataclass(frozen=True)
 class RestoredNorm:
-    """A BatchNormalization that only the network has, after a Conv of the file; its bias goes by the Conv's name."""
+    """A BatchNormalization after a Conv that only the network has, not the file.
+
+    Its shift is stored under the name of the Conv's bias, which it replaces.
+
+    Attributes:
+        layer_weight: Name of the Conv's weight.
+        bias: Name of the Conv's bias.
+        scale: Name of the scale γ.
+        mean: Name of the running mean.
+        variance: Name of the running variance.
+    """
 
     layer_weight: str
     bias: str
@@ -143,34 +144,79 @@ class RestoredNorm:
 
     @property
     def added_names(self) -> tuple[str, str, str]:
-        """Tensors of the state that the file does not have."""
+        """Names of the tensors of the state dict that the file does not have."""
         return self.scale, self.mean, self.variance
 
 
 @dataclass(frozen=True)
 class Network:
-    """A model that can be trained: the file it came from, and its graph for torch."""
+    """A model that can be trained: the file it came from, and its graph for torch.
 
-    file: ModelFile  # with the original weights; its graph is the one that is written back
+    Attributes:
+        file: The model as read, with its original weights. Its graph is written back.
+        forward: The compiled graph.
+        layer_weights: Weights of the layers, in graph order.
+        parity: Largest difference between torch and onnxruntime, relative to the size of the
+            output; None if nothing could be compared.
+        notes: Sentences about what was done to the graph and what could not be checked.
+        restored_norms: BatchNormalizations that were restored, in graph order.
+        norm_observer: The graph compiled to return, after its outputs, the input of each
+            restored BatchNormalization; None if there are none.
+    """
+
+    file: ModelFile
     forward: CompiledGraph
     layer_weights: tuple[LayerWeight, ...]
-    parity: float | None = (
-        None  # largest difference between torch and onnxruntime, relative to the output's size
-    )
-    notes: tuple[str, ...] = ()  # what was done to the graph, what could not be checked
-    restored_norms: tuple[RestoredNorm, ...] = ()  # in graph order
-    norm_observer: CompiledGraph | None = field(
-        default=None, repr=False
-    )  # returns, last, what each restored norm reads
+    parity: float | None = None
+    notes: tuple[str, ...] = ()
+    restored_norms: tuple[RestoredNorm, ...] = ()
+    norm_observer: CompiledGraph | None = field(default=None, repr=False)
 
     @property
     def prunable_weights(self) -> tuple[LayerWeight, ...]:
-        """The kernels that pruning may touch, in graph order."""
-        return tuple(k for k in self.layer_weights if k.is_prunable)
+        """Layer weights that pruning may change, in graph order."""
+        return tuple(weight for weight in self.layer_weights if weight.is_prunable)
+
+
+def compile_graph(model: OnnxModel) -> tuple[CompiledGraph, StateDict]:
+    """Compile a graph for torch.
+
+    Args:
+        model: The model, its functions inlined.
+
+    Returns:
+        The compiled graph, and the tensors that training may change by name.
+
+    Raises:
+        NodeError: If a tensor cannot be read or a node cannot be built.
+    """
+    graph = model.graph
+    opset = get_standard_opset(model.proto)
+    tensors = relax_batch_size(model, read_tensors(model))
+    roles = assign_roles(graph, tensors, opset)
+    state = {name: t for name, t in tensors.items() if roles[name] is not TensorRole.CONSTANT}
+    weights = [tensor for name, tensor in state.items() if roles[name] is TensorRole.WEIGHT]
+    is_half = any(tensor.dtype in HALF_TYPES for tensor in weights)
+    compiler = GraphCompiler(opset, wide=is_half, weights=model.weights)
+    forward = CompiledGraph(
+        program=compiler.compile(graph, tensors, trained=state),
+        slots={name: compiler.slots[name] for name in state},
+        roles=roles,
+        input_names=tuple(i.name for i in graph.input if i.name not in tensors),
+        output_types=tuple(TORCH_TYPES.get(o.type.tensor_type.elem_type) for o in graph.output),
+        is_half=is_half,
+        update_fractions=_get_update_fractions(graph, roles),
+    )
+    return forward, {name: to_single_precision(tensor) for name, tensor in state.items()}
 
 
 def compile_observer(model: OnnxModel, names: Sequence[str]) -> CompiledGraph:
-    """The same graph, compiled to return these values too, last."""
+    """Compile a graph that returns more values after its outputs.
+
+    Args:
+        model: The model; it is not changed.
+        names: Names of the values to return.
+    """
     proto = copy_proto(model.proto)
     for name in names:
         proto.graph.output.add().name = name
@@ -178,21 +224,33 @@ def compile_observer(model: OnnxModel, names: Sequence[str]) -> CompiledGraph:
 
 
 def read_tensors(model: OnnxModel) -> dict[str, Tensor]:
-    """Initializers, and the tensors that some exporters write as Constant nodes instead."""
+    """Return the stored tensors of a graph by name.
+
+    Some exporters store tensors as Constant nodes, so these count as well. Initializers of types
+    that torch does not have are left out; a node that reads one reports it.
+
+    Raises:
+        NodeError: If a tensor is stored twice or cannot be read.
+    """
     tensors: dict[str, Tensor] = {}
     for tensor in model.graph.initializer:
         if tensor.name in tensors:
             raise NodeError(f"the initializer {tensor.name!r} is there twice")
-        if (
-            tensor.data_type in TORCH_TYPES
-        ):  # a node that reads one of another type says so by itself
-            what = f"the initializer {tensor.name!r} cannot be read"
-            tensors[tensor.name] = read_guarded(
-                partial(to_torch, weights=model.weights), tensor, what
-            )
+        if tensor.data_type in TORCH_TYPES:
+            read = partial(to_torch, weights=model.weights)
+            label = f"the initializer {tensor.name!r} cannot be read"
+            tensors[tensor.name] = read_guarded(read, tensor, label)
     for node in model.graph.node:
-        if is_tensor_constant(node) and node.output[0] not in tensors:
-            tensors[node.output[0]] = read_guarded(
-                partial(constant_value, weights=model.weights), node, format_node(node)
-            )
+        if is_number_constant(node) and node.output[0] not in tensors:
+            read = partial(get_constant_value, weights=model.weights)
+            tensors[node.output[0]] = read_guarded(read, node, format_node(node))
     return tensors
+
+
+def _get_update_fractions(graph: GraphProto, roles: Mapping[str, TensorRole]) -> dict[str, float]:
+    fractions: dict[str, float] = {}
+    for node, _, name in iter_uses(graph):
+        is_statistic = roles.get(name) is TensorRole.STATISTIC
+        if is_statistic and is_standard(node, "BatchNormalization"):
+            fractions[name] = update_share(get_attribute(node, "momentum", 0.9))
+    return fractions

@@ -20,7 +20,7 @@ from onnx import GraphProto, TensorProto
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.graph.nodes import is_standard
+from ltp_pipeline.graph.nodes import SHAPE_OPERATORS, is_standard
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.view import GraphView
@@ -154,11 +154,10 @@ def _first_run(
 
 
 def _unsupported(error: NodeError) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"the model cannot be run in torch: {error}",
-        "please report this node as a bug, or try a newer opset",
-        [str(error)],
-    )
+    hint = "please report this node as a bug, or try a newer opset"
+    if memory.is_shortage(error):
+        hint = "check pads, scales and sizes of this node, or use a machine with more memory"
+    return UnsupportedModel(f"the model cannot be run in torch: {error}", hint, [str(error)])
 
 
 class _Comparison:
@@ -284,7 +283,7 @@ def _sources(graph: GraphProto, output: str) -> list[str]:
     stored = {t.name for t in graph.initializer}
     live = {i.name for i in graph.input if i.name not in stored}
     for node in graph.node:
-        if live.intersection(node.input) and not is_standard(node, "Shape", "Size"):
+        if live.intersection(node.input) and not is_standard(node, *SHAPE_OPERATORS):
             live.update(node.output)
     producers = GraphView(graph).producers
     found: list[str] = []

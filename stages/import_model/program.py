@@ -18,9 +18,13 @@ from ltp_pipeline.graph.schemas import find_schema
 from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS, TYPE_ATTRIBUTES, Weights
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.body_functions import BodyFunction
-from ltp_pipeline.stages.import_model.node_problems import find_node_problem
-from ltp_pipeline.stages.import_model.nodes import attribute_value, constant_value
-from ltp_pipeline.stages.import_model.values import to_single_precision, to_torch
+from ltp_pipeline.stages.import_model.unsupported import find_node_problem
+from ltp_pipeline.stages.import_model.values import (
+    get_attribute_value,
+    get_constant_value,
+    to_single_precision,
+    to_torch,
+)
 
 ABSENT = 0  # slot 0 always holds None: an optional input that is not there
 LARGEST_TOTAL = 2 * MAX_CONSTANT_ELEMENTS  # elements of all folded constants together
@@ -224,7 +228,7 @@ class GraphCompiler:
         if problem is not None:
             raise NodeError(f"{where}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = read_guarded(partial(constant_value, weights=self.weights), node, where)
+            value = read_guarded(partial(get_constant_value, weights=self.weights), node, where)
             self.program.constants[self.define_slot(node.output[0])] = (
                 to_single_precision(value) if self.wide else value
             )
@@ -277,7 +281,7 @@ class GraphCompiler:
                 tensors = {t.name: read_guarded(read, t, where) for t in attribute.g.initializer}
                 branches.append((attribute.name, nested.compile(attribute.g, tensors)))
                 continue
-            value = read_guarded(attribute_value, attribute, where)
+            value = read_guarded(get_attribute_value, attribute, where)
             if self.wide:
                 is_half = attribute.name in TYPE_ATTRIBUTES and value in _HALF_TYPES
                 value = TensorProto.FLOAT if is_half else to_single_precision(value)

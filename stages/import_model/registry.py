@@ -1,8 +1,10 @@
-"""Which function runs which ONNX operator, in which version.
+"""Registry of the functions that run ONNX operators, by name, domain and version.
 
-An operator is a plain function of tensors: inputs by position (an absent optional input is None), attributes as
-keyword arguments with the standard's defaults. Two keywords are filled in by the walker when a function asks for them:
-`training` (module mode) and `n_outputs` (how many outputs the node has).
+An operator is a plain function of tensors. Inputs are positional, None for an optional input that
+is absent. Attributes are keyword arguments with the standard's defaults. A function may ask for
+two more keywords, which the program fills in: `training` (True while the network is trained) and
+`n_outputs` (number of outputs of the node). The decorator `op` says what initializers in the
+input slots are, so that the roles of a network's tensors follow from the operators that read them.
 """
 
 import inspect
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ltp_pipeline.graph.nodes import normalize_domain
-from ltp_pipeline.graph.schemas import signature
+from ltp_pipeline.graph.schemas import get_schema_version
 
 CONTEXT_KEYWORDS = frozenset({"training", "n_outputs"})
 
@@ -23,10 +25,18 @@ Function = TypeVar("Function", bound=OpFunction)
 class OpImplementation:
     """One implementation of an operator, valid from schema version `since` on.
 
-    The sets say what an initializer in an input slot is: `weights` are trained whatever their size, `constants` are
-    settings, never trained and left on the CPU when the data is elsewhere, `untrained` is data without a gradient,
-    `statistics` are buffers that training updates. In the other slots a float tensor of more than one element is a
-    weight.
+    Attributes:
+        name: Name of the operator.
+        since: First schema version that the function runs.
+        function: The function.
+        weights: Input slots whose initializers are trained whatever their size. In slots that no
+            set names, a float tensor of more than one element is a weight.
+        constants: Input slots of settings: never trained, and on the CPU wherever the data is.
+        statistics: Input slots of buffers that training updates.
+        untrained: Input slots of data without a gradient.
+        context: Keywords that the program fills in.
+        attributes: Attribute names; True if the attribute is required.
+        domain: Domain of the operator.
     """
 
     name: str
@@ -37,7 +47,7 @@ class OpImplementation:
     statistics: frozenset[int]
     untrained: frozenset[int]
     context: frozenset[str]
-    attributes: dict[str, bool]  # name → whether it must be given
+    attributes: dict[str, bool]
     domain: str
 
 
@@ -54,41 +64,72 @@ def op(
     untrained: tuple[int, ...] = (),
     domain: str = "",
 ) -> Callable[[Function], Function]:
-    """Register the decorated function as operator `name` from schema version `since` on."""
+    """Register the decorated function as an operator.
+
+    Args:
+        name: Name of the operator.
+        since: First schema version that the function runs.
+        weights: Input slots of weights, see `OpImplementation`.
+        constants: Input slots of settings.
+        statistics: Input slots of running statistics.
+        untrained: Input slots of data without a gradient.
+        domain: Domain of the operator.
+
+    Raises:
+        ValueError: If the operator is registered twice for a version.
+    """
 
     def register(function: Function) -> Function:
         versions = _OPS.setdefault((domain, name), [])
         if any(other.since == since for other in versions):
             raise ValueError(f"{name} is registered twice for version {since}")
-        keywords = [
-            p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY
-        ]
-        wanted = CONTEXT_KEYWORDS & {p.name for p in keywords}
-        attributes = {p.name: p.default is p.empty for p in keywords if p.name not in wanted}
-        slots = (
-            frozenset(weights),
-            frozenset(constants),
-            frozenset(statistics),
-            frozenset(untrained),
+        parameters = inspect.signature(function).parameters.values()
+        keywords = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
+        context = CONTEXT_KEYWORDS & keywords.keys()
+        implementation = OpImplementation(
+            name=name,
+            since=since,
+            function=function,
+            weights=frozenset(weights),
+            constants=frozenset(constants),
+            statistics=frozenset(statistics),
+            untrained=frozenset(untrained),
+            context=context,
+            attributes={n: p.default is p.empty for n, p in keywords.items() if n not in context},
+            domain=domain,
         )
-        versions.append(OpImplementation(name, since, function, *slots, wanted, attributes, domain))
-        versions.sort(key=lambda o: o.since)
+        versions.append(implementation)
+        versions.sort(key=lambda version: version.since)
         return function
 
     return register
 
 
 def find_op(name: str, opset: int, domain: str = "") -> OpImplementation | None:
-    """Newest implementation that is not newer than the model's schema of this operator."""
+    """Return the implementation of an operator in an opset.
+
+    Args:
+        name: Name of the operator.
+        opset: Version of the operator set that the model imports.
+        domain: Domain of the operator.
+
+    Returns:
+        The newest implementation that is not newer than the operator's schema in this opset, or
+        None if there is none.
+    """
     domain = normalize_domain(domain)
-    known = signature(name, opset, domain)
-    if known is None and domain == "":
-        return None
-    version = opset if known is None else known.since
-    return next((o for o in reversed(_OPS.get((domain, name), ())) if o.since <= version), None)
+    version = get_schema_version(name, opset, domain)
+    if version is None:
+        if domain == "":
+            return None
+        version = opset
+    for implementation in reversed(_OPS.get((domain, name), ())):
+        if implementation.since <= version:
+            return implementation
+    return None
 
 
 def iter_ops() -> Iterator[OpImplementation]:
-    """Every implementation, by domain, name and version."""
+    """Yield every implementation, by domain, name and version."""
     for key in sorted(_OPS):
         yield from _OPS[key]

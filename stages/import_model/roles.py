@@ -1,4 +1,10 @@
-"""What each float tensor of a graph is: a weight that is trained, a running statistic, or a fixed constant."""
+"""Decide what each float tensor of a graph is: a trained weight, a running statistic, a constant.
+
+The role follows from the operators that read a tensor and in which input slot they read it. A
+tensor that is read as a weight anywhere is a weight. Constants are everything that is part of a
+formula: shapes and scales of operators, lone numbers in arithmetic, attention masks, the
+frequencies of positional encodings, and tensors that only such values depend on.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -9,14 +15,14 @@ from torch import Tensor
 
 from ltp_pipeline.graph.nodes import get_subgraphs
 from ltp_pipeline.graph.positions import find_frequencies
-from ltp_pipeline.graph.schemas import signature
+from ltp_pipeline.graph.schemas import has_function_body
 from ltp_pipeline.graph.tensors import MASKED_SCORE
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import registry
 
 
 class TensorRole(Enum):
-    """How the module holds a tensor."""
+    """What a tensor of a network is."""
 
     WEIGHT = "weight"
     STATISTIC = "statistic"
@@ -26,71 +32,76 @@ class TensorRole(Enum):
 def assign_roles(
     graph: GraphProto, tensors: Mapping[str, Tensor], opset: int
 ) -> dict[str, TensorRole]:
-    """Role of every tensor, from the input slots that read it."""
+    """Return the role of every tensor.
+
+    Args:
+        graph: The graph, its functions inlined.
+        tensors: Values of its stored tensors by name.
+        opset: Version of the standard operator set.
+    """
     uses: dict[str, set[TensorRole]] = defaultdict(set)
-    data, formulas = find_data_values(graph, opset), find_frequencies(graph)
+    data = find_data_values(graph, opset)
+    frequencies = find_frequencies(graph)
     for node, slot, name in iter_uses(graph):
-        if (
-            name in tensors
-            and name not in formulas
-            and any(output in data for output in node.output)
-        ):
-            uses[name].add(_role_in(node, slot, tensors[name], opset))
-    return {name: _settle(tensor, uses[name]) for name, tensor in tensors.items()}
+        is_read_as_data = any(output in data for output in node.output)
+        if name in tensors and name not in frequencies and is_read_as_data:
+            uses[name].add(_get_slot_role(node, slot, tensors[name], opset))
+    return {name: _combine_roles(tensor, uses[name]) for name, tensor in tensors.items()}
 
 
 def find_data_values(graph: GraphProto, opset: int) -> set[str]:
-    """Names of the values that reach the outputs as data, not only as shapes, scales or pads of some operator."""
-    found = {output.name for output in graph.output}
-    _trace_back(graph, opset, found)
-    return found
+    """Return the names of the values that reach the outputs as data.
+
+    Values that only set the shape, scale or padding of some operator are not among them.
+    """
+    names = {output.name for output in graph.output}
+    _trace_back(graph, opset, names)
+    return names
 
 
-def _trace_back(graph: GraphProto, opset: int, found: set[str]) -> None:
+def _trace_back(graph: GraphProto, opset: int, names: set[str]) -> None:
+    """Add the values that the named values are computed from, nested graphs included."""
     for node in reversed(graph.node):
-        if not any(output in found for output in node.output):
+        if not any(output in names for output in node.output):
             continue
         op = registry.find_op(node.op_type, opset, node.domain)
-        settings = op.constants if op is not None else ()
-        found.update(name for slot, name in enumerate(node.input) if name and slot not in settings)
+        constants = op.constants if op is not None else ()
+        names.update(name for slot, name in enumerate(node.input) if name and slot not in constants)
         for nested in get_subgraphs(node):
-            found.update(output.name for output in nested.output)
-            _trace_back(nested, opset, found)
+            names.update(output.name for output in nested.output)
+            _trace_back(nested, opset, names)
 
 
-def _role_in(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> TensorRole:
+def _get_slot_role(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> TensorRole:
+    """Return what a tensor is to a node that reads it in an input slot."""
     op = registry.find_op(node.op_type, opset, node.domain)
     if op is None:
-        known = signature(node.op_type, opset, node.domain)
-        return (
-            TensorRole.WEIGHT
-            if known is not None and known.has_body and tensor.numel() > 1
-            else TensorRole.CONSTANT
-        )
+        has_body = has_function_body(node.op_type, opset, node.domain)
+        return TensorRole.WEIGHT if has_body and tensor.numel() > 1 else TensorRole.CONSTANT
     if slot in op.statistics:
         return TensorRole.STATISTIC
     if slot in op.constants or slot in op.untrained:
         return TensorRole.CONSTANT
-    # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula, not something learned;
-    # where the operator itself says that the slot holds weights, one element is a weight too.
-    return TensorRole.WEIGHT if slot in op.weights or tensor.numel() > 1 else TensorRole.CONSTANT
+    # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula. If
+    # the operator itself says that the slot holds weights, one element is a weight too.
+    is_weight = slot in op.weights or tensor.numel() > 1
+    return TensorRole.WEIGHT if is_weight else TensorRole.CONSTANT
 
 
-def _settle(tensor: Tensor, uses: set[TensorRole]) -> TensorRole:
-    if not uses - {TensorRole.CONSTANT} or not tensor.is_floating_point():
+def _combine_roles(tensor: Tensor, roles: set[TensorRole]) -> TensorRole:
+    """Return the role of a tensor from what it is to each of its readers."""
+    if not roles - {TensorRole.CONSTANT} or not tensor.is_floating_point():
         return TensorRole.CONSTANT
-    if tensor.numel() == 0 or _is_mask(tensor):
+    if tensor.numel() == 0 or _is_attention_mask(tensor):
         return TensorRole.CONSTANT
-    return TensorRole.WEIGHT if TensorRole.WEIGHT in uses else TensorRole.STATISTIC
+    return TensorRole.WEIGHT if TensorRole.WEIGHT in roles else TensorRole.STATISTIC
 
 
-def _is_mask(tensor: Tensor) -> bool:
-    """`graph.is_mask` for a tensor."""
-    low, high = tensor.aminmax()
-    if not bool(low.isfinite() & high.isfinite()):
+def _is_attention_mask(tensor: Tensor) -> bool:
+    """Return True for an attention mask, as `graph.tensors.is_attention_mask` does for arrays."""
+    lowest, highest = tensor.aminmax()
+    if not bool(lowest.isfinite() & highest.isfinite()):
         return True
-    return (
-        bool(low <= MASKED_SCORE)
-        and bool(high <= 0)
-        and bool(((tensor == 0) | (tensor == low)).all())
-    )
+    if float(lowest) > MASKED_SCORE or float(highest) > 0:
+        return False
+    return bool(((tensor == 0) | (tensor == lowest)).all())

@@ -1,126 +1,356 @@
-"""What no operator can make trainable: quantised models, inputs of strings, control flow that depends on the data."""
+"""Find every reason why a model cannot be trained, without torch and without running it.
+
+`inspect` and `run` give the same answer, so both call `find_problems`. Problems are collected,
+not raised at the first one, so that a user sees all of them at once. They are of three kinds: a
+single node cannot run (unknown operator, no implementation, a type that torch lacks); the model
+computes with quantized numbers or strings; or control flow depends on the data, so that training
+could not follow it. Problems of the last two kinds remain whatever rewrites are applied.
+"""
 
 from collections import ChainMap, defaultdict
-from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from functools import cache
 from itertools import count
 from typing import Any
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
-from ltp_pipeline.graph.nodes import format_node, get_subgraphs, is_standard, iter_nodes
-from ltp_pipeline.stages.import_model.node_problems import is_quantized
+from ltp_pipeline.graph.nodes import (
+    SHAPE_OPERATORS,
+    format_node,
+    get_subgraphs,
+    is_standard,
+    iter_nodes,
+    normalize_domain,
+)
+from ltp_pipeline.graph.schemas import (
+    get_opsets,
+    get_schema_version,
+    get_standard_opset,
+    has_function_body,
+)
+from ltp_pipeline.graph.tensors import NUMBER_TYPES, TYPE_ATTRIBUTES, get_type_name
+from ltp_pipeline.stages.import_model import operators
 
-MOST_ROUNDS = 10_000  # of loops within each other; more is no network but an attack or a mistake
-_NAMED = 4  # of many nodes that are quantised
-# What these say about a value depends on its shape alone.
-_SHAPE_ONLY = ("Shape", "Size", "SequenceLength", "OptionalHasElement")
+OLDEST_OPSET = 7
+MAX_ROUNDS = 10_000  # rounds of nested loops; more is not a network but an attack or a mistake
+_MAX_NAMED_NODES = 4  # quantized nodes that a message lists
+# Quantized operators, also by prefix, because the vendors' domains have dozens of them.
+_QUANTIZED_OPERATORS = (
+    "QuantizeLinear",
+    "DequantizeLinear",
+    "ConvInteger",
+    "MatMulBnb4",
+    "GatherBlockQuantized",
+)
+_QUANTIZED_PREFIXES = (
+    "QLinear",
+    "QGemm",
+    "QAttention",
+    "QEmbed",
+    "QMoE",
+    "DynamicQuantize",
+    "MatMulNBits",
+    "MatMulInteger",
+)
+_CONSTANT_TYPES = {
+    "value": AttributeProto.TENSOR,
+    "value_float": AttributeProto.FLOAT,
+    "value_floats": AttributeProto.FLOATS,
+    "value_int": AttributeProto.INT,
+    "value_ints": AttributeProto.INTS,
+}
+
+
+def find_problems(model: ModelProto) -> list[str]:
+    """Return every reason why a model cannot be imported.
+
+    Args:
+        model: The model, its functions inlined as `flatten_model` leaves it.
+
+    Returns:
+        One line for each problem; empty if the model can be imported.
+    """
+    node_problems = _iter_node_problems(model.graph, get_opsets(model), {})
+    return [*find_inherent_problems(model), *node_problems]
 
 
 def find_inherent_problems(model: ModelProto) -> list[str]:
-    """One line for each thing that rules the model out, whatever operators are implemented."""
-    initial = {t.name for t in model.graph.initializer}
-    given = [value for value in model.graph.input if value.name not in initial]
-    found = [
+    """Return the problems that no implementation or rewrite can remove, one line each.
+
+    These are inputs of strings, quantized nodes, and control flow that depends on the data.
+    """
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in stored]
+    problems = [
         f"input {value.name!r} holds strings; a network is trained on numbers"
-        for value in given
+        for value in inputs
         if value.type.tensor_type.elem_type == TensorProto.STRING
     ]
-    quantised = [format_node(node) for node in _nodes(model) if is_quantized(node.op_type)]
-    if quantised:
-        more = f" and {len(quantised) - _NAMED} more" if len(quantised) > _NAMED else ""
-        found.append(
-            f"{', '.join(quantised[:_NAMED])}{more}: quantised weights and activations have no gradient; "
-            "give the model from before quantisation"
+    nodes = list(iter_nodes(model.graph))
+    for function in model.functions:
+        nodes += function.node
+    quantized = [format_node(node) for node in nodes if is_quantized(node.op_type)]
+    if quantized:
+        names = ", ".join(quantized[:_MAX_NAMED_NODES])
+        if len(quantized) > _MAX_NAMED_NODES:
+            names += f" and {len(quantized) - _MAX_NAMED_NODES} more"
+        problems.append(
+            f"{names}: quantized weights and activations have no gradient; "
+            "pass the model from before quantization"
         )
-    if any(is_standard(node, "If", "Loop") for node in _nodes(model)):
-        dependent = _dependent(model.graph, [value.name for value in given])
-        found += _control_flow(model.graph, dependent, {}, 1)
-    return found
+    if any(is_standard(node, "If", "Loop") for node in nodes):
+        dependent = _find_data_dependent(model.graph, [value.name for value in inputs])
+        problems += _iter_control_flow_problems(model.graph, dependent, {}, 1)
+    return problems
 
 
-def _nodes(model: ModelProto) -> Iterator[NodeProto]:
-    yield from iter_nodes(model.graph)
-    yield from (node for function in model.functions for node in function.node)
+def find_opset_problem(model: ModelProto) -> str | None:
+    """Return why the opset of a model is not supported, or None if it is."""
+    opset = get_standard_opset(model)
+    newest = defs.onnx_opset_version()
+    if OLDEST_OPSET <= opset <= newest:
+        return None
+    return f"the model uses opset {opset}; opsets {OLDEST_OPSET} to {newest} are supported"
 
 
-def _dependent(graph: GraphProto, data: Iterable[str]) -> set[str]:
-    """Names of the values that depend on the data: all that can be reached from it, each looked at once."""
+def is_quantized(operator: str) -> bool:
+    """Return True if an operator computes with quantized numbers, which have no gradient."""
+    return operator in _QUANTIZED_OPERATORS or operator.startswith(_QUANTIZED_PREFIXES)
+
+
+@cache
+def find_operator_problem(name: str, opset: int, domain: str = "") -> str | None:
+    """Return why no node of an operator can run in a model of an opset, or None if nodes can."""
+    domain = normalize_domain(domain)
+    version = get_schema_version(name, opset, domain)
+    if version is None and domain == "":
+        return "there is no such operator"
+    if is_quantized(name):
+        return "quantized numbers have no gradient"
+    if operators.is_implemented(name, version or opset, domain):
+        return None
+    if version is None:
+        return "operators of this domain are not supported"
+    if has_function_body(name, opset, domain) or (name == "Constant" and domain == ""):
+        return None
+    return "no implementation"
+
+
+def find_node_problem(node: NodeProto, opset: int) -> str | None:
+    """Return why a node cannot run in a model of an opset, or None if it can.
+
+    Only the node itself is looked at. onnx's checker has compared it with the operator's schema
+    before; here it is compared with what is implemented.
+    """
+    domain = normalize_domain(node.domain)
+    problem = find_operator_problem(node.op_type, opset, domain) or _find_type_problem(node)
+    if problem is not None:
+        return problem
+    version = get_schema_version(node.op_type, opset, domain)
+    if version is None:
+        return _find_attribute_problem(node, domain)
+    if is_standard(node, "Constant"):
+        return find_constant_problem(node)
+    has_graphs = any(attribute.type == AttributeProto.GRAPH for attribute in node.attribute)
+    if has_graphs and not operators.is_implemented(node.op_type, version, domain):
+        return "no implementation"  # a function body cannot pass on a nested graph
+    return None
+
+
+def find_constant_problem(node: NodeProto) -> str | None:
+    """Return why the value of a Constant node cannot be read, or None if it can."""
+    if len(node.attribute) != 1:
+        return f"a constant has one value, this one {len(node.attribute)}"
+    attribute = node.attribute[0]
+    if attribute.name not in _CONSTANT_TYPES:
+        return f"a constant stored as {attribute.name} is not supported"
+    if attribute.type != _CONSTANT_TYPES[attribute.name]:
+        return f"attribute {attribute.name!r} has the wrong type"
+    if attribute.name == "value" and attribute.t.data_type not in NUMBER_TYPES:
+        return f"a constant of type {get_type_name(attribute.t.data_type)} is not supported"
+    return None
+
+
+def _iter_node_problems(
+    graph: GraphProto, opsets: Mapping[str, int], outer_types: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield one line for each node that cannot run: operator, name, opset, domain and reason.
+
+    Quantized nodes are left out, because one line of `find_inherent_problems` lists them all.
+
+    Args:
+        graph: The graph.
+        opsets: Versions of the operator sets by domain.
+        outer_types: Unsupported types of values of the graphs around this one, by name.
+    """
+    own_types = _find_unsupported_types(graph)
+    types = {**outer_types, **own_types} if own_types else outer_types
+    for node in graph.node:
+        domain = normalize_domain(node.domain)
+        opset = opsets.get(domain, 1)
+        problem = None
+        if not is_quantized(node.op_type):
+            problem = find_node_problem(node, opset)
+        if problem is None and types:
+            name = next((name for name in node.input if name in types), None)
+            if name is not None:
+                problem = f"input {name!r} has type {types[name]}, which is not supported"
+        if problem is not None:
+            yield f"{format_node(node)} (opset {opset}, domain {domain or 'ai.onnx'}): {problem}"
+        for nested in get_subgraphs(node):
+            yield from _iter_node_problems(nested, opsets, types)
+
+
+def _find_unsupported_types(graph: GraphProto) -> dict[str, str]:
+    """Return the types that torch does not have, by the names of inputs and initializers."""
+    types: dict[str, str] = {}
+    for tensor in graph.initializer:
+        if tensor.data_type not in NUMBER_TYPES:
+            types[tensor.name] = get_type_name(tensor.data_type)
+    for sparse in graph.sparse_initializer:
+        types[sparse.values.name] = "sparse tensor"
+    for value in graph.input:
+        kind = value.type.WhichOneof("value")
+        if kind == "tensor_type":
+            data_type = value.type.tensor_type.elem_type
+            if data_type not in NUMBER_TYPES and data_type != TensorProto.UNDEFINED:
+                types[value.name] = get_type_name(data_type)
+        elif kind in ("sparse_tensor_type", "map_type", "opaque_type"):
+            types[value.name] = kind.removesuffix("_type").replace("_", " ")
+    return types
+
+
+def _find_type_problem(node: NodeProto) -> str | None:
+    """Return which attribute of a node has, or names, a type that torch does not have."""
+    for attribute in node.attribute:
+        name = attribute.name
+        if attribute.type == AttributeProto.TENSOR and attribute.t.data_type not in NUMBER_TYPES:
+            type_name = get_type_name(attribute.t.data_type)
+            return f"attribute {name!r} has type {type_name}, which is not supported"
+        names_type = name in TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT
+        if names_type and attribute.i and attribute.i not in NUMBER_TYPES:
+            return f"type {get_type_name(attribute.i)} is not supported"
+    return None
+
+
+def _find_attribute_problem(node: NodeProto, domain: str) -> str | None:
+    """Compare attributes with those of the implementation, for an operator unknown to onnx."""
+    supported = operators.get_attributes(node.op_type, domain)
+    names = {attribute.name for attribute in node.attribute}
+    for name, is_required in supported.items():
+        if is_required and name not in names:
+            return f"attribute {name!r} is missing"
+    unknown = sorted(names - supported.keys())
+    return f"attribute {unknown[0]!r} is not supported" if unknown else None
+
+
+def _find_data_dependent(graph: GraphProto, inputs: Iterable[str]) -> set[str]:
+    """Return the names of the values that depend on these inputs, those of nested graphs too."""
     targets: dict[str | int, list[str | int]] = defaultdict(list)
-    for source, target in _flows(graph, count()):
+    for source, target in _iter_data_flow(graph, count()):
         targets[source].append(target)
-    reached: set[str | int] = set(data)
-    ahead = list(reached)
-    while ahead:
-        new = [target for target in targets.get(ahead.pop(), ()) if target not in reached]
+    reached: set[str | int] = set(inputs)
+    waiting = list(reached)
+    while waiting:
+        new = [target for target in targets.get(waiting.pop(), ()) if target not in reached]
         reached.update(new)
-        ahead += new
+        waiting += new
     return {name for name in reached if isinstance(name, str)}
 
 
-def _flows(graph: GraphProto, numbers: Iterator[int]) -> Iterator[tuple[str | int, str | int]]:
-    """From which value to which the data goes on; a number stands for a node, between its inputs and its outputs."""
-    for node, number in zip(graph.node, numbers, strict=False):
+def _iter_data_flow(
+    graph: GraphProto, node_numbers: Iterator[int]
+) -> Iterator[tuple[str | int, str | int]]:
+    """Yield pairs of a source and a target between which data flows.
+
+    Sources and targets are names of values, or numbers of nodes: data flows from an input to its
+    node and from the node to its outputs, so that a node with many of both needs few pairs.
+    """
+    for node, number in zip(graph.node, node_numbers, strict=False):
         yield from ((name, number) for name in node.input if name)
         for nested in get_subgraphs(node):
             is_loop = is_standard(node, "Loop")
-            passed = (
-                ["", "", *node.input[2:]] if is_loop else list(node.input)[-len(nested.input) :]
-            )
-            yield from (
-                (name, i.name) for i, name in zip(nested.input, passed, strict=False) if name
-            )
-            yield from _flows(nested, numbers)
-            yield from ((o.name, number) for o in nested.output)
-            if is_loop:  # what a round puts out, the next one takes in
+            passed = list(node.input)[-len(nested.input) :]
+            if is_loop:
+                passed = ["", "", *node.input[2:]]  # round and condition come from the loop
+            for inner, name in zip(nested.input, passed, strict=False):
+                if name:
+                    yield name, inner.name
+            yield from _iter_data_flow(nested, node_numbers)
+            yield from ((output.name, number) for output in nested.output)
+            if is_loop:  # the outputs of a round are the inputs of the next one
                 carried = zip(list(nested.input)[2:], list(nested.output)[1:], strict=False)
-                yield from ((o.name, i.name) for i, o in carried)
-        if not is_standard(node, *_SHAPE_ONLY):
-            yield from ((number, o) for o in node.output if o)
+                yield from ((output.name, inner.name) for inner, output in carried)
+        if not is_standard(node, *SHAPE_OPERATORS):
+            yield from ((number, name) for name in node.output if name)
 
 
-def _control_flow(
-    graph: GraphProto, dependent: set[str], outer: MutableMapping[str, Any], rounds: int
+def _iter_control_flow_problems(
+    graph: GraphProto,
+    dependent: Collection[str],
+    outer_constants: MutableMapping[str, Any],
+    outer_rounds: int,
 ) -> Iterator[str]:
-    """Complain where a value that depends on the data decides what runs."""
-    known = ChainMap(collect_constants(graph), outer)
+    """Yield one line for each If or Loop that training cannot follow.
+
+    Args:
+        graph: The graph.
+        dependent: Names of the values that depend on the data.
+        outer_constants: Constants of the graphs around this one.
+        outer_rounds: Rounds of the loops around this graph, multiplied.
+    """
+    constants = ChainMap(collect_constants(graph), outer_constants)
     for node in graph.node:
-        inner = rounds
+        rounds = outer_rounds
         if is_standard(node, "If") and node.input and node.input[0] in dependent:
-            yield f"{format_node(node)}: its condition depends on the data; both branches cannot be trained at once"
+            yield (
+                f"{format_node(node)}: its condition depends on the data; "
+                "both branches cannot be trained at once"
+            )
         elif is_standard(node, "Loop"):
-            yield from _loop_problems(node, dependent)
-            inner, problem = _rounds(node, known, rounds)
+            yield from _iter_loop_problems(node, dependent)
+            rounds, problem = _count_rounds(node, constants, outer_rounds)
             if problem is not None:
-                yield problem
+                yield f"{format_node(node)}: {problem}"
         for nested in get_subgraphs(node):
-            yield from _control_flow(nested, dependent, known, inner)
+            yield from _iter_control_flow_problems(nested, dependent, constants, rounds)
 
 
-def _loop_problems(node: NodeProto, dependent: Collection[str]) -> Iterator[str]:
-    for slot, what in enumerate(("number of rounds", "condition")):
-        if len(node.input) > slot and node.input[slot] in dependent:
-            yield f"{format_node(node)}: its {what} depends on the data"
+def _iter_loop_problems(node: NodeProto, dependent: Collection[str]) -> Iterator[str]:
+    for name, role in zip(node.input, ("number of rounds", "condition"), strict=False):
+        if name in dependent:
+            yield f"{format_node(node)}: its {role} depends on the data"
     for body in get_subgraphs(node):
         if body.output and body.output[0].name in dependent:
-            yield f"{format_node(node)}: whether it goes on depends on the data"
+            yield f"{format_node(node)}: the end of the loop depends on the data"
 
 
-def _rounds(node: NodeProto, known: Constants, outer: int) -> tuple[int, str | None]:
-    """Rounds of a loop and of those around it, as far as the file tells."""
-    if not any(node.input[:1]) and not _may_stop(node):
-        return outer, f"{format_node(node)}: a loop that never ends"
-    value = get_small_value(known, node.input[0]) if node.input else None
+def _count_rounds(
+    node: NodeProto, constants: Constants, outer_rounds: int
+) -> tuple[int, str | None]:
+    """Return the rounds of a loop times those around it, and a problem if these never end.
+
+    A loop whose number of rounds the file does not tell counts as one round.
+    """
+    can_stop = _has_own_condition(node)
+    if not any(node.input[:1]) and not can_stop:
+        return outer_rounds, "a loop that never ends"
+    value = get_small_value(constants, node.input[0]) if node.input else None
     if value is None or value.size != 1:
-        return outer, None
-    total = outer * max(int(value.reshape(-1)[0]), 1)
-    if total > MOST_ROUNDS and not _may_stop(node):
-        return outer, f"{format_node(node)}: a loop of {total:,} rounds is beyond reason"
-    return min(total, MOST_ROUNDS), None
+        return outer_rounds, None
+    rounds = outer_rounds * max(int(value.reshape(-1)[0]), 1)
+    if rounds > MAX_ROUNDS and not can_stop:
+        return outer_rounds, f"a loop of {rounds:,} rounds is beyond reason"
+    return min(rounds, MAX_ROUNDS), None
 
 
-def _may_stop(node: NodeProto) -> bool:
-    """Whether the body computes its condition; exporters write the largest integer for "while"."""
+def _has_own_condition(node: NodeProto) -> bool:
+    """Return True if the body of a loop computes its condition, instead of passing it on.
+
+    Exporters write "while" as a loop of the largest possible number of rounds.
+    """
     body = next(iter(get_subgraphs(node)), None)
     if body is None or not body.output:
         return False

@@ -1,16 +1,33 @@
-"""Is a model valid ONNX? What could crash, hang or flood later steps is found here and refused by name."""
+"""Reject models that are not valid ONNX, and small files that would become huge models.
+
+onnx's own checker verifies nodes against their schemas and the order of values, but trusts stored
+tensors, names, and functions. What it leaves out is checked first: names are text of a reasonable
+length, tensors hold exactly the values that their dims promise, and functions neither call
+themselves nor multiply without bound when they are inlined. The checker then sees an outline of
+the model: the graph without the values of large tensors, with what only runtimes tolerate put
+right. All errors are InputError and name what is wrong.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, checker
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    checker,
+    shape_inference,
+)
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
-from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs, iter_nodes, normalize_domain
 from ltp_pipeline.graph.schemas import make_checkable
 from ltp_pipeline.graph.tensors import (
@@ -22,234 +39,289 @@ from ltp_pipeline.graph.tensors import (
     iter_stored_tensors,
     to_array,
 )
-from ltp_pipeline.stages.import_model.function_calls import require_bounded
 
-AGAIN = "export the model again, or get it again from where it came from"
-LONGEST_NAME = 1 << 16  # characters; no exporter writes thousands
-FREE_INITIALIZERS = 4  # the IR version from which an initializer need not be an input
-_NUMBERS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
-_INLINE = 1 << 12  # bytes: larger tensors are shown to the checker without their values
-_OUTLINE = "ltp.outline"  # a domain that no model has
-_AT_A_TIME = 5_000  # nodes that the checker is shown
+EXPORT_HINT = "export the model again, or get it again from where it came from"
+FUNCTION_HINT = "export the model without functions, or get it again from where it came from"
+MAX_NAME_LENGTH = 1 << 16  # characters; no exporter writes thousands
+MAX_CALL_DEPTH = 100  # functions that call each other in a chain
+MAX_INLINED_NODES = 100_000  # nodes that inlining functions may add to a model
+MAX_INLINED_BYTES = 1 << 26  # bytes that inlining functions may add to a model
+SMALL_TENSOR_BYTES = 1 << 12  # smaller tensors may hold a shape, so checks see their values
+FREE_INITIALIZERS_VERSION = 4  # IR version from which an initializer need not be an input
+_VALUE_FIELDS = (
+    "float_data",
+    "int32_data",
+    "string_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+)
+
+FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
-def check_validity(given: OnnxModel, path: Path | None = None) -> None:
-    """Refuse a model that is not valid ONNX, with the name of what is wrong."""
-    what, model = str(path or "the model"), given.proto
-    if not model.graph.node:
-        raise InputError(f"{what} has no nodes", "give a trained ONNX model")
-    if not model.graph.output:
-        raise InputError(f"{what} has no outputs", "give a trained ONNX model")
-    _check_text(model)
-    _check_versions(model)
-    for name, tensor in iter_named_tensors(model, sparse=True):
-        _check_fields(tensor, name in given.weights)
-        if name not in given.weights:
-            _check_tensor(tensor)
-    for graph in iter_graphs(model.graph):
-        _check_names(graph)
-    if model.functions:
-        require_bounded(model)
+class InlinedSize(NamedTuple):
+    """Size of a function with everything that it calls inlined."""
+
+    nodes: int
+    bytes: int
+
+
+def check_validity(model: OnnxModel, path: Path | None = None) -> None:
+    """Raise InputError if a model is not valid ONNX.
+
+    Args:
+        model: The model.
+        path: Its file, for the message.
+    """
+    name = str(path or "the model")
+    proto = model.proto
+    if not proto.graph.node:
+        raise InputError(f"{name} has no nodes", "pass a trained ONNX model")
+    if not proto.graph.output:
+        raise InputError(f"{name} has no outputs", "pass a trained ONNX model")
+    _check_text(proto)
+    _check_versions(proto)
+    for tensor_name, tensor in iter_named_tensors(proto, sparse=True):
+        is_separate = tensor_name in model.weights
+        _check_value_fields(tensor, is_separate)
+        if not is_separate:
+            _check_values_present(tensor)
+    for graph in iter_graphs(proto.graph):
+        _check_unique_names(graph)
+    if proto.functions:
+        _check_functions(proto)
     try:
-        for outline in _outlines(given):
-            checker.check_model(outline)
+        checker.check_model(_make_outline(model).SerializeToString())
     except Exception as error:  # noqa: BLE001 - the checker's C++ errors share no narrower type
-        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-        detail = " ".join(lines)[:300] or type(error).__name__
-        raise InputError(f"{what} is not valid ONNX: {detail}", AGAIN) from None
-    _check_values(given)
+        message = f"{name} is not valid ONNX: {_join_lines(error)}"
+        raise InputError(message, EXPORT_HINT) from None
+    _check_finite(model)
+
+
+def check_declared_types(model: OnnxModel) -> None:
+    """Raise InputError if values have other types or shapes than the file declares.
+
+    The exported files would contradict themselves in the same way. Files that only onnxruntime
+    reads, whose values onnx cannot infer, are left to onnxruntime.
+    """
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            return
+    if make_checkable(copy_proto(model.proto)):
+        return
+    try:
+        proto = model.to_proto(max_bytes=SMALL_TENSOR_BYTES)
+        shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+    except Exception as error:  # noqa: BLE001 - onnx's C++ errors share no narrower type
+        message = f"the model is not valid ONNX: {_join_lines(error, max_lines=2)}"
+        raise InputError(message, EXPORT_HINT) from None
+
+
+def _join_lines(error: Exception, max_lines: int | None = None) -> str:
+    """Return the lines of an error of onnx as one line of at most 300 characters."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:max_lines])[:300] or type(error).__name__
 
 
 def _check_text(model: ModelProto) -> None:
-    """Names that are no UTF-8 arrive as bytes, and would fail later in places that cannot say where."""
-    for name in _texts(model):
+    """Raise InputError if a name is not text or is too long.
+
+    protobuf returns names that are not UTF-8 as bytes. They would fail later, where nothing can
+    say which name it was.
+    """
+    for name in _iter_texts(model):
         if not isinstance(name, str):
-            raise InputError(f"the name {name[:LONGEST_NAME]!r} is not UTF-8 text", AGAIN)
-        if len(name) > LONGEST_NAME:
-            what = f"the name '{name[:LONGEST_NAME]}' has {len(name):,} characters; at most {LONGEST_NAME:,} are taken"
-            raise InputError(what, "export the model with shorter names")
+            raise InputError(f"the name {name[:MAX_NAME_LENGTH]!r} is not UTF-8 text", EXPORT_HINT)
+        if len(name) > MAX_NAME_LENGTH:
+            raise InputError(
+                f"the name '{name[:MAX_NAME_LENGTH]}' has {len(name):,} characters; "
+                f"at most {MAX_NAME_LENGTH:,} are supported",
+                "export the model with shorter names",
+            )
 
 
-def _texts(model: ModelProto) -> Iterator[str | bytes]:
+def _iter_texts(model: ModelProto) -> Iterator[str | bytes]:
+    """Yield every name in a model, and every label that is not text."""
     yield from (model.producer_name, model.producer_version)
+    yield from (entry.domain for entry in model.opset_import)
     for entry in model.metadata_props:
         yield entry.key
-        if not isinstance(entry.value, str):  # which may be long
+        if not isinstance(entry.value, str):  # a label that is text may be long
             yield entry.value
-    for graph in iter_graphs(model.graph):
+    yield from _iter_graph_texts(model.graph)
+    for function in model.functions:
+        yield from (function.name, function.domain)
+        yield from (*function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from _iter_node_texts(function.node)
+        for node in function.node:
+            for graph in get_subgraphs(node):
+                yield from _iter_graph_texts(graph)
+
+
+def _iter_graph_texts(outer: GraphProto) -> Iterator[str | bytes]:
+    for graph in iter_graphs(outer):
         yield graph.name
         yield from (tensor.name for tensor in graph.initializer)
         yield from (tensor.values.name for tensor in graph.sparse_initializer)
-        yield from (
-            v.name for values in (graph.input, graph.output, graph.value_info) for v in values
-        )
-        yield from _node_texts(graph.node)
-    for function in model.functions:
-        yield from (
-            function.name,
-            function.domain,
-            *function.input,
-            *function.output,
-            *function.attribute,
-        )
-        yield from (entry.domain for entry in function.opset_import)
-        yield from _node_texts(function.node)
-        for nested in (
-            graph
-            for node in function.node
-            for outer in get_subgraphs(node)
-            for graph in iter_graphs(outer)
-        ):
-            yield from _node_texts(nested.node)
-    yield from (entry.domain for entry in model.opset_import)
+        for values in (graph.input, graph.output, graph.value_info):
+            yield from (value.name for value in values)
+        yield from _iter_node_texts(graph.node)
 
 
-def _node_texts(nodes: Iterable[NodeProto]) -> Iterator[str | bytes]:
+def _iter_node_texts(nodes: Iterable[NodeProto]) -> Iterator[str | bytes]:
     for node in nodes:
-        yield node.name
-        yield node.op_type
-        yield node.domain
+        yield from (node.name, node.op_type, node.domain)
         yield from node.input
         yield from node.output
         for attribute in node.attribute:
-            yield attribute.name
-            yield attribute.ref_attr_name
+            yield from (attribute.name, attribute.ref_attr_name)
 
 
 def _check_versions(model: ModelProto) -> None:
-    """An operator set has one version, and old files list their initializers among the inputs."""
+    """Raise InputError if an operator set has two versions, or an old file breaks its own rules."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         version = versions.setdefault(normalize_domain(entry.domain), entry.version)
         if version != entry.version:
-            what = f"operators of the domain '{entry.domain}' are imported in versions {version} and {entry.version}"
-            raise InputError(what, AGAIN)
-    if model.ir_version < FREE_INITIALIZERS:
-        given = {value.name for value in model.graph.input}
-        hidden = next(
-            (tensor.name for tensor in model.graph.initializer if tensor.name not in given), None
-        )
-        if hidden is not None:
-            what = f"the initializer '{hidden}' is no input of the graph, and files of IR version {model.ir_version}"
-            raise InputError(f"{what} have them all as inputs", AGAIN)
+            raise InputError(
+                f"operators of the domain '{entry.domain}' are imported in versions {version} "
+                f"and {entry.version}",
+                EXPORT_HINT,
+            )
+    if model.ir_version >= FREE_INITIALIZERS_VERSION:
+        return
+    inputs = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.name not in inputs:
+            raise InputError(
+                f"the initializer '{tensor.name}' is not an input of the graph, as files of IR "
+                f"version {model.ir_version} require",
+                EXPORT_HINT,
+            )
 
 
-def _check_fields(tensor: TensorProto, lifted: bool) -> None:
-    """Values that stand twice may be two; `lifted` are those that were taken out of the tensor."""
+def _check_value_fields(tensor: TensorProto, is_separate: bool) -> None:
+    """Raise InputError if a tensor has its values in two places, which may contradict each other.
+
+    Args:
+        tensor: The tensor.
+        is_separate: True if its values were moved out of it when the file was read.
+    """
     if tensor.HasField("segment"):
         raise InputError(
-            f"tensor '{tensor.name}' is a segment of another, which no runtime reads", AGAIN
+            f"tensor '{tensor.name}' is a segment of another, which no runtime reads", EXPORT_HINT
         )
-    held = (
-        sum(bool(getattr(tensor, name)) for name in _NUMBERS) + tensor.HasField("raw_data") + lifted
-    )
-    if held > 1:
-        raise InputError(f"tensor '{tensor.name}' holds its values twice", AGAIN)
+    places = int(is_separate) + int(tensor.HasField("raw_data"))
+    places += sum(bool(getattr(tensor, field)) for field in _VALUE_FIELDS)
+    if places > 1:
+        raise InputError(f"tensor '{tensor.name}' holds its values twice", EXPORT_HINT)
 
 
-def _check_tensor(tensor: TensorProto) -> None:
+def _check_values_present(tensor: TensorProto) -> None:
+    """Raise InputError if a tensor does not hold as many values as its dims promise."""
     if tensor.data_location == TensorProto.EXTERNAL:
         raise InputError(
             f"the values of tensor '{tensor.name}' are in another file",
-            "give the path of the model file",
+            "pass the path of the model file instead of the model",
         )
     if not has_all_values(tensor):
         dims = list(tensor.dims)
         raise InputError(
-            f"tensor '{tensor.name}' does not hold the values that its dims {dims} say", AGAIN
+            f"tensor '{tensor.name}' does not hold the values of its dims {dims}", EXPORT_HINT
         )
 
 
-def _check_names(graph: GraphProto) -> None:
+def _check_unique_names(graph: GraphProto) -> None:
+    """Raise InputError if an initializer of a graph has no name, or two values share one."""
     if not all(tensor.name for tensor in graph.initializer):
-        raise InputError("an initializer has no name", AGAIN)
+        raise InputError("an initializer has no name", EXPORT_HINT)
     for kind, values in (
         ("initializer", graph.initializer),
         ("input", graph.input),
         ("output", graph.output),
     ):
-        if len(values) < 2:
-            continue
-        names = [value.name for value in values]
-        if len(set(names)) < len(names):
-            twice = next(name for name, count in Counter(names).items() if count > 1)
-            raise InputError(f"the {kind} '{twice}' is there twice", AGAIN)
+        for name, count in Counter(value.name for value in values).items():
+            if count > 1:
+                raise InputError(f"the {kind} '{name}' is there twice", EXPORT_HINT)
 
 
-def _outlines(model: OnnxModel) -> Iterator[bytes]:
-    """The model for the checker, some nodes at a time: for all of them it would take more memory than the model does.
+def _check_functions(model: ModelProto) -> None:
+    """Raise InputError if functions call themselves, or would make the model too large."""
+    functions = {_get_key(f.domain, f.name, f): f for f in model.functions}
+    sizes: dict[FunctionKey, InlinedSize] = {}
 
-    The values of weights and large tensors are left out, and what runtimes forgive is put right.
+    def measure_calls(nodes: Iterable[NodeProto], callers: tuple[FunctionKey, ...]) -> InlinedSize:
+        """Add up the sizes of the functions that nodes call."""
+        keys = (_get_key(node.domain, node.op_type, node) for node in nodes)
+        called = [measure(key, callers) for key in keys if key in functions]
+        return InlinedSize(sum(s.nodes for s in called), sum(s.bytes for s in called))
+
+    def measure(key: FunctionKey, callers: tuple[FunctionKey, ...]) -> InlinedSize:
+        """Return the size of a function that is called through others."""
+        if key in callers:
+            raise InputError(f"the function '{key[1]}' calls itself", FUNCTION_HINT)
+        if len(callers) >= MAX_CALL_DEPTH:
+            message = f"the function '{key[1]}' is called through over {MAX_CALL_DEPTH} others"
+            raise InputError(message, FUNCTION_HINT)
+        if key not in sizes:
+            function = functions[key]
+            nodes = list(iter_nodes(function))
+            calls = measure_calls(nodes, (*callers, key))
+            sizes[key] = InlinedSize(len(nodes) + calls.nodes, function.ByteSize() + calls.bytes)
+        return sizes[key]
+
+    total = measure_calls(iter_nodes(model.graph), ())
+    # Every function stands in the file once; only what calls add to that makes the model larger.
+    added_nodes = total.nodes - sum(1 for f in model.functions for _ in iter_nodes(f))
+    added_bytes = total.bytes - sum(f.ByteSize() for f in model.functions)
+    if added_nodes > MAX_INLINED_NODES or added_bytes > MAX_INLINED_BYTES:
+        raise InputError(
+            f"the model's functions have {total.nodes:,} nodes and {total.bytes:,} bytes "
+            "when they are inlined",
+            FUNCTION_HINT,
+        )
+
+
+def _get_key(domain: str, name: str, owner: FunctionProto | NodeProto) -> FunctionKey:
+    # Older versions of onnx have no overloads.
+    return normalize_domain(domain), name, getattr(owner, "overload", "")
+
+
+def _make_outline(model: OnnxModel) -> ModelProto:
+    """Return a copy of a model for the checker.
+
+    The values of weights and of large tensors are left out. What runtimes tolerate is put right:
+    operators that onnxruntime adds, graphs without a name, inputs and outputs without a shape.
     """
-    made = {tensor.name for tensor in model.graph.initializer}
-    for start in range(0, len(model.graph.node), _AT_A_TIME):
-        nodes, outline = model.graph.node[start : start + _AT_A_TIME], ModelProto()
-        if start == 0:
-            copy_fields(model.proto, outline, skip={"graph", "training_info"})
-            copy_fields(model.graph, outline.graph, skip={"node", "initializer", "output"})
-        else:
-            outline.ir_version = model.proto.ir_version
-            outline.opset_import.extend(model.proto.opset_import)
-        outline.graph.name = model.graph.name or "graph"
-        outline.graph.node.extend(nodes)
-        if start + _AT_A_TIME >= len(model.graph.node):
-            outline.graph.output.extend(model.graph.output)
-        _ease(outline, model)
-        here = {value.name for value in outline.graph.input}
-        yield (
-            _before({name for name in _names_in(outline.graph) - here if name in made})
-            + outline.SerializeToString()
-        )
-        made |= here | {name for node in nodes for name in node.output}
-
-
-def _before(names: Collection[str]) -> bytes:
-    """What lies before some nodes, as the outputs of one; appended to it, their model is merged into it."""
-    front = ModelProto()
-    if names:
-        front.graph.node.add(op_type="Before", domain=_OUTLINE, output=sorted(names))
-        front.opset_import.add(domain=_OUTLINE, version=1)
-    content: bytes = front.SerializeToString()
-    return content
-
-
-def _names_in(graph: GraphProto) -> set[str]:
-    """Every name that nodes read or make, those of nested graphs too."""
-    found = {
-        name for node in iter_nodes(graph) for names in (node.input, node.output) for name in names
-    }
-    for nested in iter_graphs(graph):
-        found.update(
-            value.name for values in (nested.output, nested.initializer) for value in values
-        )
-    return found
-
-
-def _ease(outline: ModelProto, model: OnnxModel) -> None:
-    """Leave values out, and let pass what runtimes forgive."""
+    outline = ModelProto()
+    copy_fields(model.proto, outline, skip={"graph", "training_info"})
+    copy_fields(model.graph, outline.graph, skip={"initializer"})
+    outline.graph.name = outline.graph.name or "graph"
+    for tensor in model.graph.initializer:
+        outline.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
     make_checkable(outline)
     for name, tensor in iter_named_tensors(outline):
-        if name not in model.weights:
-            if get_byte_size(tensor) < _INLINE:
-                continue
+        if name in model.weights or get_byte_size(tensor) >= SMALL_TENSOR_BYTES:
             clear_values(tensor)
-        tensor.dims[:] = [0]
+            tensor.dims[:] = [0]
     for graph in iter_graphs(outline.graph):
         for value in (*graph.input, *graph.output):
             kind = value.type.WhichOneof("value")
             if kind == "tensor_type" and not value.type.tensor_type.HasField("shape"):
                 value.type.tensor_type.shape.SetInParent()
+    return outline
 
 
-def _check_values(model: OnnxModel) -> None:
-    """Weights that are not numbers cannot be trained; a lone NaN is a constant that some graph compares with."""
-    floats = (
-        (name, t) for name, t in iter_stored_tensors(model.graph) if t.data_type in FLOAT_TYPES
-    )
+def _check_finite(model: OnnxModel) -> None:
+    """Raise InputError if a weight contains NaN; a lone NaN is a constant that graphs compare with."""
     with np.errstate(invalid="ignore"):
-        for name, tensor in floats:
+        for name, tensor in iter_stored_tensors(model.graph):
+            if tensor.data_type not in FLOAT_TYPES:
+                continue
             array = model.weights[name] if name in model.weights else to_array(tensor, name)
             if array.size > 1 and math.isnan(array.min()):
                 raise InputError(
-                    f"tensor '{name}' contains NaN", "give a model whose training did not diverge"
+                    f"tensor '{name}' contains NaN", "pass a model whose training did not diverge"
                 )

@@ -1,13 +1,22 @@
-"""ONNX tensors as torch tensors and back, without a detour through lists."""
+"""Tensors and attributes of an ONNX graph as torch tensors and Python values, and back.
 
+Values are copied straight between NumPy and torch, without a detour through lists. Half precision
+is widened to single precision for training, because small updates would be lost in it; it is
+rounded again when values go back into the file.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
+from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.tensors import Weights, get_type_name
+from ltp_pipeline.stages.import_model.unsupported import find_constant_problem
+from ltp_pipeline.system.arrays import Array
 
 TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
@@ -30,31 +39,82 @@ HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 
 
 def to_torch(tensor: TensorProto, weights: Weights | None = None) -> Tensor:
-    """Read a dense ONNX tensor, whose values may be among the weights, into memory of its own."""
+    """Copy an ONNX tensor into a torch tensor.
+
+    Args:
+        tensor: The ONNX tensor.
+        weights: Values by name, which replace those of the tensor.
+
+    Raises:
+        ValueError: If torch does not have the tensor's type.
+    """
     if weights and tensor.name in weights:
         return array_to_torch(weights[tensor.name])
     if tensor.data_type not in TORCH_TYPES:
-        raise ValueError(
-            f"tensor {tensor.name!r} has type {get_type_name(tensor.data_type)}, which torch does not have"
-        )
+        type_name = get_type_name(tensor.data_type)
+        raise ValueError(f"tensor {tensor.name!r} has type {type_name}, which torch does not have")
     return array_to_torch(numpy_helper.to_array(tensor))
 
 
-def array_to_torch(array: "np.ndarray[Any, Any]") -> Tensor:
-    """Copy a numpy array, ml_dtypes' bfloat16 included, into a tensor."""
+def array_to_torch(array: Array) -> Tensor:
+    """Copy a NumPy array into a torch tensor; bfloat16 of ml_dtypes is supported."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
     return torch.from_numpy(np.array(array, order="C"))
 
 
+def to_numpy(tensor: Tensor, data_type: int) -> Array:
+    """Copy a torch tensor into a NumPy array of an ONNX type, such as the fp16 of the file."""
+    values = tensor.detach().cpu()
+    if values.dtype == torch.bfloat16:
+        values = values.float()
+    array: Array = values.numpy().astype(helper.tensor_dtype_to_np_dtype(data_type), copy=False)
+    return array
+
+
 def to_single_precision(value: Any) -> Any:
-    """Half-precision tensors in single precision, everything else as it is."""
-    return value.float() if isinstance(value, Tensor) and value.dtype in HALF_TYPES else value
+    """Return a half-precision tensor in single precision, and any other value as it is."""
+    is_half = isinstance(value, Tensor) and value.dtype in HALF_TYPES
+    return value.float() if is_half else value
 
 
-def to_numpy(tensor: Tensor, data_type: int) -> "np.ndarray[Any, Any]":
-    """Tensor as a numpy array of the given ONNX type, e.g. an fp32 master as the fp16 of its file."""
-    array = tensor.detach().cpu()
-    if array.dtype == torch.bfloat16:
-        array = array.float()
-    return array.numpy().astype(helper.tensor_dtype_to_np_dtype(data_type), copy=False)
+def is_number_constant(node: NodeProto) -> bool:
+    """Return True if a node is a Constant that holds numbers."""
+    is_constant = is_standard(node, "Constant") and len(node.output) == 1
+    return is_constant and find_constant_problem(node) is None
+
+
+def get_constant_value(node: NodeProto, weights: Weights) -> Tensor:
+    """Return the value of a Constant node as a tensor.
+
+    Args:
+        node: The node.
+        weights: Values by name, which replace those of the node.
+
+    Raises:
+        ValueError: If the node holds something else than numbers.
+    """
+    if node.output[0] in weights:
+        return array_to_torch(weights[node.output[0]])
+    problem = find_constant_problem(node)
+    if problem is not None:
+        raise ValueError(problem)
+    attribute = node.attribute[0]
+    value = get_attribute_value(attribute)
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.float32 if "float" in attribute.name else torch.int64)
+
+
+def get_attribute_value(attribute: AttributeProto) -> Any:
+    """Return an attribute as a Python value: decoded text, torch tensors, lists."""
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if attribute.type == AttributeProto.TENSOR:
+        return to_torch(value)
+    if attribute.type == AttributeProto.STRINGS:
+        return [text.decode("utf-8", "replace") for text in value]
+    if isinstance(value, Sequence):
+        return list(value)
+    return value

@@ -60,8 +60,8 @@ def measure_again(
     path = folder / report.pruned.files[0].path
     file = import_model.read_model_file(path)
     opened = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
-    session, original = Session(path, foreign=file.model), _original(report, folder, against)
-    other = None if original is None else Session(original, foreign=read_model(original))
+    session, original = Session(path, is_foreign=True), _original(report, folder, against)
+    other = None if original is None else Session(original, is_foreign=True)
     graph, imitate = file.model.graph, settings.train.distill_outputs_as
     evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric
@@ -206,7 +206,7 @@ class _Again:
         positions = [output.position for output in self.evaluator.task.outputs]
         path = self.folder / name
         model = read_model(path)
-        session = Session(path, positions=positions, library=library_for(model), foreign=model)
+        session = Session(path, positions=positions, library=library_for(model), is_foreign=True)
         return self.evaluator(session.outputs, self.split)
 
     def _points(self, baseline: BaselineResult) -> dict[str, Any]:

@@ -225,13 +225,11 @@ def validate(
     kernels = [k.name for k in find_layer_weights(flatten_model(file.model)[0])]
     opened = open_model_data(file, data, seed, asked, own)
     beside = None if against is None else read_model_file(against)
-    session = Session(Path(model), provider, library=library_for(file.model), foreign=file.model)
+    session = Session(Path(model), provider, library=library_for(file.model), is_foreign=True)
     other_bytes = 0 if beside is None else beside.num_bytes
     other = None
     if against is not None and beside is not None:
-        other = Session(
-            Path(against), provider, library=library_for(beside.model), foreign=beside.model
-        )
+        other = Session(Path(against), provider, library=library_for(beside.model), is_foreign=True)
     evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
     kernels_beside = SparseVsDenseSession(session) if session.library is not None else None
     accuracy, correct = evaluator(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,8 +20,7 @@ from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.records import LatencyResult
 from ltp_pipeline.stages.import_model import onnxruntime_child
-from ltp_pipeline.stages.import_model.value_sizes import require_room
-from ltp_pipeline.system import child_process, threads, tolerance
+from ltp_pipeline.system import child_process, memory, threads, tolerance
 from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.timing import Timing, time_interleaved
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
 LATENCY_BATCHES = (1, 16)
+FLOAT_BYTES = 4
 TWO = 2  # samples by which an output is told to have a row for each
 
 
@@ -38,8 +39,12 @@ def try_elsewhere(path: Path, inputs: Mapping[str, Array]) -> None:
             onnxruntime_child.run_model(path.absolute(), inputs, "ALL", folder)
         except child_process.ChildCrashed as error:
             raise UnsupportedModel(f"onnxruntime {error} on {path}", "export it again") from None
-        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed):
-            return
+        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed) as error:
+            if memory.is_shortage(error):
+                raise UnsupportedModel(
+                    f"{path} does not fit into memory: {error}",
+                    "check pads, scales and sizes of this node, or use a machine with more memory",
+                ) from None
 
 
 class Session:
@@ -53,8 +58,7 @@ class Session:
         optimised: bool = True,
         single: bool = False,  # on one thread, whatever the run uses
         library: Path | None = None,  # of sparse kernels
-        foreign: OnnxModel
-        | None = None,  # what is in it, if it comes from elsewhere: another process tries it first
+        is_foreign: bool = False,  # a file from elsewhere: a child process tries it first
     ) -> None:
         import onnxruntime
 
@@ -69,8 +73,7 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if foreign is not None:
-            require_room(foreign)
+        if is_foreign:
             try_elsewhere(path, {})
         begun = time.perf_counter()
         try:
@@ -84,7 +87,7 @@ class Session:
             ) from None
         self.path = path
         self.library = library
-        self.untried = foreign is not None
+        self.untried = is_foreign
         self.positions = positions  # of the outputs that are judged
         self.load_ms = 1000 * (time.perf_counter() - begun)
         overridable = {i.name for i in self.session.get_overridable_initializers()}
@@ -92,6 +95,15 @@ class Session:
         self.half = {i.name for i in inputs if i.type == "tensor(float16)"}
         sizes = [i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int)]
         self.fixed_batch = sizes[0] if sizes else None
+        for info in inputs:
+            size = FLOAT_BYTES * math.prod(d for d in info.shape if isinstance(d, int))
+            free = memory.available_memory()
+            if free is not None and size > free:
+                raise UnsupportedModel(
+                    f"{path} does not fit into memory: its input {info.name!r} of shape "
+                    f"{info.shape} takes {size:,} bytes, and {free:,} are free",
+                    "export the model for a smaller batch, or use a machine with more memory",
+                )
 
     def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
         """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""

@@ -28,7 +28,7 @@ from ltp_pipeline.stages import import_model, learn_thresholds
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.value_sizes import check_declared_types
+from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.stages.prepare import activation_memory, explain
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device

@@ -58,7 +58,7 @@ def accelerate(
         raise UnsupportedModel(
             "the model has no kernels", "`ltp-pipeline inspect` shows what was found"
         )
-    session = Session(source, single=True, foreign=file.model).session
+    session = Session(source, single=True, is_foreign=True).session
     if with_data:
         shown = (
             open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)

@@ -94,9 +94,9 @@ def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> T
     """Measure the original on some samples; None if the user passed neither data nor a task."""
     file = read_model_file(model)
     if task is not None:
-        return trials.of_task(file, Session(model, foreign=file.model), task, settings)
+        return trials.of_task(file, Session(model, is_foreign=True), task, settings)
     if settings.data.path is not None:
-        return trials.of_data(file, Session(model, foreign=file.model), settings)
+        return trials.of_data(file, Session(model, is_foreign=True), settings)
     return None
 
 

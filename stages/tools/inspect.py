@@ -24,9 +24,8 @@ from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.results.tool_results import InspectedLayer, InspectedOperator, InspectionResult
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model.node_problems import find_operator_problem
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.import_model.supported import find_problems
+from ltp_pipeline.stages.import_model.unsupported import find_operator_problem, find_problems
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
 

@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from ltp_pipeline.graph.constants import collect_constants, get_small_value
 from ltp_pipeline.graph.edit import UniqueNames, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import format_node, is_standard, iter_nodes
+from ltp_pipeline.graph.nodes import VIEW_OPERATORS, format_node, is_standard, iter_nodes
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
     MAX_CONSTANT_ELEMENTS,
@@ -32,7 +32,6 @@ _LEARNED = {
     "MatMul": (0, 1),
     "BatchNormalization": (1, 2, 3, 4),
 }
-_VIEWS = ("Identity", "Unsqueeze", "Reshape", "Transpose", "Cast")
 
 
 def normalize_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
@@ -125,7 +124,7 @@ def _learned(graph: GraphProto) -> set[str]:
             }
         elif is_standard(node, "Mul", "Add"):  # a scale and shift per channel, shaped by Unsqueeze
             found |= {name for name in node.input if name}
-        elif is_standard(node, *_VIEWS) and found.intersection(node.output):
+        elif is_standard(node, *VIEW_OPERATORS) and found.intersection(node.output):
             found.update(node.input[:1])
     return found
 

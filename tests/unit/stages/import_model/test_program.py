@@ -241,14 +241,6 @@ BROKEN = {
         "(float[2] x) => (y) { y = com.example.Magic (x) }",
         {},
     ),
-    "attribute 'axis' is missing": ("(float[2] x) => (y) { y = Concat (x, x) }", {}),
-    "attribute 'alpha' must be FLOAT, not INT": (
-        "(float[2] x) => (y) { y = Elu <alpha = 1> (x) }",
-        {},
-    ),
-    "attribute 'beta' does not exist": ("(float[2] x) => (y) { y = Elu <beta = 1.0> (x) }", {}),
-    "3 inputs where 2 to 2": ("(float[2] x) => (y) { y = Add (x, x, x) }", {}),
-    "input 'A' is missing": ("(float[2] x) => (y) { y = Add (, x) }", {}),
     "nothing before it produces the value 'b'": (
         "(float[2] x) => (y) { a = Add (x, b) b = Relu (a) y = Relu (b) }",
         {},

@@ -1,19 +1,19 @@
-"""What is refused, with every reason at once and the right exit code."""
+"""Models that are not valid ONNX, or would grow without bound, are rejected by name."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model import validity
 from ltp_pipeline.stages.import_model.read import read_model_file
 from tests.support.imported import refused
-from tests.support.models import Graph, mlp, with_function
+from tests.support.models import Graph, conv_bn_classifier, mlp, with_function
+from tests.support.sequence_models import fused_attention
 
 
 def cycle(m: ModelProto) -> None:
@@ -72,7 +72,7 @@ def values_twice(m: ModelProto) -> None:
     m.graph.initializer[0].float_data.append(1.0)
 
 
-def values_twice_of_no_weight(m: ModelProto) -> None:
+def values_of_an_integer_twice(m: ModelProto) -> None:
     shape = onnx.numpy_helper.from_array(np.array([1, 2]), "shape")
     shape.int64_data.extend([3, 4])
     m.graph.initializer.append(shape)
@@ -135,6 +135,36 @@ def empty(m: ModelProto) -> None:
     m.Clear()
 
 
+def attribute_twice(m: ModelProto) -> None:
+    m.graph.node[0].attribute.append(m.graph.node[0].attribute[0])
+
+
+def too_many_inputs(m: ModelProto) -> None:
+    m.graph.node[1].input.append(m.graph.node[1].input[0])
+
+
+def empty_input(m: ModelProto) -> None:
+    m.graph.node[0].input[1] = ""
+
+
+def required_attribute_missing(m: ModelProto) -> None:
+    m.graph.node[1].op_type = "Cast"
+
+
+def input_of_a_branch_missing(m: ModelProto) -> None:
+    output = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+    branch = helper.make_graph([helper.make_node("Neg", ["nothing"], ["inner"])], "b", [], [output])
+    condition = onnx.numpy_helper.from_array(np.array(True), "yes")
+    m.graph.initializer.append(condition)
+    m.graph.node.append(
+        helper.make_node("If", ["yes"], ["chosen"], then_branch=branch, else_branch=branch)
+    )
+
+
+def tensor_computed_again(m: ModelProto) -> None:
+    m.graph.node[0].output[0] = "fc1.weight"
+
+
 SPOILED: dict[Callable[[ModelProto], None], str] = {
     cycle: "gemm",
     missing_initializer: "fc1.weight",
@@ -142,15 +172,21 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
     value_twice: "fc1_out",
     attribute_of_another_type: "transB",
     unknown_attribute: "surprise",
+    attribute_twice: "transB",
+    too_many_inputs: "Relu",
+    empty_input: "marked single",
+    required_attribute_missing: "'to'",
+    input_of_a_branch_missing: "nothing",
+    tensor_computed_again: "fc1.weight",
     dims_that_overflow: "fc1.weight",
     negative_dims: "fc1.weight",
     fewer_values_than_dims: "fc1.weight",
     more_dims_than_arrays_have: "fc1.weight",
     four_bits_in_too_many_bytes: "fc1.weight",
     numbers_of_another_type: "fc1.weight",
-    values_twice: "'fc1.weight' holds its values twice",
-    values_twice_of_no_weight: "'shape' holds its values twice",
-    segment: "'fc1.weight' is a segment",
+    values_twice: "'fc1.weight'",
+    values_of_an_integer_twice: "'shape'",
+    segment: "'fc1.weight'",
     name_without_end: "400,000 characters",
     not_a_number: "fc1.weight",
     values_elsewhere: "fc1.weight",
@@ -167,66 +203,20 @@ SPOILED: dict[Callable[[ModelProto], None], str] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda f: f.__name__)
-def test_bad_models_are_refused_by_name(spoil: Callable[[ModelProto], None]) -> None:
+def test_import_rejects_a_bad_model_and_names_what_is_wrong(
+    spoil: Callable[[ModelProto], None],
+) -> None:
     model = mlp()
     spoil(model)
     error = refused(model)
-    said = " ".join([error.message, *getattr(error, "reasons", ())])
-    assert SPOILED[spoil].lower() in said.lower()
-
-
-def chain(nodes: int) -> ModelProto:
-    """Relus one after the other, and an If whose branch reads the first value."""
-    g = Graph()
-    h = first = g.add("Relu", "x")
-    for _ in range(nodes):
-        h = g.add("Relu", h)
-    branch = helper.make_graph(
-        [helper.make_node("Neg", [first], ["b"])],
-        "b",
-        [],
-        [helper.make_tensor_value_info("b", TensorProto.FLOAT, None)],
-    )
-    chosen = g.add("If", g.constant("yes", True, np.bool_), then_branch=branch, else_branch=branch)
-    g.add("Add", g.add("Mul", h, g.tensor("two", 2.0)), chosen, outputs=("y",))
-    return g.model({"x": ("N", 3)}, ["y"])
-
-
-@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
-def test_a_model_is_valid_however_many_nodes_the_checker_is_shown(
-    at_a_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
-    validity.check_validity(OnnxModel.from_proto(chain(5)))
-
-
-@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
-@pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (lambda nodes: nodes[4].input.__setitem__(0, "nothing"), "'nothing'"),
-        (lambda nodes: nodes[4].output.__setitem__(0, nodes[1].output[0]), "SSA"),
-        (lambda nodes: nodes[4].output.__setitem__(0, "two"), "SSA"),
-        (lambda nodes: nodes[4].output.__setitem__(0, "x"), "SSA"),
-        (lambda nodes: nodes[-1].output.__setitem__(0, "other"), "'y'"),
-        (lambda nodes: nodes[4].attribute.append(helper.make_attribute("surprise", 1)), "surprise"),
-    ],
-    ids=["missing", "twice", "tensor", "input", "output", "attribute"],
-)
-def test_what_is_wrong_is_found_however_many_nodes_the_checker_is_shown(
-    spoil: Callable[[Any], None], said: str, at_a_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(validity, "_AT_A_TIME", at_a_time)
-    model = chain(5)
-    spoil(model.graph.node)
-    with pytest.raises(InputError, match=said):
-        validity.check_validity(OnnxModel.from_proto(model))
+    text = " ".join([error.message, *getattr(error, "reasons", ())])
+    assert SPOILED[spoil].lower() in text.lower()
 
 
 @pytest.mark.parametrize(
     "op", ["ConstantOfShape", "Expand", "Tile", "Resize", "Pad", "Range", "OneHot", "MatMul"]
 )
-def test_sizes_beyond_reason(op: str) -> None:
+def test_import_rejects_a_tensor_of_unreasonable_size(op: str) -> None:
     g = Graph()
     huge = 1 << 32
     if op == "ConstantOfShape":
@@ -261,27 +251,7 @@ def test_sizes_beyond_reason(op: str) -> None:
     assert "big" in " ".join([error.message, *getattr(error, "reasons", ())])
 
 
-@pytest.mark.parametrize("depth", [1, 30])
-def test_functions_that_call_themselves_or_explode(depth: int) -> None:
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    functions = []
-    for i in range(depth):
-        called = f"f{(i + 1) % depth}" if depth == 1 else f"f{i + 1}"
-        last = depth > 1 and i == depth - 1
-        domain, inner = ("", "Relu") if last else ("f", called)
-        nodes = [
-            helper.make_node(inner, ["x"], ["h"], domain=domain),
-            helper.make_node(inner, ["h"], ["y"], domain=domain),
-        ]
-        functions.append(helper.make_function("f", f"f{i}", ["x"], ["y"], nodes, imports))
-    model = mlp()
-    model.functions.extend(functions)
-    model.opset_import.append(imports[1])
-    model.graph.node[1].op_type, model.graph.node[1].domain = "f0", "f"
-    assert isinstance(refused(model), InputError)
-
-
-def test_names_that_are_no_text(tmp_path) -> None:
+def test_names_that_are_not_text_are_rejected(tmp_path) -> None:
     for model in (mlp(), with_function(weight_inside=False)):
         content = model.SerializeToString()
         for name in (
@@ -297,3 +267,87 @@ def test_names_that_are_no_text(tmp_path) -> None:
                 (tmp_path / "model.onnx").write_bytes(content.replace(name, b"\xff" + name[1:]))
                 with pytest.raises(InputError, match="UTF-8"):
                     read_model_file(tmp_path / "model.onnx")
+
+
+def call(name: str, source: str = "a", target: str = "b") -> NodeProto:
+    return helper.make_node(
+        name, [source], [target], domain="local" if name.startswith("f") else ""
+    )
+
+
+def with_functions(bodies: dict[str, list[NodeProto]]) -> ModelProto:
+    made = mlp()
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    for name, nodes in bodies.items():
+        made.functions.append(helper.make_function("local", name, ["a"], ["b"], nodes, opsets))
+    made.graph.node.append(call("f0", "x", "called"))
+    made.opset_import.add(domain="local", version=1)
+    return made
+
+
+def grown(depth: int) -> ModelProto:
+    """Each function calls the next one twice."""
+    bodies = {
+        f"f{i}": [call(f"f{i + 1}", "a", "c"), call(f"f{i + 1}", "c", "b")] for i in range(depth)
+    }
+    return with_functions({**bodies, f"f{depth}": [call("Relu")]})
+
+
+def within_a_branch(name: str) -> NodeProto:
+    output = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+    branch = helper.make_graph([call(name, "a", "inner")], "branch", [], [output])
+    return helper.make_node("If", ["a"], ["b"], then_branch=branch, else_branch=branch)
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        {"f0": [call("f0")]},
+        {"f0": [call("f1")], "f1": [call("f0")]},
+        {"f0": [within_a_branch("f0")]},
+    ],
+    ids=["itself", "in a circle", "in a branch"],
+)
+def test_function_that_calls_itself_is_rejected(bodies: dict[str, list[NodeProto]]) -> None:
+    with pytest.raises(InputError, match="'f0' calls itself"):
+        validity._check_functions(with_functions(bodies))
+
+
+def test_functions_that_multiply_are_rejected_by_nodes_and_by_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    validity._check_functions(grown(10))
+    with pytest.raises(InputError, match="when they are inlined"):
+        validity._check_functions(grown(20))
+    monkeypatch.setattr(validity, "MAX_INLINED_BYTES", 1000)
+    with pytest.raises(InputError, match="when they are inlined"):
+        validity._check_functions(grown(10))
+
+
+def test_long_chain_of_calls_is_rejected() -> None:
+    bodies = {f"f{i}": [call(f"f{i + 1}")] for i in range(150)}
+    with pytest.raises(InputError, match="over 100 others"):
+        validity._check_functions(with_functions({**bodies, "f150": [call("Relu")]}))
+
+
+def test_outputs_declared_with_another_shape_are_rejected() -> None:
+    model = mlp()
+    validity.check_declared_types(OnnxModel.from_proto(model))
+    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 77
+    with pytest.raises(InputError, match="77"):
+        validity.check_declared_types(OnnxModel.from_proto(model))
+
+
+@pytest.mark.parametrize("make", [conv_bn_classifier, fused_attention])
+def test_models_that_onnxruntime_reads_pass_the_check_of_types(make) -> None:
+    validity.check_declared_types(OnnxModel.from_proto(make()))
+
+
+@pytest.mark.parametrize("pads", [20_000, 1_000_000])
+def test_value_that_does_not_fit_into_memory_is_rejected_by_node(pads: int) -> None:
+    g = Graph()
+    y = g.conv("x", "wide", 3, 4, pads=[pads] * 4)
+    g.add("ReduceMean", y, axes=[2, 3], outputs=["y"])
+    error = refused(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
+    assert "Conv 'wide'" in error.message
+    assert "memory" in error.hint

@@ -8,7 +8,6 @@ import pytest
 from onnx import ModelProto, helper, numpy_helper
 
 from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel
-from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.session import Session, SparseVsDenseSession
 from tests.support.models import masked_tokens, mlp
 
@@ -65,7 +64,7 @@ def stops_the_process() -> ModelProto:
 def test_a_file_that_onnxruntime_does_not_survive_is_refused(tmp_path: Path) -> None:
     path = saved(stops_the_process(), tmp_path)
     with pytest.raises(UnsupportedModel, match="onnxruntime crashed with signal"):
-        Session(path, foreign=read_model_file(path).model)
+        Session(path, is_foreign=True)
 
 
 def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
@@ -73,12 +72,12 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> None
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 10**15
     path = saved(model, tmp_path)
     with pytest.raises(UnsupportedModel, match="does not fit into memory"):
-        Session(path, foreign=read_model_file(path).model)
+        Session(path, is_foreign=True)
 
 
 def test_what_onnxruntime_refuses_by_itself_is_told_in_its_words(tmp_path: Path) -> None:
     path = saved(mlp(), tmp_path)
-    session = Session(path, foreign=read_model_file(path).model)
+    session = Session(path, is_foreign=True)
     with pytest.raises(InputError, match=r"does not run .*model\.onnx on these samples"):
         session.outputs({"x": np.zeros((2, 3), np.float32)})
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
