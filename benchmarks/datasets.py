@@ -93,7 +93,7 @@ def digits(_: Path | None) -> Arrays:
 def fashion_mnist(folder: Path | None) -> Arrays:
     """Fashion-MNIST, of which the last training images validate."""
     assert folder is not None  # noqa: S101 - the caller has it
-    parts = idx.read(folder, LoadOptions(None, None)).parts
+    parts = idx.read_dataset(folder, LoadOptions(None, None)).parts
     arrays = {
         name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()
     }

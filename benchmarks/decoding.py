@@ -36,7 +36,7 @@ from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.data.images.decode import random_box
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages.report.environment import processor
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     keep_freed_memory()  # as training does
-    collection.KEEP_BYTES = 0  # as for a folder that does not fit in memory
+    collection.MAX_DECODED_BYTES = 0  # as for a folder that does not fit in memory
     with tempfile.TemporaryDirectory() as scratch:
         write(Path(scratch), 384)
         rows = measure(Path(scratch), options.workers, 4 if options.quick else 20)
@@ -179,7 +179,7 @@ def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
 
 def ours(data: DatasetSplits, seed: int | None) -> int:
     """Go through the training split as training and evaluation do."""
-    return sum(len(batch) for batch in batches(data.train, BATCH, augment_seed=seed))
+    return sum(len(batch) for batch in iter_batches(data.train, BATCH, augment_seed=seed))
 
 
 def bound(pool: ProcessPoolExecutor, workers: int, files: list[Path], seed: int | None) -> int:

@@ -32,8 +32,8 @@ from ltp_pipeline.data.dataset import (
     ArraySamples,
     ClassNumbers,
     DatasetSplits,
-    Input,
     Split,
+    SplitInput,
 )
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
@@ -92,7 +92,7 @@ class Steps:
         network, state = import_model(case.make())
         settings = Settings.model_validate({"budget": {"target_compression": 10}})
         x = case.samples()
-        inputs = {network.file.inputs[0].name: Input(ArraySamples(x), lambda a: a)}
+        inputs = {network.file.inputs[0].name: SplitInput(ArraySamples(x), lambda a: a)}
         split = Split(
             "train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x))
         )
@@ -110,7 +110,7 @@ class Steps:
         self.optimizer = make_optimizer(
             network, parameters, self.job.optimizer, settings.train.momentum
         )
-        batch = split.first(len(x))
+        batch = split.read_first(len(x))
         self.batch = TensorBatch(
             *(to_device(arrays, self.job.device) for arrays in (batch.inputs, batch.targets))
         )

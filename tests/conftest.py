@@ -40,7 +40,7 @@ def photos(tmp_path: Path) -> Path:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are decoded when they are asked for, as those of a folder that does not fit in memory."""
-    monkeypatch.setattr(collection, "KEEP_BYTES", 0)
+    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 0)
 
 
 @pytest.fixture

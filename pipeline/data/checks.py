@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 
 CHUNK_BYTES = 16 * 2**20
-NUMBERS = "biuf"  # the kinds of numpy types that samples have
+NUMBER_KINDS = "biuf"  # the kinds of numpy types that samples have
 LARGEST_CLASS = np.iinfo(np.int32).max
 LARGEST_WHOLE = (
     2**53
@@ -25,12 +25,12 @@ LONG = 8  # bytes of an integer that may be larger than both
 def checked_target(column: DataColumn) -> Samples:
     """What outputs should be: numbers, all finite; whole numbers from 0 on, one a sample, are class numbers."""
     samples, origin = column.samples, column.origin
-    if samples.dtype.kind not in NUMBERS:
+    if samples.dtype.kind not in NUMBER_KINDS:
         raise InputError(
             f"{origin} holds {samples.dtype}, not numbers", "number the classes from 0"
         )
     if samples.dtype.kind == "f":
-        for start, chunk in chunks(samples):
+        for start, chunk in iter_chunks(samples):
             if not np.isfinite(chunk).all():
                 row = sample_of(samples, start + int(np.argwhere(~np.isfinite(chunk))[0][0]))
                 raise InputError(
@@ -48,19 +48,19 @@ def checked_target(column: DataColumn) -> Samples:
 def check_samples(column: DataColumn, prepare: Preparation) -> None:
     """Refuse values that are not numbers, not finite, or that the model's input type cannot hold."""
     samples, origin, target = column.samples, column.origin, prepare.dtype
-    if samples.dtype.kind not in NUMBERS:
+    if samples.dtype.kind not in NUMBER_KINDS:
         raise InputError(
             f"{origin} holds {samples.dtype}, not numbers", "store the samples as numbers"
         )
     if _holds_all(samples.dtype, target):
         return
-    for start, chunk in chunks(samples):
-        place = first_lost(chunk, target)
+    for start, chunk in iter_chunks(samples):
+        place = find_lost_value(chunk, target)
         if place is not None:
-            refuse_value(origin, chunk[place], sample_of(samples, start + place[0]), target)
+            raise_lost_value(origin, chunk[place], sample_of(samples, start + place[0]), target)
 
 
-def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
+def find_lost_value(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
     """The place of the first value that is not finite, or that an input of this type cannot hold."""
     if _holds_all(values.dtype, target):
         return None
@@ -76,7 +76,7 @@ def first_lost(values: Array, target: np.dtype[Any]) -> tuple[int, ...] | None:
     return None if good.all() else tuple(int(i) for i in np.argwhere(~good)[0])
 
 
-def refuse_value(origin: str, value: Any, row: int, target: np.dtype[Any]) -> NoReturn:
+def raise_lost_value(origin: str, value: Any, row: int, target: np.dtype[Any]) -> NoReturn:
     """Say which value of which sample an input of this type cannot take."""
     if not np.isfinite(value):
         raise InputError(
@@ -94,7 +94,7 @@ def _holds_all(stored: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return np.can_cast(stored, target, "safe") and stored != np.uint64
 
 
-def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:
+def make_sample_error(inputs: Mapping[str, Array], what: str, error: Exception) -> InputError:
     """The error for samples that pass all checks, and on which a model stops all the same."""
     given = ", ".join(
         f"{name!r} {x.dtype} {'×'.join(map(str, x.shape))}" for name, x in inputs.items()
@@ -106,10 +106,10 @@ def stopped_by(inputs: Mapping[str, Array], what: str, error: Exception) -> Inpu
 
 def sample_of(samples: Samples, place: int) -> int:
     """The number of the sample that a row of `chunks` is, or is of, if ragged."""
-    return samples.sample_of(place) if isinstance(samples, RaggedSamples) else place
+    return samples.find_sample(place) if isinstance(samples, RaggedSamples) else place
 
 
-def chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
+def iter_chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
     """Go through all samples, a few at a time, each time with the number of the first; through values, if ragged."""
     if isinstance(samples, RaggedSamples):
         samples = ArraySamples(samples.values)

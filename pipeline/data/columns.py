@@ -7,32 +7,34 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ltp_pipeline.data.dataset import ArraySamples, DataColumn, Part, Samples
-from ltp_pipeline.data.sequences import RaggedSamples, checked_offsets
+from ltp_pipeline.data.sequences import RaggedSamples, check_offsets
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
 SPLITS = ("train", "val", "test")
 ALL = "all"
-OFFSETS = "_offsets"  # of NAME: where each sample of uneven length begins, and the last one ends
+OFFSETS_SUFFIX = (
+    "_offsets"  # of NAME: where each sample of uneven length begins, and the last one ends
+)
 NAMING = (
     "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only; without labels, x_… alone); "
     "for several inputs, INPUT_train, …"
 )
 
 
-def offsets_of(key: str, inputs: Collection[str]) -> str:
+def get_offsets_name(key: str, inputs: Collection[str]) -> str:
     """What the offsets of an array are called: KEY_offsets, or KEY_offsets_ where an input is called that."""
-    name = key + OFFSETS
+    name = key + OFFSETS_SUFFIX
     while name in inputs:
         name += "_"
     return name
 
 
-def gathered(
+def group_columns(
     path: Path, present: Collection[str], load: Callable[[str], Array], inputs: Collection[str]
 ) -> dict[str, Part]:
     """The columns of each part, from arrays that `load` gives by name; `inputs` are those of the model."""
-    offsets = {key: name for key in present if (name := offsets_of(key, inputs)) in present}
+    offsets = {key: name for key in present if (name := get_offsets_name(key, inputs)) in present}
     parts = _keys(path, [key for key in present if key not in offsets.values()])
     _check_same_columns(path, parts)
     return {
@@ -83,6 +85,6 @@ def _column(path: Path, key: str, offsets: str | None, load: Callable[[str], Arr
     samples: Samples = ArraySamples(values)
     if offsets is not None:
         samples = RaggedSamples(
-            values, checked_offsets(values, load(offsets), f"{offsets} of {path.name}")
+            values, check_offsets(values, load(offsets), f"{offsets} of {path.name}")
         )
     return DataColumn(samples, origin)

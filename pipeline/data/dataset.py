@@ -12,8 +12,8 @@ from ltp_pipeline.system.arrays import Array
 
 Layout = Literal["NCHW", "NHWC"]
 TARGET = "target"  # what outputs should be, of data with labels
-X, Y = "x", "y"  # columns of data with one input and its labels
-SOME, SOME_VALUES = (
+X_COLUMN, Y_COLUMN = "x", "y"  # columns of data with one input and its labels
+MAX_INSPECTED_TARGETS, MAX_INSPECTED_VALUES = (
     10_000,
     2**24,
 )  # targets, and numbers in them, by which a task is told and guessed
@@ -74,7 +74,7 @@ class NonNumericColumn:
 
     def __init__(self, count: int, holds: str) -> None:
         self.count = count
-        self.holds = holds
+        self.type_name = holds
         self.shape: tuple[int | None, ...] = ()
         self.dtype: np.dtype[Any] = np.dtype(object)
 
@@ -83,7 +83,7 @@ class NonNumericColumn:
 
     def take(self, indices: Array) -> Array:
         """Nobody should."""
-        raise TypeError(f"{len(indices)} rows of {self.holds} are read as numbers")
+        raise TypeError(f"{len(indices)} rows of {self.type_name} are read as numbers")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class RawDataset:
     is_table: bool = False  # with whatever columns a table has
 
 
-class Input(NamedTuple):
+class SplitInput(NamedTuple):
     """What a split takes one input of the model from: stored samples, and how they become what the model takes."""
 
     samples: Samples
@@ -139,7 +139,11 @@ class Split:
     reads_ahead = True  # whether other threads may read batches while one is used
 
     def __init__(
-        self, name: str, inputs: Mapping[str, Input], targets: Mapping[str, Samples], rows: Array
+        self,
+        name: str,
+        inputs: Mapping[str, SplitInput],
+        targets: Mapping[str, Samples],
+        rows: Array,
     ) -> None:
         self.name = name
         self.inputs = inputs
@@ -156,14 +160,16 @@ class Split:
         return target.take(self.rows) if isinstance(target, ClassNumbers) else None
 
     @cached_property
-    def some_targets(self) -> Array:
+    def inspected_targets(self) -> Array:
         """What outputs should be, of all samples or of some from everywhere in the split; inputs are not read."""
         target = self.targets[TARGET]
-        fitting = max(1, SOME_VALUES // max(1, math.prod(n or 1 for n in target.shape)))
-        chosen = np.linspace(0, len(self) - 1, min(len(self), SOME, fitting)).astype(np.int64)
+        fitting = max(1, MAX_INSPECTED_VALUES // max(1, math.prod(n or 1 for n in target.shape)))
+        chosen = np.linspace(
+            0, len(self) - 1, min(len(self), MAX_INSPECTED_TARGETS, fitting)
+        ).astype(np.int64)
         return target.take(self.rows[chosen])
 
-    def first(self, count: int) -> Batch:
+    def read_first(self, count: int) -> Batch:
         """The first samples, as many as there are."""
         return self.read(np.arange(min(count, len(self))))
 
@@ -176,7 +182,7 @@ class Split:
         return Batch(inputs, {name: values.take(rows) for name, values in self.targets.items()})
 
 
-def _prepared(source: Input, rows: Array, augment_seed: int | None) -> Array:
+def _prepared(source: SplitInput, rows: Array, augment_seed: int | None) -> Array:
     if augment_seed is None or source.augmented is None:
         return source.prepare(source.samples.take(rows))
     return source.prepare(source.augmented(rows, augment_seed))
@@ -189,7 +195,7 @@ class DatasetSplits:
     train: Split
     val: Split
     test: Split
-    classes: int | None  # None where the samples have no class numbers
+    num_classes: int | None  # None where the samples have no class numbers
     fingerprint: str
     notes: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None  # by number

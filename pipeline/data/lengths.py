@@ -101,6 +101,6 @@ def _sized(name: str, source: InputSource, size: int | None) -> Sized:
 
 
 def _lengths(samples: Samples) -> Array:
-    of = samples.of if isinstance(samples, MaskSamples) else samples
+    of = samples.sequences if isinstance(samples, MaskSamples) else samples
     assert isinstance(of, RaggedSamples)  # noqa: S101 - no others have an axis of no fixed size
     return np.diff(of.offsets)

@@ -18,7 +18,7 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a so
 CHECK = "check the file, its rights and its disk"
 
 
-class Files(NamedTuple):
+class FileSizes(NamedTuple):
     """The files of a data set: how much they hold, how much of that is on disk, and what people should know."""
 
     bytes: int
@@ -26,7 +26,7 @@ class Files(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def checked(paths: Iterable[str | Path]) -> Files:
+def inspect_files(paths: Iterable[str | Path]) -> FileSizes:
     """Look at files without opening them: opening a pipe waits for ever, and a device never ends.
 
     Links that a user put into a data set are followed and counted.
@@ -46,13 +46,13 @@ def checked(paths: Iterable[str | Path]) -> Files:
         size += found.st_size
         on_disk += _on_disk(path, found)
     said = "is a link and was" if links == 1 else "are links and were"
-    return Files(
+    return FileSizes(
         size, on_disk, (f"{pluralize(links, 'file')} of the data {said} followed",) if links else ()
     )
 
 
-def require_room(
-    what: str | Path, files: Files, limit: int | None, unpacked: int | None = None
+def check_size(
+    what: str | Path, files: FileSizes, limit: int | None, unpacked: int | None = None
 ) -> int:
     """Refuse data that hold far more than they take on disk, or do not fit in memory; returns how much they may hold.
 
@@ -60,15 +60,15 @@ def require_room(
     """
     most = max(FREE_BYTES, MOST_TIMES * files.on_disk)
     if unpacked is not None:
-        most = min(most, memory())
+        most = min(most, get_memory_limit())
     most = most if limit is None else limit
     held = max(files.bytes, unpacked or 0)
     if held > most:
-        raise too_large(what, held, files, most)
+        raise make_size_error(what, held, files, most)
     return most
 
 
-def too_large(what: str | Path, held: int, files: Files, most: int) -> InputError:
+def make_size_error(what: str | Path, held: int, files: FileSizes, most: int) -> InputError:
     """The error for data that hold too much."""
     return InputError(
         f"{what} takes {files.on_disk:,} bytes on disk and says that it holds {held:,}; at most {most:,} are read",
@@ -76,7 +76,7 @@ def too_large(what: str | Path, held: int, files: Files, most: int) -> InputErro
     )
 
 
-def require_text(name: str, what: str) -> None:
+def check_name_encoding(name: str, what: str) -> None:
     """Refuse a name that is no UTF-8: no report could hold it."""
     try:
         name.encode()
@@ -86,11 +86,11 @@ def require_text(name: str, what: str) -> None:
         ) from None
 
 
-def require_inside(names: Sequence[str], archive: Path) -> None:
+def check_member_names(names: Sequence[str], archive: Path) -> None:
     """Refuse names of members that are no text, that are there twice, or that would lead out of their archive."""
     seen = set()
     for name in names:
-        require_text(name, f"a member of {archive},")
+        check_name_encoding(name, f"a member of {archive},")
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
             raise InputError(
@@ -105,7 +105,7 @@ def require_inside(names: Sequence[str], archive: Path) -> None:
         seen.add(name)
 
 
-def memory() -> int:
+def get_memory_limit() -> int:
     """Bytes of memory that this process may have: the machine's, or those of its container."""
     found = [2**63 - 1]
     if hasattr(os, "sysconf"):

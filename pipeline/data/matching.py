@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ltp_pipeline.data.dataset import DataColumn, NonNumericColumn, Part, X, Y
+from ltp_pipeline.data.dataset import X_COLUMN, Y_COLUMN, DataColumn, NonNumericColumn, Part
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import TaskSettings
 
-TARGETS = (Y, "label", "labels")  # what a column of labels is called where nothing is said
+TARGETS = (Y_COLUMN, "label", "labels")  # what a column of labels is called where nothing is said
 MASK = "mask"
 PADDING = "pad"  # in the name of a mask: it marks where there is no value
 
@@ -23,7 +23,7 @@ class UnusedColumnError(InputError):
 
 
 @dataclass(frozen=True)
-class Match:
+class ColumnMatch:
     """Columns by the input they go to; masks by the ragged column they are made of; the target's column."""
 
     inputs: Mapping[str, str]
@@ -32,9 +32,9 @@ class Match:
     unused: tuple[str, ...] = ()
 
 
-def match(
+def match_columns(
     part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, spare: bool = False
-) -> Match:
+) -> ColumnMatch:
     """Match by name; the short form x is the one input that has no column of its own.
 
     `spare` columns are left aside where a format holds whatever a table has; else they are an error.
@@ -45,11 +45,11 @@ def match(
     lacking = [info for info in inputs if info.name not in found]
     masks = _masks(part, found, lacking, inputs)
     lacking = [info for info in lacking if info.name not in masks]
-    if X in free and X not in found.values() and lacking:
+    if X_COLUMN in free and X_COLUMN not in found.values() and lacking:
         first = next((info for info in lacking if not _is_mask(info)), lacking[0])
-        found[first.name] = X
+        found[first.name] = X_COLUMN
         lacking = [info for info in lacking if info is not first]
-        masks |= _masks(part, {first.name: X}, lacking, inputs)
+        masks |= _masks(part, {first.name: X_COLUMN}, lacking, inputs)
         lacking = [info for info in lacking if info.name not in masks]
     for name, column in found.items():
         _require_numbers(
@@ -62,7 +62,7 @@ def match(
             f"the model's input {', '.join(repr(info.name) for info in lacking)} has no data; {_shown(part)}",
             "name the arrays after the inputs: "
             + ", ".join(f"{info.name}_train" for info in inputs)
-            if len(inputs) > 1 or X not in part
+            if len(inputs) > 1 or X_COLUMN not in part
             else "add it",
         )
     unused = tuple(name for name in free if name not in found.values())
@@ -73,7 +73,7 @@ def match(
             f'leave it out, or, if it says what outputs should be, write target = "{unused[0]}" under [task]',
             unused if labels is None else (),
         )
-    return Match(found, labels, masks, unused)
+    return ColumnMatch(found, labels, masks, unused)
 
 
 def _target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str | None:
@@ -98,7 +98,7 @@ def _require_numbers(column: DataColumn, remedy: str, wanted_by: str | None = No
             if wanted_by is None
             else f"the model's input {wanted_by!r} takes numbers"
         )
-        raise InputError(f"{column.origin} holds {column.samples.holds}, and {who}", remedy)
+        raise InputError(f"{column.origin} holds {column.samples.type_name}, and {who}", remedy)
 
 
 def _named_target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str | None:

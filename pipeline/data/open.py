@@ -18,47 +18,60 @@ from ltp_pipeline.data.dataset import (
 )
 from ltp_pipeline.data.formats import idx, image_folder, npy_folder, npz, shards, tables
 from ltp_pipeline.data.lengths import check_inputs, check_labels
-from ltp_pipeline.data.matching import match
+from ltp_pipeline.data.matching import match_columns
 from ltp_pipeline.data.opening import open_part
-from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.data.preprocessing import wanted
-from ltp_pipeline.data.splitting import divide
+from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.preprocessing import choose_load_options
+from ltp_pipeline.data.splitting import divide_rows
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, TaskSettings
 from ltp_pipeline.system.text import make_printable
 
-__all__ = ["ANY_TASK", "DatasetSplits", "Split", "batches", "open_data", "takes_in"]
+__all__ = [
+    "INFERRED_TASK",
+    "DatasetSplits",
+    "Split",
+    "iter_batches",
+    "open_data",
+    "would_read_folder",
+]
 
-ANY_TASK = TaskSettings()  # what labels and outputs tell
+INFERRED_TASK = TaskSettings()  # what labels and outputs tell
 
 
 class DataFormat(NamedTuple):
     """A way to store samples: how to recognise it, how to read it."""
 
     name: str
-    recognises: Callable[[Path], bool]
+    can_read: Callable[[Path], bool]
     read: Callable[[Path, LoadOptions], RawDataset]
 
 
 FORMATS = (
-    DataFormat("a .npz file", npz.recognises, npz.read),
-    DataFormat("a folder of .npy files", npy_folder.recognises, npy_folder.read),
-    DataFormat("a Parquet file, or a folder that `datasets` saved", tables.recognises, tables.read),
-    DataFormat("a folder with IDX files (train-images-idx3-ubyte, ...)", idx.recognises, idx.read),
-    DataFormat("a folder of WebDataset shards (.tar)", shards.recognises, shards.read),
-    DataFormat("a folder of class folders with images", image_folder.recognises, image_folder.read),
+    DataFormat("a .npz file", npz.can_read, npz.read_dataset),
+    DataFormat("a folder of .npy files", npy_folder.can_read, npy_folder.read_dataset),
+    DataFormat(
+        "a Parquet file, or a folder that `datasets` saved", tables.can_read, tables.read_dataset
+    ),
+    DataFormat(
+        "a folder with IDX files (train-images-idx3-ubyte, ...)", idx.can_read, idx.read_dataset
+    ),
+    DataFormat("a folder of WebDataset shards (.tar)", shards.can_read, shards.read_dataset),
+    DataFormat(
+        "a folder of class folders with images", image_folder.can_read, image_folder.read_dataset
+    ),
 )
 
 
-def takes_in(path: Path, folder: Path) -> bool:
+def would_read_folder(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of samples."""
     with _readable(path):
-        found = next((f for f in FORMATS if f.recognises(path)), None) if path.is_dir() else None
+        found = next((f for f in FORMATS if f.can_read(path)), None) if path.is_dir() else None
         return (
             found is not None
-            and found.read is image_folder.read
-            and image_folder.takes_in(path, folder)
+            and found.read is image_folder.read_dataset
+            and image_folder.would_read_folder(path, folder)
         )
 
 
@@ -66,7 +79,7 @@ def open_data(
     settings: DataSettings,
     inputs: Sequence[TensorInfo],
     seed: int,
-    task: TaskSettings = ANY_TASK,
+    task: TaskSettings = INFERRED_TASK,
     outputs: Sequence[TensorInfo] = (),
 ) -> DatasetSplits:
     """Find the samples of each input, check them against the model, and divide them into three splits."""
@@ -77,9 +90,9 @@ def open_data(
             f"the model has no input {unknown[0]!r}",
             f"name one of its inputs under [data.inputs]: {named}",
         )
-    stored = _read(settings.path, wanted(settings, inputs))
+    stored = _read(settings.path, choose_load_options(settings, inputs))
     first_part = next(iter(stored.parts.values()))
-    found = match(first_part, inputs, task, spare=stored.is_table)
+    found = match_columns(first_part, inputs, task, spare=stored.is_table)
     _check_alike(stored.parts, [*found.inputs.values(), *([found.target] if found.target else [])])
     parts = {
         name: open_part(part, found, stored, settings, inputs, task)
@@ -90,7 +103,7 @@ def open_data(
         check_labels(
             part, inputs, [output for output in outputs if task.output in (None, output.name)]
         )
-    rows, notes = divide(
+    rows, notes = divide_rows(
         {name: part.groups for name, part in parts.items()}, settings.validation_fraction, seed
     )
     splits = {}
@@ -106,7 +119,7 @@ def open_data(
     first = next(iter(parts.values()))
     return DatasetSplits(
         **splits,
-        classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
+        num_classes=1 + max(int(y.max()) for y in numbers) if len(numbers) == len(parts) else None,
         fingerprint=digest.hexdigest(),
         notes=tuple(
             make_printable(note)
@@ -139,10 +152,10 @@ def _read(path: Path | None, want: LoadOptions) -> RawDataset:
         if not path.exists():
             raise InputError(f"there is no data at {path}", "check --data, or path under [data]")
         for candidate in FORMATS:
-            if candidate.recognises(path):
+            if candidate.can_read(path):
                 stored = candidate.read(path, want)
                 for column in {name for part in stored.parts.values() for name in part}:
-                    limits.require_text(column, f"a column of {path},")
+                    limits.check_name_encoding(column, f"a column of {path},")
                 return stored
     raise InputError(
         f"{path} is no data format known here", "give " + ", or ".join(f.name for f in FORMATS)

@@ -11,18 +11,18 @@ from ltp_pipeline.data.dataset import (
     TARGET,
     ClassNumbers,
     DataColumn,
-    Input,
     Layout,
     Part,
     RawDataset,
     Samples,
+    SplitInput,
 )
 from ltp_pipeline.data.images.augment import augmented, check_crop
 from ltp_pipeline.data.images.broken import resilient
 from ltp_pipeline.data.images.collection import ImageSamples
-from ltp_pipeline.data.matching import PADDING, Match
-from ltp_pipeline.data.preprocessing import Preparation, plan, show
-from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, holds
+from ltp_pipeline.data.matching import PADDING, ColumnMatch
+from ltp_pipeline.data.preprocessing import Preparation, decide_preparation, format_shape
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, can_hold
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, InputSettings, TaskSettings
@@ -69,19 +69,19 @@ class OpenPart(NamedTuple):
         """By name, for a split."""
         return {} if self.target is None else {TARGET: self.target.samples}
 
-    def inputs_for(self, rows: Array, training: bool) -> dict[str, Input]:
+    def inputs_for(self, rows: Array, training: bool) -> dict[str, SplitInput]:
         """How a split with these rows reads each input."""
         inputs = {}
         for name, (column, prepare, layout) in self.sources.items():
             samples = resilient(column.samples, rows, self.labels)
             moved = augmented(column, samples, layout) if self.augment and training else None
-            inputs[name] = Input(samples, prepare, moved)
+            inputs[name] = SplitInput(samples, prepare, moved)
         return inputs
 
 
 def open_part(
     part: Part,
-    found: Match,
+    found: ColumnMatch,
     stored: RawDataset,
     settings: DataSettings,
     inputs: Sequence[TensorInfo],
@@ -101,7 +101,7 @@ def open_part(
             own = _settings(settings, info, alone=len(inputs) == 1)
             column = _column(part, found, info, own, where)
         layout = stored.layout or own.layout
-        prepare = plan(column.origin, column.samples.shape, layout, own, info, where)
+        prepare = decide_preparation(column.origin, column.samples.shape, layout, own, info, where)
         sources[info.name] = InputSource(column, prepare, layout)
         check_samples(column, prepare)
         check_crop(column, settings.crop)
@@ -119,7 +119,7 @@ def open_part(
 
 
 def _column(
-    part: Part, found: Match, info: TensorInfo, own: InputSettings, where: str
+    part: Part, found: ColumnMatch, info: TensorInfo, own: InputSettings, where: str
 ) -> DataColumn:
     """The column of an input; sequences padded as the model wants them."""
     column = part[found.inputs[info.name]]
@@ -135,15 +135,15 @@ def _column(
             f"{fixed}",
             f"cut sequences to {fixed}",
         )
-    if not holds(column.samples.dtype, own.padding_value):
+    if not can_hold(column.samples.dtype, own.padding_value):
         raise InputError(
             f"{column.origin} holds {column.samples.dtype}, which cannot be filled up with {own.padding_value:g}",
             f"set padding_value in {where} to a value that it can hold, or store the values as another type",
         )
-    return DataColumn(column.samples.padded_to(fixed, own.padding_value), column.origin)
+    return DataColumn(column.samples.with_padding(fixed, own.padding_value), column.origin)
 
 
-def _mask(sources: Mapping[str, InputSource], found: Match, info: TensorInfo) -> DataColumn:
+def _mask(sources: Mapping[str, InputSource], found: ColumnMatch, info: TensorInfo) -> DataColumn:
     """Where the sequences of another input have values; where they have none, if it is called so."""
     name = next(name for name, column in found.inputs.items() if column == found.masks[info.name])
     column = sources[name].column
@@ -184,7 +184,7 @@ def _target(
         whole = (
             np.dtype(np.int64) if target.dtype.kind in "biu" else None
         )  # which holds an ignored label too
-        target = target.padded_to(None, task.ignore_index, whole)
+        target = target.with_padding(None, task.ignore_index, whole)
     if not settings.classes:
         return DataColumn(target, column.origin)
     if not isinstance(target, ClassNumbers):
@@ -203,7 +203,7 @@ def _check_lengths(columns: Sequence[DataColumn]) -> None:
     for column in columns:
         if 0 in column.samples.shape:
             raise InputError(
-                f"samples of {column.origin} are empty: their shape is {show(column.samples.shape)}",
+                f"samples of {column.origin} are empty: their shape is {format_shape(column.samples.shape)}",
                 "give samples that hold something",
             )
     for other in columns[1:]:

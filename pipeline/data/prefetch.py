@@ -12,7 +12,7 @@ from ltp_pipeline.system.arrays import Array
 AHEAD = 2  # one batch is decoded while the one before it is prepared
 
 
-def batches(
+def iter_batches(
     split: Split,
     batch_size: int,
     order: Array | None = None,

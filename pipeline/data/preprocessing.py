@@ -97,7 +97,7 @@ class Preparation:
         return tuple(step for step, done in said.items() if done)
 
 
-def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
+def choose_load_options(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
     """Say how many channels and which size decoded images should have; they go to the first input that takes images."""
     names = tuple(info.name for info in inputs)
     more = (
@@ -118,7 +118,7 @@ def wanted(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
     return LoadOptions(channels if isinstance(channels, int) else None, resize or fixed, *more)
 
 
-def plan(
+def decide_preparation(
     origin: str,
     stored: Dims,
     layout: Layout,
@@ -137,7 +137,7 @@ def plan(
     shape = (1, *stored) if add_channel else (stored[-1], *stored[:-1]) if to_front else stored
     if dims is not None and not flatten and len(shape) != len(dims):
         raise InputError(
-            f"{origin}: a sample has shape {show(stored)}, the model's input {model_input.name} takes {show(dims)}",
+            f"{origin}: a sample has shape {format_shape(stored)}, the model's input {model_input.name} takes {format_shape(dims)}",
             "store samples with the axes the model takes, the first axis counting the samples",
         )
     resize = settings.resize
@@ -147,7 +147,7 @@ def plan(
             * (where != "[data]")
         )
         raise InputError(
-            f"{origin}: resize is set, but samples of shape {show(stored)} are no images",
+            f"{origin}: resize is set, but samples of shape {format_shape(stored)} are no images",
             f"remove resize{elsewhere}",
         )
     if resize is not None:
@@ -159,7 +159,7 @@ def plan(
         _check_shape(
             origin, stored, shape, (dims[2], dims[0], dims[1]) if to_back else dims, layout, where
         )
-    dtype = type_of(model_input)
+    dtype = get_input_dtype(model_input)
     if dtype.kind != "f" and (settings.scale is not None or settings.mean or settings.std):
         raise InputError(
             f"the model's input {model_input.name} takes {dtype}: scale, mean and std would not survive",
@@ -196,7 +196,7 @@ def _sample_dims(model_input: TensorInfo) -> Dims | None:
     return None if model_input.shape is None else model_input.shape[1:]
 
 
-def type_of(model_input: TensorInfo) -> np.dtype[Any]:
+def get_input_dtype(model_input: TensorInfo) -> np.dtype[Any]:
     """What numpy calls the type of an input."""
     if model_input.type not in _DTYPES:
         raise InputError(
@@ -229,7 +229,7 @@ def _check_features(origin: str, shape: Dims, features: int | str | None, where:
     values = math.prod(n for n in shape if isinstance(n, int))
     if isinstance(features, int) and values != features:
         raise InputError(
-            f"{origin}: a sample of shape {show(shape)} has {pluralize(values, 'value')}, the model takes {features}",
+            f"{origin}: a sample of shape {format_shape(shape)} has {pluralize(values, 'value')}, the model takes {features}",
             f"give samples of the size the model was trained on, or set resize in {where}",
         )
 
@@ -240,7 +240,7 @@ def _check_shape(
     """Compare fixed dimensions; `shape` and `dims` are both channels first."""
     if all(not isinstance(d, int) or n == d for n, d in zip(shape, dims, strict=True)):
         return
-    what = f"{origin}: a sample has shape {show(stored)}"
+    what = f"{origin}: a sample has shape {format_shape(stored)}"
     if len(shape) == 1:
         raise InputError(
             f"{what}, the model takes {dims[0]} values", "give samples as the model was trained on"
@@ -256,11 +256,11 @@ def _check_shape(
         )
     sizes = [d if isinstance(d, int) else n for n, d in zip(shape, dims, strict=True)][1:]
     raise InputError(
-        f"{what}, size {show(shape[1:])}; the model takes {show(dims[1:])}",
+        f"{what}, size {format_shape(shape[1:])}; the model takes {format_shape(dims[1:])}",
         f"set resize = {sizes} in {where}" if len(sizes) == 2 else "give samples of that size",
     )
 
 
-def show(dims: Dims) -> str:
+def format_shape(dims: Dims) -> str:
     """A shape as messages have it."""
     return "×".join("?" if d is None else str(d) for d in dims) or "()"

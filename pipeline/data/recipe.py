@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ltp_pipeline.data.checks import NUMBERS, chunks
+from ltp_pipeline.data.checks import NUMBER_KINDS, iter_chunks
 from ltp_pipeline.data.dataset import ArraySamples, DatasetSplits, Samples, Split
 from ltp_pipeline.data.images.broken import StandIns
 from ltp_pipeline.data.images.collection import MODES, ImageSamples
 from ltp_pipeline.data.images.decode import Form
 from ltp_pipeline.data.preprocessing import Preparation
-from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, holds
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, can_hold
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
@@ -89,7 +89,7 @@ class Recipe:
         }
 
 
-def generated(recipes: Mapping[str, Recipe], count: int, seed: int) -> dict[str, Samples]:
+def generate_samples(recipes: Mapping[str, Recipe], count: int, seed: int) -> dict[str, Samples]:
     """Samples of all inputs as they could have been stored, each mask that of its sequences."""
     found: dict[str, Samples] = {
         name: recipe.generate(count, seed, place)
@@ -110,12 +110,12 @@ def numbers(values: Array) -> list[float]:
     return [float(str(value)) for value in values.ravel()]
 
 
-def of_data(data: DatasetSplits) -> dict[str, Recipe]:
+def describe_inputs(data: DatasetSplits) -> dict[str, Recipe]:
     """Of each input; looks through the samples for their range, decoded images have that of bytes."""
     return {name: _of_input(data, name) for name in data.test.inputs}
 
 
-def made_masks(split: Split) -> Iterator[str]:
+def describe_masks(split: Split) -> Iterator[str]:
     """A line for each input that is a mask which is not stored: what it marks."""
     for name, (samples, _, _) in split.inputs.items():
         if isinstance(samples, MaskSamples):
@@ -128,7 +128,7 @@ def _of_input(data: DatasetSplits, name: str) -> Recipe:
     images = first.images if isinstance(first, StandIns) else first
     form = images.form if isinstance(images, ImageSamples) else None
     if isinstance(first, MaskSamples):
-        of = next(n for n, source in data.train.inputs.items() if source.samples is first.of)
+        of = next(n for n, source in data.train.inputs.items() if source.samples is first.sequences)
         return Recipe(
             np.dtype(first.dtype.name),
             first.shape,
@@ -150,11 +150,11 @@ def _of_input(data: DatasetSplits, name: str) -> Recipe:
     return Recipe(np.dtype(first.dtype.name), first.shape, low, high, form, prepare, lengths, pad)
 
 
-def of_report(data: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Recipe]:
+def load_recipes(data: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Recipe]:
     """What `plain` made of them; a report that does not hold that of an input, or one that cannot be, is refused."""
     try:
         found = {name: _of_plain(data["inputs"][name]["preprocessing"]) for name in inputs}
-        generated(found, 1, seed=0)  # fails for what is no range
+        generate_samples(found, 1, seed=0)  # fails for what is no range
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         found = {}
     if not found:
@@ -190,7 +190,9 @@ def _of_plain(kept: Mapping[str, Any]) -> Recipe:
         bool(kept.get("marks_padding")),
     )
     recipe = Recipe(np.dtype(stored["type"]), shape, low, high, form, prepare, *more)
-    if {recipe.dtype.kind, dtype.kind} - set(NUMBERS) or (form and form.mode not in MODES.values()):
+    if {recipe.dtype.kind, dtype.kind} - set(NUMBER_KINDS) or (
+        form and form.mode not in MODES.values()
+    ):
         raise ValueError("it names no type of numbers")
     if recipe.lengths is not None:
         _check_lengths(recipe)
@@ -202,7 +204,7 @@ def _check_lengths(recipe: Recipe) -> None:
     shortest, longest = recipe.lengths or (0, 0)
     if not 0 <= shortest <= longest <= (longest if recipe.shape[0] is None else recipe.shape[0]):
         raise ValueError("it has no possible lengths")
-    if not holds(recipe.dtype, recipe.pad or 0):
+    if not can_hold(recipe.dtype, recipe.pad or 0):
         raise ValueError("it is padded with what its type cannot hold")
 
 
@@ -227,7 +229,7 @@ def _range(samples: list[Samples]) -> tuple[float, float]:
     parts = [
         (chunk.min().item(), chunk.max().item())
         for part in samples
-        for _, chunk in chunks(part)
+        for _, chunk in iter_chunks(part)
         if chunk.size
     ]
     low, high = (

@@ -31,26 +31,26 @@ class RaggedSamples:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def sample_of(self, place: int) -> int:
+    def find_sample(self, place: int) -> int:
         """The number of the sample that has this one of all values."""
         return int(np.searchsorted(self.offsets, place, "right")) - 1
 
-    def lengths(self, indices: Array) -> Array:
+    def get_lengths(self, indices: Array) -> Array:
         """How long these samples are."""
         found: Array = self.offsets[indices + 1] - self.offsets[indices]
         return found
 
     def take(self, indices: Array) -> Array:
         """Copy these samples into one array, padded at the end."""
-        alone = self.only(indices)
-        inside = mask(np.diff(alone.offsets), self.width)
+        alone = self.select(indices)
+        inside = mark_values(np.diff(alone.offsets), self.width)
         padded = np.full((*inside.shape, *self.values.shape[1:]), self.pad, self.dtype)
         padded[inside] = alone.values
         return padded
 
-    def only(self, indices: Array) -> "RaggedSamples":
+    def select(self, indices: Array) -> "RaggedSamples":
         """These samples without the others, in this order."""
-        lengths = self.lengths(indices)
+        lengths = self.get_lengths(indices)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         steps = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         values = self.values[np.repeat(self.offsets[indices], lengths) + steps]
@@ -63,7 +63,7 @@ class RaggedSamples:
         pad = int(self.pad) if float(self.pad).is_integer() else self.pad
         return (f"fill sequences up with {pad} at their ends, to {length}",)
 
-    def padded_to(
+    def with_padding(
         self, width: int | None, pad: float, dtype: np.dtype[Any] | None = None
     ) -> "RaggedSamples":
         """The same, padded with another value, or to a fixed width, or read as another type."""
@@ -74,41 +74,44 @@ class MaskSamples:
     """One where a sample of a ragged column has a value, zero where a batch is padded; or the other way round."""
 
     def __init__(self, of: RaggedSamples, marks_padding: bool = False) -> None:
-        self.of, self.marks_padding = of, marks_padding
+        self.sequences, self.marks_padding = of, marks_padding
         self.shape: tuple[int | None, ...] = (of.width,)
         self.dtype: np.dtype[Any] = np.dtype(np.bool_)
 
     def __len__(self) -> int:
-        return len(self.of)
+        return len(self.sequences)
 
     def take(self, indices: Array) -> Array:
         """The masks of these samples, as long as their batch."""
-        return mask(self.of.lengths(indices), self.of.width) ^ self.marks_padding
+        return (
+            mark_values(self.sequences.get_lengths(indices), self.sequences.width)
+            ^ self.marks_padding
+        )
 
 
-def rows_of(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
+def select_rows(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
     """These rows of each input without the others; masks stay those of their sequences."""
     return {name: _only(values, rows) for name, values in samples.items()}
 
 
 def _only(samples: Samples, rows: Array) -> Samples:
     if isinstance(samples, MaskSamples):
-        return MaskSamples(samples.of.only(rows), samples.marks_padding)
+        return MaskSamples(samples.sequences.select(rows), samples.marks_padding)
     return (
-        samples.only(rows)
+        samples.select(rows)
         if isinstance(samples, RaggedSamples)
         else ArraySamples(samples.take(rows))
     )
 
 
-def mask(lengths: Array, width: int | None) -> Array:
+def mark_values(lengths: Array, width: int | None) -> Array:
     """True for as many places as each row is long."""
     longest = max(int(lengths.max(initial=0)), 1) if width is None else width
     inside: Array = np.arange(longest) < lengths[:, None]
     return inside
 
 
-def holds(dtype: np.dtype[Any], pad: float) -> bool:
+def can_hold(dtype: np.dtype[Any], pad: float) -> bool:
     """Whether values of this type can be filled up with it."""
     if dtype.kind == "f":
         return bool(np.isfinite(pad))
@@ -116,7 +119,7 @@ def holds(dtype: np.dtype[Any], pad: float) -> bool:
     return float(pad).is_integer() and low <= pad <= high
 
 
-def checked_offsets(values: Array, offsets: Array, origin: str) -> Array:
+def check_offsets(values: Array, offsets: Array, origin: str) -> Array:
     """Offsets as int64; an error where they do not add up to the values."""
     remedy = "give offsets that begin with 0, never fall, and end with the number of values"
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:

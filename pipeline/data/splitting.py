@@ -10,7 +10,7 @@ from ltp_pipeline.system.arrays import Array
 Rows = dict[str, tuple[str, Array]]  # split → (part it comes from, rows of that part)
 
 
-def split_off(
+def split_off_rows(
     labels: Array, share: float, seed: int, stream: int = 0, keep: int = 1
 ) -> tuple[Array, Array]:
     """Divide rows at random into (kept, taken); each side sees every class where the numbers allow it."""
@@ -27,7 +27,9 @@ def split_off(
     return np.sort(ranked[count:]), np.sort(ranked[:count])
 
 
-def divide(labels: Mapping[str, Array], share: float, seed: int) -> tuple[Rows, tuple[str, ...]]:
+def divide_rows(
+    labels: Mapping[str, Array], share: float, seed: int
+) -> tuple[Rows, tuple[str, ...]]:
     """Choose the rows of each split, with a note for each decision that the data did not make."""
     source = "all" if "all" in labels else "train"
     train = np.arange(len(labels[source]))
@@ -46,7 +48,7 @@ def divide(labels: Mapping[str, Array], share: float, seed: int) -> tuple[Rows, 
     }
     notes = []
     for stream, name in enumerate(reversed(missing)):
-        kept, taken = split_off(
+        kept, taken = split_off_rows(
             labels[source][train], share, seed, stream, keep=len(missing) - stream
         )
         notes.append(

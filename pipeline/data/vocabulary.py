@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from ltp_pipeline.data.checks import chunks, sample_of
+from ltp_pipeline.data.checks import iter_chunks, sample_of
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 
-def sizes(graph: GraphProto) -> Mapping[str, int]:
+def find_table_sizes(graph: GraphProto) -> Mapping[str, int]:
     """For each input that picks rows of a table, how many rows that has: the fewest, where there are several."""
     from ltp_pipeline.graph.nodes import (  # reading data needs no onnx
         VIEW_OPERATORS,
@@ -40,7 +40,7 @@ def sizes(graph: GraphProto) -> Mapping[str, int]:
     return found
 
 
-def check(rows: Mapping[str, int], data: DatasetSplits) -> None:
+def check_tokens(rows: Mapping[str, int], data: DatasetSplits) -> None:
     """Refuse tokens outside the table of their input, whose rows are counted."""
     for name, size in rows.items():
         for samples in {
@@ -52,20 +52,22 @@ def check(rows: Mapping[str, int], data: DatasetSplits) -> None:
                     f"(0..{size - 1})",
                     f"set padding_value under [data.inputs.{json.dumps(name)}] to the token that the model was trained with",
                 )
-            for start, chunk in chunks(samples) if samples.dtype.kind != "b" else ():
-                place = first_outside(chunk, size)
+            for start, chunk in iter_chunks(samples) if samples.dtype.kind != "b" else ():
+                place = find_unknown_token(chunk, size)
                 if place is not None:
-                    refuse(name, chunk[place], sample_of(samples, start + int(place[0])), size)
+                    raise_unknown_token(
+                        name, chunk[place], sample_of(samples, start + int(place[0])), size
+                    )
 
 
-def first_outside(tokens: Array, size: int) -> tuple[int, ...] | None:
+def find_unknown_token(tokens: Array, size: int) -> tuple[int, ...] | None:
     """The place of the first token that is no row of a table of this size; negative ones count from its end."""
     if not tokens.size or (tokens.min() >= -size and tokens.max() < size):
         return None
     return tuple(int(i) for i in np.argwhere((tokens < -size) | (tokens >= size))[0])
 
 
-def refuse(name: str, token: int, sample: int, size: int) -> NoReturn:
+def raise_unknown_token(name: str, token: int, sample: int, size: int) -> NoReturn:
     """Say which token of which sample a table of this size has no row for."""
     raise InputError(
         f"sample {sample} of input {name!r} holds token {int(token)}, and the model's table has {size} rows "

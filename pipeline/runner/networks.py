@@ -103,7 +103,7 @@ def export_and_evaluate(
     """Export a network into a folder of the run directory and measure its files; the leader does."""
     if reference is None:
         return None
-    file, shown = job.network.file, job.data.test.first(PROOF_SAMPLES).inputs
+    file, shown = job.network.file, job.data.test.read_first(PROOF_SAMPLES).inputs
     feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
     kernels, asked = [k.name for k in job.network.layer_weights], settings or job.settings.export
     with timed(job.workspace, "export", but=finetune_qat.NAME):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ltp_pipeline.data.images.broken import met_broken
+from ltp_pipeline.data.images.broken import list_corrupt_images
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import (
     MeasuredOriginal,
@@ -165,7 +165,7 @@ def finish_candidate(
             *notes.describe_blocks(job),
             *notes.warn_of_weak_result(job, measured.validation_accuracy),
             *selected.notes,
-            *met_broken(job.data),
+            *list_corrupt_images(job.data),
         ],
         budget_missed=selected.budget_not_met,
         no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,

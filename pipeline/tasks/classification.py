@@ -111,7 +111,9 @@ class ClassificationTask(SupervisedTask):
 
     def chance_level(self, split: SplitLabels) -> float | None:
         """Accuracy of naming the most frequent class."""
-        labels = split.labels if self.one_hot is None else self.class_numbers(split.some_targets)
+        labels = (
+            split.labels if self.one_hot is None else self.class_numbers(split.inspected_targets)
+        )
         return (
             None
             if labels is None

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline.data import vocabulary
-from ltp_pipeline.data.checks import NUMBERS, first_lost, refuse_value
-from ltp_pipeline.data.dataset import ArraySamples, Batch, DatasetSplits, Input, Split
-from ltp_pipeline.data.open import ANY_TASK, open_data
-from ltp_pipeline.data.preprocessing import Preparation, show, type_of
-from ltp_pipeline.data.splitting import divide
+from ltp_pipeline.data.checks import NUMBER_KINDS, find_lost_value, raise_lost_value
+from ltp_pipeline.data.dataset import ArraySamples, Batch, DatasetSplits, Split, SplitInput
+from ltp_pipeline.data.open import INFERRED_TASK, open_data
+from ltp_pipeline.data.preprocessing import Preparation, format_shape, get_input_dtype
+from ltp_pipeline.data.splitting import divide_rows
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, TaskSettings
@@ -81,7 +81,7 @@ def open_custom_data(
         for name, given in found.items()
         if given is not None
     }
-    rows, notes = divide(
+    rows, notes = divide_rows(
         {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_fraction, seed
     )
     takers = [CustomInput(info, (tables or {}).get(info.name)) for info in inputs]
@@ -230,7 +230,7 @@ class CustomInput:
     @property
     def dtype(self) -> np.dtype[Any]:
         """What the model takes."""
-        return type_of(self.info)
+        return get_input_dtype(self.info)
 
     def stacked(self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str) -> Array:
         """This input of some samples as one array, of the type that they have; `rows` are their numbers."""
@@ -245,16 +245,18 @@ class CustomInput:
                 f"samples of {origin} differ in the shape of {self.name!r}: {shapes}", "pad them"
             )
         whole = np.stack(found)
-        place = first_lost(whole, self.dtype)
+        place = find_lost_value(whole, self.dtype)
         if place is not None:
-            refuse_value(said, whole[place], int(rows[place[0]]), self.dtype)
-        outside = None if self.table is None else vocabulary.first_outside(whole, self.table)
+            raise_lost_value(said, whole[place], int(rows[place[0]]), self.dtype)
+        outside = None if self.table is None else vocabulary.find_unknown_token(whole, self.table)
         if outside is not None and self.table is not None:
-            vocabulary.refuse(self.name, whole[outside], int(rows[outside[0]]), self.table)
+            vocabulary.raise_unknown_token(
+                self.name, whole[outside], int(rows[outside[0]]), self.table
+            )
         return whole
 
     def _check(self, values: Array, said: str) -> None:
-        if values.dtype.kind not in NUMBERS:
+        if values.dtype.kind not in NUMBER_KINDS:
             raise InputError(
                 f"{said} holds {values.dtype}, not numbers", "give the model's inputs as numbers"
             )
@@ -264,7 +266,7 @@ class CustomInput:
         )
         if not fits:
             raise InputError(
-                f"{said} has shape {show(values.shape)}, and the model takes {show(dims)}",
+                f"{said} has shape {format_shape(values.shape)}, and the model takes {format_shape(dims)}",
                 "give one sample as the model takes it, without the axis of the batch",
             )
 
@@ -290,7 +292,7 @@ class CustomSplit(Split):
         for taken in inputs:
             taken.stacked(first, rows[:1], source.origin)
         columns = {
-            i.name: Input(CustomInputColumn(source, i, first[0][i.name]), Preparation(i.dtype))
+            i.name: SplitInput(CustomInputColumn(source, i, first[0][i.name]), Preparation(i.dtype))
             for i in inputs
         }
         super().__init__(name, columns, {}, rows)
@@ -352,13 +354,13 @@ def open_model_data(
     file: ModelFile,
     settings: DataSettings,
     seed: int,
-    task: TaskSettings = ANY_TASK,
+    task: TaskSettings = INFERRED_TASK,
     own: CustomTask | None = None,
 ) -> DatasetSplits:
     """The data of a model, from files or from a user's own data set, checked against all that its graph tells."""
-    rows = vocabulary.sizes(file.model.graph)
+    rows = vocabulary.find_table_sizes(file.model.graph)
     if own is not None:
         return open_custom_data(own, settings, file.inputs, seed, rows)
     data = open_data(settings, file.inputs, seed, task, file.outputs)
-    vocabulary.check(rows, data)
+    vocabulary.check_tokens(rows, data)
     return data

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.tasks.protocol import EvaluatedBatch
 
@@ -49,7 +49,7 @@ class Evaluator:
         self, run: ComputeOutputs, split: Split, rows: Array | None
     ) -> Iterator[EvaluatedBatch]:
         original = self._original
-        for batch in batches(split, BATCH, rows):
+        for batch in iter_batches(split, BATCH, rows):
             yield EvaluatedBatch(
                 run(batch.inputs), batch, None if original is None else original(batch.inputs)
             )

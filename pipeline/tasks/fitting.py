@@ -53,14 +53,14 @@ class LabelSpec(NamedTuple):
         shape = tuple(n for n in samples.shape if n != 1)
         whole = samples.dtype.kind in "biu"
         if shape and not whole:
-            some = data.train.some_targets
+            some = data.train.inspected_targets
             whole = bool((some == np.rint(some)).all())
         return cls(shape, whole, data)
 
     @property
     def some(self) -> Array:
         """Some of the labels."""
-        return self.data.train.some_targets
+        return self.data.train.inspected_targets
 
     @property
     def one_hot(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data.checks import chunks
+from ltp_pipeline.data.checks import iter_chunks
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.errors import InputError
 
@@ -83,7 +83,7 @@ def _label_range(data: DatasetSplits, *without: int | None) -> tuple[int, int] |
 def _iter_label_chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
     """All labels of all splits, a few at a time."""
     for target in {id(s.targets[TARGET]): s.targets[TARGET] for s in data.splits}.values():
-        yield from chunks(target)
+        yield from iter_chunks(target)
 
 
 def check_multi_hot(data: DatasetSplits) -> None:

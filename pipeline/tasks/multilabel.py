@@ -78,7 +78,7 @@ class MultilabelTask(SupervisedTask):
 
     def chance_level(self, split: SplitLabels) -> float:
         """Of any order: the share of samples that have a label, averaged over labels."""
-        there = split.some_targets
+        there = split.inspected_targets
         shares = there.reshape(len(there), -1).mean(0)
         return float(shares[shares > 0].mean()) if shares.any() else 0.0
 

@@ -104,7 +104,7 @@ class ClassMapTask(SupervisedTask):
 
     def counts(self, split: SplitLabels) -> Array:
         """How often each class is right, in some samples of a split."""
-        labels = self.class_numbers(split.some_targets)
+        labels = self.class_numbers(split.inspected_targets)
         return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
 
 

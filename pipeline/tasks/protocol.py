@@ -61,7 +61,7 @@ class SplitLabels(Protocol):
         """The class number of each sample; None where samples have none."""
 
     @property
-    def some_targets(self) -> Array:
+    def inspected_targets(self) -> Array:
         """What outputs should be, of all samples or of some."""
 
 

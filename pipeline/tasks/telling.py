@@ -103,7 +103,7 @@ def infer_task_kind(target: LabelSpec, output: OutputSpec) -> TaskKind | None:
             return "regression"
         if squashed:
             return "classification"
-        is_either = target.data.classes is not None and target.data.classes <= 2
+        is_either = target.data.num_classes is not None and target.data.num_classes <= 2
         return None if is_either else "regression"  # a number or a class: nothing tells
     of_maps = len(target.shape) > 1
     if target.is_whole and class_axis(target, output) is not None:

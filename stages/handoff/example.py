@@ -20,10 +20,10 @@ import onnx
 from onnx import TensorProto
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.columns import offsets_of
+from ltp_pipeline.data.columns import get_offsets_name
 from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.data.recipe import Recipe
-from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, rows_of
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, select_rows
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files import run_proof
@@ -94,14 +94,14 @@ class ModelInputs:
 
     def generate(self, count: int) -> dict[str, Samples]:
         """Return random samples of the type, range and lengths of the stored ones."""
-        return recipe.generated(self.recipes, count, SEED)
+        return recipe.generate_samples(self.recipes, count, SEED)
 
 
 def read_inputs(report: Report) -> ModelInputs:
     """Return the inputs of a report's model; raise InputError if it does not say how they are made."""
     tensors = report.model.inputs
     names = [tensor.name for tensor in tensors]
-    return ModelInputs(tensors, recipe.of_report(report.data.model_dump(), names))
+    return ModelInputs(tensors, recipe.load_recipes(report.data.model_dump(), names))
 
 
 def make_example(
@@ -134,7 +134,7 @@ def make_example(
         if real_samples is None:
             samples = inputs.generate(count)
         else:
-            samples = rows_of(real_samples, np.arange(count) % num_real)
+            samples = select_rows(real_samples, np.arange(count) % num_real)
         arrays = _run_models(inputs, models, samples)
         if sum(array.nbytes for array in arrays.values()) <= MAX_BYTES:
             break
@@ -197,7 +197,7 @@ def load_samples(
             "restore the data, or leave out --example-samples",
         )
     stored = {name: source.samples for name, source in data.test.inputs.items()}
-    return rows_of(stored, data.test.rows[:count])
+    return select_rows(stored, data.test.rows[:count])
 
 
 def _run_models(
@@ -220,7 +220,7 @@ def _list_stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
     for name, values in samples.items():
         if isinstance(values, RaggedSamples):
             arrays[f"samples/{name}"] = values.values
-            arrays[f"samples/{offsets_of(name, samples)}"] = values.offsets
+            arrays[f"samples/{get_offsets_name(name, samples)}"] = values.offsets
         elif not isinstance(values, MaskSamples):
             arrays[f"samples/{name}"] = values.take(np.arange(len(values)))
     return arrays

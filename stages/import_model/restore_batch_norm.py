@@ -17,7 +17,7 @@ from onnx import GraphProto, NodeProto, helper
 from torch import Tensor
 
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.graph.edit import UniqueNames, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes
@@ -106,7 +106,7 @@ def iter_calibration_batches(
 ) -> Iterator[Inputs]:
     """Samples by which means and variances are measured."""
     rows = np.linspace(0, len(train) - 1, min(SAMPLES, len(train))).astype(np.int64)
-    for batch in batches(train, min(batch_size, len(rows)), rows, drop_last=True):
+    for batch in iter_batches(train, min(batch_size, len(rows)), rows, drop_last=True):
         yield {name: torch.from_numpy(x).to(device) for name, x in batch.inputs.items()}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ltp_pipeline.data.dataset import DatasetSplits, Split
-from ltp_pipeline.data.open import ANY_TASK
+from ltp_pipeline.data.open import INFERRED_TASK
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files.count import (
     count_file_sparsity,
@@ -116,7 +116,9 @@ def run(
     epochs: Mapping[str, int],
 ) -> MeasuredNetwork:
     """Prove the exported files of a network, one by one."""
-    expected = _torch_outputs(network, state, split.first(PARITY_SAMPLES), reference.evaluator.task)
+    expected = _torch_outputs(
+        network, state, split.read_first(PARITY_SAMPLES), reference.evaluator.task
+    )
     elements = sum(counted.elements for _, counted in iter_float_weights(network.file.model))
     results = [
         _prove(file, network, expected, elements, reference, split) for file in exported.files
@@ -142,7 +144,7 @@ def _prove(
     session = Session(file.path, positions=positions, library=library)
     beside = None if library is None else SparseVsDenseSession(session)
     accuracy, correct = reference.evaluator(beside.outputs if beside else session.outputs, split)
-    inputs = split.first(PARITY_SAMPLES).inputs
+    inputs = split.read_first(PARITY_SAMPLES).inputs
     quantised = (
         file.quantization is not None
     )  # which moves outputs on purpose; by how much, accuracy tells
@@ -217,7 +219,7 @@ def validate(
     seed: int = 0,
     provider: str = PROVIDER,
     imitate: DistillOutputs = "auto",
-    asked: TaskSettings = ANY_TASK,
+    asked: TaskSettings = INFERRED_TASK,
     own: CustomTask | None = None,
 ) -> ValidationResult:
     """Measure any file on the test split, and beside another one if given."""
@@ -237,7 +239,7 @@ def validate(
     )
     counts = count_sparsity(file.model, kernels) if kernels else None
     counted = counts.layers if counts else None
-    batch = opened.test.first(LATENCY_BATCHES[-1])
+    batch = opened.test.read_first(LATENCY_BATCHES[-1])
     mine, *theirs = latency([s for s in (session, other) if s is not None], batch.inputs)
     result = ValidationResult(
         path=os.fspath(model),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data.checks import stopped_by
+from ltp_pipeline.data.checks import make_sample_error
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import ExportFailed, InputError, UnsupportedModel, summarize_error
 from ltp_pipeline.exporters.files.run_proof import PROVIDER
@@ -142,7 +142,9 @@ class Session:
         try:
             found: list[Array] = self.session.run(None, feeds)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            raise stopped_by(inputs, f"onnxruntime does not run {self.path}", error) from None
+            raise make_sample_error(
+                inputs, f"onnxruntime does not run {self.path}", error
+            ) from None
         return found
 
 
@@ -203,7 +205,7 @@ def latencies(sessions: Sequence[Session], split: Split) -> list[LatencyResult]:
     """The first session's for batches of both sizes, in turns with the second's, where there is one."""
     found = []
     for size in LATENCY_BATCHES:
-        batch = split.first(size)
+        batch = split.read_first(size)
         mine, *theirs = latency(sessions, batch.inputs)
         found.append(
             LatencyResult(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.data.dataset import DatasetSplits
-from ltp_pipeline.data.open import takes_in
+from ltp_pipeline.data.open import would_read_folder
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
@@ -55,7 +55,7 @@ def prepare(
     device = pick_device(settings.train.device)
     check_declared_types(file.model)
     network, state = import_model.run(
-        file, settings.prune, data.test.first(PARITY_SAMPLES).inputs, settings.model
+        file, settings.prune, data.test.read_first(PARITY_SAMPLES).inputs, settings.model
     )
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.check_prunable(network)
@@ -126,7 +126,7 @@ def check_paths_outside(out: Path, model: Path, settings: Settings) -> None:
             raise InputError(
                 f"{path} lies in the run directory {out}", "move it, or give another --out"
             )
-    if data is not None and takes_in(data, out):
+    if data is not None and would_read_folder(data, out):
         raise InputError(
             f"the run directory {out} would be taken for images of {data}", "give another --out"
         )
@@ -227,7 +227,7 @@ def _check_longest_sequence(
         ragged = [s.samples for s in split.inputs.values() if isinstance(s.samples, RaggedSamples)]
         if not ragged:
             return
-        lengths = np.max([samples.lengths(split.rows) for samples in ragged], axis=0)
+        lengths = np.max([samples.get_lengths(split.rows) for samples in ragged], axis=0)
         longest = int(lengths.argmax())
         try:
             with torch.inference_mode():

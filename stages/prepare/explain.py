@@ -19,7 +19,7 @@ from torch import Tensor
 from ltp_pipeline.data import recipe
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.data.images.broken import StandIns
-from ltp_pipeline.data.preprocessing import Preparation, plan
+from ltp_pipeline.data.preprocessing import Preparation, decide_preparation
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import wilson
 from ltp_pipeline.stages.train.job import to_device
@@ -115,7 +115,7 @@ def require(job: RunContext, state: StateDict, accuracy: float, guess: float) ->
     if found is not None:
         what += f"; {found.said} it is right on {found.accuracy:.1%} of {found.samples}"
         remedy = found.remedy
-    remedy = "; ".join([remedy, *recipe.made_masks(job.data.val)])
+    remedy = "; ".join([remedy, *recipe.describe_masks(job.data.val)])
     others = ", ".join(map(repr, _other_outputs(job, state)))
     if others:
         remedy += f"; or another output is meant: {others} ([task] output)"
@@ -129,7 +129,7 @@ def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
     others = [output.name for output in graph.output if output.name not in judged]
     if not others or not distributed.is_main_process():
         return
-    batch = job.data.train.first(TWO)
+    batch = job.data.train.read_first(TWO)
     with torch.inference_mode():
         outputs = job.network.forward(to_device(batch.inputs, job.device), state)
     shapes = [
@@ -220,7 +220,7 @@ def _variants(split: Split, settings: InputSettings, model_input: TensorInfo) ->
     layout: Layout = "NCHW" if prepare.channels_to_front else "NHWC"
     if not isinstance(samples, StandIns):  # images have the layout that decoding gives them
         try:
-            turned = plan("samples", stored, layout, settings, model_input)
+            turned = decide_preparation("samples", stored, layout, settings, model_input)
         except InputError:
             turned = None
         if turned is not None:
@@ -272,7 +272,7 @@ def _renumbering(numbers: Mapping[str, int], given: Array) -> str:
 
 def _numbers(data: DatasetSplits, settings: DataSettings) -> Mapping[str, int]:
     """The number of each class as it is now."""
-    names = data.class_names or [str(i) for i in range(data.classes or 0)]
+    names = data.class_names or [str(i) for i in range(data.num_classes or 0)]
     return settings.classes or {name: number for number, name in enumerate(names)}
 
 

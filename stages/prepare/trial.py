@@ -67,7 +67,7 @@ class Trial:
     @cached_property
     def recipes(self) -> Mapping[str, Recipe]:
         """What the samples of each input are like."""
-        return recipe.of_data(self.data)
+        return recipe.describe_inputs(self.data)
 
     @property
     def is_hardly_better_than_a_guess(self) -> bool:
@@ -175,7 +175,7 @@ def of_task(file: ModelFile, session: Session, own: CustomTask, given: Settings)
     near = find_task(data, file.model.graph, session.shapes(data.test), TWO, given.task)
     assert isinstance(near, DistillationTask)  # noqa: S101 - such data have no labels that we know
     task = CustomTaskAdapter(own, near).without_interval
-    batch = data.train.first(TWO)
+    batch = data.train.read_first(TWO)
     session.positions = [output.position for output in task.outputs]
     task.check_functions([torch.from_numpy(y) for y in session.outputs(batch.inputs)], batch)
     return _measured(

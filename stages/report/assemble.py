@@ -147,10 +147,11 @@ def _data(f: Findings) -> parts.DataInfo:
     data = f.data
     return parts.DataInfo(
         path=None if f.settings.data.path is None else str(f.settings.data.path),
-        classes=data.classes if f.task.metric.name == TOP1.name else None,
+        classes=data.num_classes if f.task.metric.name == TOP1.name else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs={
-            name: _input(data.steps[name], found) for name, found in recipe.of_data(data).items()
+            name: _input(data.steps[name], found)
+            for name, found in recipe.describe_inputs(data).items()
         },
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),

@@ -62,7 +62,7 @@ def accelerate(
     if with_data:
         shown = (
             open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
-            .test.first(PROOF_SAMPLES)
+            .test.read_first(PROOF_SAMPLES)
             .inputs
         )
         feeds, proven_on = (

@@ -52,7 +52,7 @@ def make_calibration(
     def judge(path: Path) -> FileEvaluation:
         session = Session(path, positions=positions)
         value = evaluator(session.outputs, data.val, rows)[0].value
-        return FileEvaluation(value, session.outputs(data.val.first(SHOWN).inputs))
+        return FileEvaluation(value, session.outputs(data.val.read_first(SHOWN).inputs))
 
     return Calibration(
         lambda count: _iter_batches(inputs, data.train, count),
@@ -95,7 +95,7 @@ def quantize(
         custom_task,
     )
     check_metric_limits(evaluator.task.metric, settings.gates, export=settings.export)
-    shown = data.test.first(PROOF_SAMPLES).inputs
+    shown = data.test.read_first(PROOF_SAMPLES).inputs
     feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
     judged = make_calibration(file.inputs, data, evaluator, settings.export, say)
     made = int8.build_graph(

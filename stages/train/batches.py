@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.stages.train.job import RunContext, targets_to_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import Array
@@ -75,7 +75,7 @@ def _iter_own_batches(
     complete = order[: len(order) - len(order) % size]
     parts = complete.reshape(-1, processes, own_size)
     rows = parts[:, distributed.get_rank()].ravel()
-    for batch in batches(context.data.train, own_size, rows, augment_seed=augment_seed):
+    for batch in iter_batches(context.data.train, own_size, rows, augment_seed=augment_seed):
         yield TensorBatch(
             to_device(batch.inputs, context.device),
             targets_to_device(batch.targets, context.device),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ltp_pipeline.data.checks import stopped_by
+from ltp_pipeline.data.checks import make_sample_error
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -157,7 +157,7 @@ class RunContext:
         except NodeError as error:
             if is_shortage(error):
                 raise batch_too_large(len(next(iter(inputs.values())))) from None
-            raise stopped_by(inputs, "the model does not run", error) from None
+            raise make_sample_error(inputs, "the model does not run", error) from None
         return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
 
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ltp_pipeline.data.dataset import TARGET
-from ltp_pipeline.data.prefetch import batches
-from ltp_pipeline.data.preprocessing import plan
-from ltp_pipeline.data.splitting import divide, split_off
+from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.preprocessing import decide_preparation
+from ltp_pipeline.data.splitting import divide_rows, split_off_rows
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from tests.support.samples import only, split_of
@@ -30,7 +30,7 @@ def test_batches_cover_each_sample_once_and_in_order(
     x = np.arange(count, dtype=np.float32)
     split = split_of(x, 3 * np.arange(count))
     order = np.random.default_rng(count).permutation(count) if shuffle else None
-    got = list(batches(split, batch_size, order, drop_last))
+    got = list(iter_batches(split, batch_size, order, drop_last))
     assert all(len(batch) == len(batch.targets[TARGET]) == batch_size for batch in got[:-1])
     seen = [int(v) for batch in got for v in only(batch)]
     expected = (np.arange(count) if order is None else order).tolist()
@@ -42,10 +42,10 @@ def test_batches_cover_each_sample_once_and_in_order(
 def test_a_division_is_disjoint_complete_and_repeatable(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
-    kept, taken = split_off(labels, share, seed)
+    kept, taken = split_off_rows(labels, share, seed)
     assert sorted([*kept, *taken]) == list(range(len(labels)))
     assert len(taken) == min(max(round(len(labels) * share), 1), len(labels) - 1)
-    for first, again in zip((kept, taken), split_off(labels, share, seed), strict=True):
+    for first, again in zip((kept, taken), split_off_rows(labels, share, seed), strict=True):
         np.testing.assert_array_equal(first, again)
 
 
@@ -53,7 +53,7 @@ def test_a_division_is_disjoint_complete_and_repeatable(
 def test_each_side_sees_every_class_where_there_is_room(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
-    kept, taken = split_off(labels, share, seed)
+    kept, taken = split_off_rows(labels, share, seed)
     values, counts = np.unique(labels, return_counts=True)
     if len(kept) >= len(values):
         assert set(labels[kept]) == set(values)
@@ -69,7 +69,7 @@ def test_each_side_sees_every_class_where_there_is_room(
 def test_three_splits_of_one_set_are_disjoint_and_complete(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
-    rows, notes = divide({"all": labels}, share, seed)
+    rows, notes = divide_rows({"all": labels}, share, seed)
     assert set(rows) == {"train", "val", "test"}
     assert all(source == "all" and len(chosen) for source, chosen in rows.values())
     assert sorted(np.concatenate([chosen for _, chosen in rows.values()])) == list(
@@ -101,7 +101,7 @@ def test_preparing_is_the_plain_formula(
     )
     model = TensorInfo("x", "FLOAT", ("N", "C", "H", "W"))
     before = x.copy()
-    got = plan("x", x.shape[1:], settings.layout, settings, model)(x.copy())
+    got = decide_preparation("x", x.shape[1:], settings.layout, settings, model)(x.copy())
     expected = (x.transpose(0, 3, 1, 2) if nhwc else x).astype(np.float32)
     expected = expected * np.float32(1 if scale is None else scale)
     expected = (expected - np.float32(mean or [0]).reshape(-1, 1, 1)) / np.float32(

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline.data.recipe import Recipe, of_report
+from ltp_pipeline.data.recipe import Recipe, load_recipes
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.stages.handoff.example import ModelInputs
@@ -123,7 +123,9 @@ IMAGE = {
 def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> ModelInputs:
     """What one input called image is made of."""
     if isinstance(recipe, dict):
-        (recipe,) = of_report({"inputs": {"image": {"preprocessing": recipe}}}, ["image"]).values()
+        (recipe,) = load_recipes(
+            {"inputs": {"image": {"preprocessing": recipe}}}, ["image"]
+        ).values()
     return ModelInputs(
         [
             ModelTensorInfo(

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
@@ -54,7 +54,7 @@ def refusal(path: Path, **settings: Any) -> InputError:
 
 
 def everything(data: DatasetSplits, seed: int | None = None) -> np.ndarray:
-    return np.concatenate([only(batch) for batch in batches(data.train, 5, augment_seed=seed)])
+    return np.concatenate([only(batch) for batch in iter_batches(data.train, 5, augment_seed=seed)])
 
 
 def shard(file: Path, members: list[tuple[str, bytes]]) -> Path:

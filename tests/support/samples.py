@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ltp_pipeline.data.checks import checked_target
-from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, DataColumn, Input, Split
+from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, DataColumn, Split, SplitInput
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.system.arrays import Array
 
@@ -24,7 +24,7 @@ def split_of(
         if labels is None
         else {TARGET: checked_target(DataColumn(ArraySamples(np.asarray(labels)), "y"))}
     )
-    return Split(name, {"x": Input(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
+    return Split(name, {"x": SplitInput(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
 
 
 def unread(x: Array) -> Array:

@@ -27,14 +27,14 @@ WIDTHS = {
 class SizeLimit:
     """How much the files of a data set may hold, and how much those do that were read."""
 
-    def __init__(self, path: Path, files: limits.Files, limit: int | None) -> None:
+    def __init__(self, path: Path, files: limits.FileSizes, limit: int | None) -> None:
         self._path, self._files, self._held = path, files, 0
-        self._most = limits.require_room(path, files, limit, unpacked=0)
+        self._most = limits.check_size(path, files, limit, unpacked=0)
 
     def require(self, more: int) -> None:
         """Refuse more than there is room for."""
         if self._held + more > self._most:
-            raise limits.too_large(self._path, self._held + more, self._files, self._most)
+            raise limits.make_size_error(self._path, self._held + more, self._files, self._most)
 
     def take(self, more: int) -> None:
         """Count what was read, whatever was promised."""

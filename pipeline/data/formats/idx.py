@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import ArraySamples, DataColumn, LoadOptions, Part, RawDataset, X, Y
+from ltp_pipeline.data.dataset import (
+    X_COLUMN,
+    Y_COLUMN,
+    ArraySamples,
+    DataColumn,
+    LoadOptions,
+    Part,
+    RawDataset,
+)
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.hashing import sha256_file
@@ -28,12 +36,12 @@ _PARTS = {"t10k": "test", "valid": "val", "validation": "val"}
 _DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether this is a folder with at least one file named as IDX files are."""
     return path.is_dir() and any(_NAME.fullmatch(f.name) for f in path.iterdir() if not f.is_dir())
 
 
-def read(path: Path, want: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
     """Load images and labels of every part in the dtype they have."""
     files = _files(path)
     if ("train", "images") not in files:
@@ -41,9 +49,9 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
             f"{path} has no training images",
             "add train-images-idx3-ubyte and train-labels-idx1-ubyte",
         )
-    on_disk = limits.checked(files.values())
+    on_disk = limits.inspect_files(files.values())
     headers = {file: _header(file) for file in files.values()}
-    limits.require_room(
+    limits.check_size(
         path, on_disk, want.max_bytes, unpacked=sum(h.bytes for h in headers.values())
     )
     parts: dict[str, Part] = {}
@@ -56,7 +64,7 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
                 f"{path} has {there.name if there else part} but no {missing} for it",
                 f"add the {missing}",
             )
-        found = {X: images, Y: labels}
+        found = {X_COLUMN: images, Y_COLUMN: labels}
         parts[part] = {
             name: DataColumn(ArraySamples(_load(file, headers[file])), file.name)
             for name, file in found.items()

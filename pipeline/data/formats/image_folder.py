@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ltp_pipeline.data import limits
 from ltp_pipeline.data.dataset import LoadOptions, RawDataset
-from ltp_pipeline.data.images.collection import EXTENSIONS, Listed, fingerprint, open_images
+from ltp_pipeline.data.images.collection import EXTENSIONS, ImageList, hash_files, open_images
 from ltp_pipeline.data.images.decode import ImageSource
 from ltp_pipeline.errors import InputError
 
@@ -22,16 +22,16 @@ class Found(NamedTuple):
     classes: list[str] | None
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether this is a folder with folders or images in it."""
     return path.is_dir() and (bool(_folders(path)) or bool(_images(path)))
 
 
-def read(path: Path, wanted: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, wanted: LoadOptions) -> RawDataset:
     """List the images, and open them."""
     found, notes = _find(path)
-    files = limits.checked(file for part in found.values() for file in part.files)
-    limits.require_room(path, files, wanted.max_bytes)
+    files = limits.inspect_files(file for part in found.values() for file in part.files)
+    limits.check_size(path, files, wanted.max_bytes)
     names = sorted(set(found["train" if "train" in found else "all"].classes or ()))
     if len(names) == 1:
         raise InputError(
@@ -39,7 +39,7 @@ def read(path: Path, wanted: LoadOptions) -> RawDataset:
             "give a folder for each class; for data without labels, put the images into one folder",
         )
     for name in names:
-        limits.require_text(name, f"a class folder of {path},")
+        limits.check_name_encoding(name, f"a class folder of {path},")
     number = {name: i for i, name in enumerate(names)}
     for part in found.values():
         unknown = sorted(set(part.classes or ()) - number.keys())
@@ -49,7 +49,7 @@ def read(path: Path, wanted: LoadOptions) -> RawDataset:
                 "give every split the same class folders",
             )
     listed = {
-        name: Listed(
+        name: ImageList(
             [ImageSource(file) for file in part.files],
             None if part.classes is None else [number.get(c, 0) for c in part.classes],
             f"images in {part.folder}",
@@ -58,7 +58,7 @@ def read(path: Path, wanted: LoadOptions) -> RawDataset:
         for name, part in found.items()
     }
     skip = len(os.fspath(path)) + 1
-    made_of = fingerprint([(file[skip:], file) for part in found.values() for file in part.files])
+    made_of = hash_files([(file[skip:], file) for part in found.values() for file in part.files])
     parts, more = open_images(listed, wanted)
     return RawDataset(parts, made_of, "NHWC", (*notes, *files.notes, *more), tuple(names) or None)
 
@@ -92,7 +92,7 @@ def find_splits(
     return found, tuple(f"folder {name} stands beside train and is left out" for name in folders)
 
 
-def takes_in(path: Path, folder: Path) -> bool:
+def would_read_folder(path: Path, folder: Path) -> bool:
     """Whether a folder made at that place would be taken for one of images."""
     splits, _ = _splits(path)
     return any(

@@ -6,29 +6,29 @@ from pathlib import Path
 from numpy.lib import format as npy
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.columns import gathered
+from ltp_pipeline.data.columns import group_columns
 from ltp_pipeline.data.dataset import LoadOptions, RawDataset
-from ltp_pipeline.data.images.collection import fingerprint
+from ltp_pipeline.data.images.collection import hash_files
 from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 
 SUFFIX = ".npy"
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether this is a folder with NumPy arrays in it."""
     return path.is_dir() and any(_files(path))
 
 
-def read(path: Path, want: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
     """Map every array; what is read of it is read when a batch asks for it."""
-    found = limits.checked(_files(path))
-    limits.require_room(path, found, want.max_bytes)
+    found = limits.inspect_files(_files(path))
+    limits.check_size(path, found, want.max_bytes)
     files = {file.name.removesuffix(SUFFIX): file for file in _files(path)}
     for name in files:
-        limits.require_text(name, f"an array of {path},")
-    parts = gathered(path, files, lambda key: _map(files[key]), want.inputs)
-    made_of = fingerprint([(file.name, str(file)) for file in files.values()])
+        limits.check_name_encoding(name, f"an array of {path},")
+    parts = group_columns(path, files, lambda key: _map(files[key]), want.inputs)
+    made_of = hash_files([(file.name, str(file)) for file in files.values()])
     return RawDataset(parts, made_of, notes=found.notes)
 
 

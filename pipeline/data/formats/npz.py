@@ -13,7 +13,7 @@ from pathlib import Path
 from numpy.lib import format as npy
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.columns import gathered
+from ltp_pipeline.data.columns import group_columns
 from ltp_pipeline.data.dataset import LoadOptions, RawDataset
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
@@ -39,14 +39,14 @@ BROKEN = (
 SAVE_AGAIN = "write the file again with numpy.savez_compressed"
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether the name is that of a NumPy archive."""
     return path.is_file() and path.suffix.lower() == ".npz"
 
 
-def read(path: Path, want: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
     """Load the arrays in the dtype they have."""
-    files = limits.checked([path])
+    files = limits.inspect_files([path])
     try:
         with zipfile.ZipFile(path) as archive:
             members = {
@@ -54,10 +54,10 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
                 for info in archive.infolist()
                 if info.filename.endswith(SUFFIX)
             }
-            limits.require_inside(archive.namelist(), path)
-            limits.require_room(path, files, want.max_bytes, unpacked=sum(members.values()))
+            limits.check_member_names(archive.namelist(), path)
+            limits.check_size(path, files, want.max_bytes, unpacked=sum(members.values()))
             present = [name.removesuffix(SUFFIX) for name in members]
-            parts = gathered(path, present, lambda key: _load(path, archive, key), want.inputs)
+            parts = group_columns(path, present, lambda key: _load(path, archive, key), want.inputs)
     except BROKEN as error:
         raise InputError(f"{path} is not a readable npz file: {_line(error)}", SAVE_AGAIN) from None
     return RawDataset(parts, sha256_file(path), notes=files.notes)

@@ -16,8 +16,8 @@ from ltp_pipeline.data.formats.image_folder import SPLITS, find_splits
 from ltp_pipeline.data.images.collection import (
     EXTENSIONS,
     THREADS,
-    Listed,
-    fingerprint,
+    ImageList,
+    hash_files,
     open_images,
 )
 from ltp_pipeline.data.images.decode import ImageSource
@@ -39,7 +39,7 @@ BROKEN = (
 Sample = tuple[ImageSource, int | None]
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether this is a tar file, or a folder with tar files and no folders, or split folders of that kind."""
     if path.is_file():
         return path.suffix == ".tar"
@@ -48,11 +48,11 @@ def recognises(path: Path) -> bool:
     )
 
 
-def read(path: Path, wanted: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, wanted: LoadOptions) -> RawDataset:
     """Index every shard, and open the images in them."""
     splits, notes = _splits(path)
-    files = limits.checked(shard for shards in splits.values() for shard in shards)
-    limits.require_room(path, files, wanted.max_bytes)
+    files = limits.inspect_files(shard for shards in splits.values() for shard in shards)
+    limits.check_size(path, files, wanted.max_bytes)
     notes = (*notes, *files.notes)
     listed = {}
     for name, shards in splits.items():
@@ -64,7 +64,7 @@ def read(path: Path, wanted: LoadOptions) -> RawDataset:
                 f"the shards in {folder} hold no samples",
                 "write KEY.jpg and KEY.cls for each sample",
             )
-        listed[name] = Listed(
+        listed[name] = ImageList(
             [source for source, _ in samples],
             _labels(samples),
             f"shards in {folder}",
@@ -72,7 +72,7 @@ def read(path: Path, wanted: LoadOptions) -> RawDataset:
         )
         if listed[name].labels is None:
             notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
-    made_of = fingerprint(
+    made_of = hash_files(
         [(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards]
     )
     parts, more = open_images(listed, wanted)
@@ -159,7 +159,7 @@ def _groups(shard: Path) -> Iterator[tuple[str, dict[str, ImageSource]]]:
 
 def _require_plain(member: tarfile.TarInfo, shard: Path) -> None:
     """Refuse what is no file of its own: a link could lead elsewhere, and holes could make any size of nothing."""
-    limits.require_inside([member.name], shard)
+    limits.check_member_names([member.name], shard)
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
         kind = (
             "sparse"

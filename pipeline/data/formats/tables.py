@@ -22,7 +22,7 @@ from ltp_pipeline.data.dataset import (
 from ltp_pipeline.data.formats import arrow_files
 from ltp_pipeline.data.formats.arrow_files import SUFFIXES, SizeLimit
 from ltp_pipeline.data.formats.image_folder import SPLITS
-from ltp_pipeline.data.images.collection import fingerprint
+from ltp_pipeline.data.images.collection import hash_files
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 CACHED = "cache-*.arrow"  # what `datasets` keeps beside the data: results of a map or a filter
 
 
-def recognises(path: Path) -> bool:
+def can_read(path: Path) -> bool:
     """Say whether this is such a file, or a folder with such files in it or in its folders."""
     return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_files(path))
 
 
-def read(path: Path, want: LoadOptions) -> RawDataset:
+def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
     """Map the columns that hold numbers, or lists of them; what others hold is not read."""
     splits, files = _splits(path), _files(path)
-    on_disk = limits.checked(files)
+    on_disk = limits.inspect_files(files)
     room = SizeLimit(path, on_disk, want.max_bytes)
     found = {split: _columns(inside, room) for split, inside in splits.items()}
     lengths = _lengths(found.values())
@@ -53,7 +53,7 @@ def read(path: Path, want: LoadOptions) -> RawDataset:
         }
         for split, columns in found.items()
     }
-    made_of = fingerprint(
+    made_of = hash_files(
         [(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files]
     )
     return RawDataset(parts, made_of, notes=on_disk.notes, is_table=True)

@@ -13,7 +13,7 @@ def resilient(samples: Samples, rows: Array, labels: Array | None) -> Samples:
     return StandIns(samples, rows, labels) if isinstance(samples, ImageSamples) else samples
 
 
-def met_broken(data: DatasetSplits) -> tuple[str, ...]:
+def list_corrupt_images(data: DatasetSplits) -> tuple[str, ...]:
     """Return a line for each image that was found broken since the data were opened."""
     splits: tuple[Split, ...] = (data.train, data.val, data.test)
     sources = [source.samples for split in splits for source in split.inputs.values()]

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import ArraySamples, DataColumn, LoadOptions, Part, Samples, X, Y
+from ltp_pipeline.data.dataset import (
+    X_COLUMN,
+    Y_COLUMN,
+    ArraySamples,
+    DataColumn,
+    LoadOptions,
+    Part,
+    Samples,
+)
 from ltp_pipeline.data.images.decode import (
     BrokenImageError,
     Form,
@@ -26,9 +34,9 @@ from ltp_pipeline.system.text import make_printable, pluralize
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-DECODED = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
+DECODED_MODES = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
 THREADS = min(4, threads.count_usable_cores())
-KEEP_BYTES = (
+MAX_DECODED_BYTES = (
     256 * 2**20
 )  # images that decode to less are decoded once, and so checked to the last pixel
 HASHED_BYTES = (
@@ -49,7 +57,7 @@ class ImageHeader(NamedTuple):
     several: bool = False  # frames
 
 
-class Listed(NamedTuple):
+class ImageList(NamedTuple):
     """The images of one split, with the class number of each where there are classes."""
 
     sources: list[ImageSource]
@@ -122,7 +130,7 @@ class ImageSamples:
     def steps(self) -> tuple[str, ...]:
         """How a file becomes a sample, in words."""
         (rows, columns), crop = self.form.size, self.form.crop
-        decoded = f"decode the file to {DECODED[self.form.mode]}, 0 to 255"
+        decoded = f"decode the file to {DECODED_MODES[self.form.mode]}, 0 to 255"
         if crop is None:
             return (
                 decoded,
@@ -205,16 +213,16 @@ class KeptImages(ImageSamples):
 
 
 def open_images(
-    listed: Mapping[str, Listed], wanted: LoadOptions
+    listed: Mapping[str, ImageList], wanted: LoadOptions
 ) -> tuple[dict[str, Part], tuple[str, ...]]:
     """Look at headers, leave out what is broken, and decode now or later depending on how much there is."""
     everything = [source for part in listed.values() for source in part.sources]
     broken = Broken(len(everything), wanted.max_corrupt_images)
-    headers, problems = scan(everything, wanted)
+    headers, problems = read_headers(everything, wanted)
     notes = broken.add(problems)
     if not headers:
         raise InputError("none of the images can be used", "repair them, or give others")
-    form = choose_form(headers, wanted)
+    form = choose_image_form(headers, wanted)
     if form.crop is not None:
         said = f"{form.size[0]}×{form.size[1]} (height×width), the centre {form.crop:g} of the shorter side"
         notes.append(f"images are resized and cropped to {said}")
@@ -228,7 +236,7 @@ def open_images(
             + ", …" * (len(animated) > 1)
         )
     workers = Workers(wanted.workers, form) if wanted.workers else None
-    keep = len(everything) * form.bytes <= KEEP_BYTES
+    keep = len(everything) * form.bytes <= MAX_DECODED_BYTES
     parts: dict[str, Part] = {}
     for name, part in listed.items():
         good = [i for i, source in enumerate(part.sources) if source not in broken.found]
@@ -240,15 +248,18 @@ def open_images(
             raise InputError(
                 f"none of the {part.origin} can be used", "repair them, or give others"
             )
-        parts[name] = {X: DataColumn(samples, part.origin)}
+        parts[name] = {X_COLUMN: DataColumn(samples, part.origin)}
         if part.labels is not None:
             numbers = np.array([part.labels[i] for i in good], np.int64)
-            parts[name] = {**parts[name], Y: DataColumn(ArraySamples(numbers), part.labels_origin)}
+            parts[name] = {
+                **parts[name],
+                Y_COLUMN: DataColumn(ArraySamples(numbers), part.labels_origin),
+            }
     return parts, tuple(notes)
 
 
 def _kept(
-    part: Listed, good: list[int], form: Form, broken: Broken, workers: Workers | None
+    part: ImageList, good: list[int], form: Form, broken: Broken, workers: Workers | None
 ) -> tuple[KeptImages, list[int], list[str]]:
     """Decode once, and once only."""
     sources = [part.sources[i] for i in good]
@@ -263,7 +274,7 @@ def _kept(
     return samples, [good[place] for place in fine], notes
 
 
-def fingerprint(files: Sequence[tuple[str, str]]) -> str:
+def hash_files(files: Sequence[tuple[str, str]]) -> str:
     """Hash the names given and what the files hold; of much data, sizes and times of change instead."""
     statuses = [os.stat(file) for _, file in files]  # noqa: PTH116 - a million Path objects take a minute
     few = sum(status.st_size for status in statuses) <= HASHED_BYTES
@@ -284,7 +295,7 @@ def _hash(file: str) -> str:
         ) from None
 
 
-def scan(
+def read_headers(
     sources: Sequence[ImageSource], wanted: LoadOptions
 ) -> tuple[list[ImageHeader], list[tuple[ImageSource, Problem]]]:
     """Read headers, so that what is no image, or too large a one, is found before anything is trained."""
@@ -308,7 +319,7 @@ def scan(
     ] if problems else []
 
 
-def choose_form(headers: Sequence[ImageHeader], wanted: LoadOptions) -> Form:
+def choose_image_form(headers: Sequence[ImageHeader], wanted: LoadOptions) -> Form:
     """Follow the settings and the model, and where they say nothing the images themselves."""
     if wanted.channels is not None and wanted.channels not in MODES:
         raise InputError(

@@ -88,7 +88,7 @@ class Run:
         calibration = quantize.make_calibration(file.inputs, job.data, evaluator, settings.export)
         kernels = [kernel.name for kernel in job.network.layer_weights]
         weights = {name: file.model.get_array(name) for name in kernels}
-        feeds = dict(job.data.test.first(4).inputs)
+        feeds = dict(job.data.test.read_first(4).inputs)
         judge = calibration.evaluate
 
         def valued(path: Path) -> FileEvaluation:
@@ -118,7 +118,7 @@ class Run:
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the network in torch, and of the graph in onnxruntime, on the test split."""
         network, _ = finetune_qat.build_network(self.job.network, self.training)
-        inputs = dict(self.job.data.test.first(SAMPLES).inputs)
+        inputs = dict(self.job.data.test.read_first(SAMPLES).inputs)
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
             ours = network.forward(
@@ -144,7 +144,7 @@ class Run:
             steps[index], function=lambda x: seen.append(x) or x, uses_training=False
         )
         tensors = {
-            n: torch.from_numpy(a) for n, a in self.job.data.test.first(SAMPLES).inputs.items()
+            n: torch.from_numpy(a) for n, a in self.job.data.test.read_first(SAMPLES).inputs.items()
         }
         network.forward(tensors, {**self.state, **self.rounding.round_weights(self.state)})
         return weight * float(finetune_qat.fake.compute_scale_and_zero(*seen[0].aminmax())[0])

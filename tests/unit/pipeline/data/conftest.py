@@ -20,4 +20,4 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(params=[0, 2**28], ids=["decoded each time", "decoded once"])
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images are decoded when they are asked for, or once."""
-    monkeypatch.setattr(collection, "KEEP_BYTES", request.param)
+    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", request.param)

@@ -11,7 +11,7 @@ from tests.support.archives import images, labels, opened, refusal
 
 def test_integral_floats_and_a_column_serve_as_labels(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), y_train=labels(10).astype(np.float32)[:, None])
-    assert opened(archive).classes == 5
+    assert opened(archive).num_classes == 5
 
 
 def test_lengths_that_differ_are_named(archive: Path) -> None:
@@ -41,7 +41,7 @@ def test_numbers_that_cannot_count_classes_are_no_class_numbers(
     np.savez(archive, x_train=images(3, 4, 4), y_train=wrong)
     data = opened(archive)
     assert data.has_labels
-    assert (data.classes, data.train.labels) == (None, None)
+    assert (data.num_classes, data.train.labels) == (None, None)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

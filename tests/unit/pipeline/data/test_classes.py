@@ -14,7 +14,7 @@ PER_CLASS = 10
 
 def test_folders_get_the_numbers_of_the_table(photos: Path) -> None:
     plain, numbered = opened(photos), opened(photos, classes={"a": 4, "b": 1})
-    assert (plain.classes, numbered.classes) == (2, 5)
+    assert (plain.num_classes, numbered.num_classes) == (2, 5)
     assert sorted({*numbered.train.labels}) == [1, 4]
     assert numbered.class_names == ("(no name)", "b", "(no name)", "(no name)", "a")
     a = opened(photos, classes={"a": 0, "b": 1})

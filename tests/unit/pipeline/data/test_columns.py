@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.columns import offsets_of
+from ltp_pipeline.data.columns import get_offsets_name
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
@@ -23,9 +23,9 @@ def opened(folder: Path, **arrays: np.ndarray) -> DatasetSplits:
 
 def test_no_two_arrays_have_offsets_of_one_name_and_none_that_of_an_input():
     inputs = ("a", "a_offsets", "a_offsets_", "a_offsets_offsets")
-    names = [offsets_of(key, inputs) for key in inputs]
+    names = [get_offsets_name(key, inputs) for key in inputs]
     assert len({*names, *inputs}) == 2 * len(inputs)
-    assert offsets_of("a", ("a", "b")) == "a_offsets"
+    assert get_offsets_name("a", ("a", "b")) == "a_offsets"
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -37,7 +37,7 @@ def test_an_input_named_like_offsets_is_told_from_them(tmp_path: Path, divided: 
             key.format(split): array for key, array in named.items() for split in ("train", "val")
         }
     split = opened(tmp_path, **arrays).train
-    batch = split.first(2)
+    batch = split.read_first(2)
     expected = [VALUES[OFFSETS[row] : OFFSETS[row + 1]].tolist() for row in split.rows[:2]]
     assert [
         row[: len(e)].tolist() for row, e in zip(batch.inputs["a"], expected, strict=True)

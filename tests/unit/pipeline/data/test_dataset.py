@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import SOME, SOME_VALUES, TARGET, ArraySamples, Input, Split
+from ltp_pipeline.data.dataset import (
+    MAX_INSPECTED_TARGETS,
+    MAX_INSPECTED_VALUES,
+    TARGET,
+    ArraySamples,
+    Split,
+    SplitInput,
+)
 from ltp_pipeline.system.arrays import Array
 
 
@@ -20,24 +27,28 @@ class Counted(ArraySamples):
 
 def split(targets: Array) -> tuple[Split, Counted, Counted]:
     x, y = Counted(np.zeros((len(targets), 1))), Counted(targets)
-    return Split("train", {"x": Input(x, lambda x: x)}, {TARGET: y}, np.arange(len(targets))), x, y
+    return (
+        Split("train", {"x": SplitInput(x, lambda x: x)}, {TARGET: y}, np.arange(len(targets))),
+        x,
+        y,
+    )
 
 
 def test_targets_are_looked_at_without_reading_inputs_and_once():
     found, x, y = split(np.arange(20))
-    assert found.some_targets.tolist() == found.some_targets.tolist() == list(range(20))
+    assert found.inspected_targets.tolist() == found.inspected_targets.tolist() == list(range(20))
     assert (x.read, y.read) == (0, 20)
 
 
 def test_of_many_targets_some_from_everywhere_are_looked_at():
-    found, _, y = split(np.arange(10 * SOME))
-    some = found.some_targets
-    assert len(some) == y.read == SOME
-    assert (some[0], some[-1]) == (0, 10 * SOME - 1)
+    found, _, y = split(np.arange(10 * MAX_INSPECTED_TARGETS))
+    some = found.inspected_targets
+    assert len(some) == y.read == MAX_INSPECTED_TARGETS
+    assert (some[0], some[-1]) == (0, 10 * MAX_INSPECTED_TARGETS - 1)
     assert np.diff(some).max() <= 11
 
 
 def test_of_large_targets_fewer_are_looked_at():
-    side = 2 ** ((SOME_VALUES.bit_length() - 1) // 2 - 1)
+    side = 2 ** ((MAX_INSPECTED_VALUES.bit_length() - 1) // 2 - 1)
     found, _, y = split(np.broadcast_to(np.uint8(1), (9, side, side)))
-    assert len(found.some_targets) == y.read == 4
+    assert len(found.inspected_targets) == y.read == 4

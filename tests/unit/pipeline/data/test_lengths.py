@@ -131,5 +131,5 @@ def test_labels_of_any_type_are_filled_up_with_the_ignored_one(tmp_path: Path):
         data = opened(
             tmp_path, [IDS], [TAGS], **ragged("ids", LENGTHS), **ragged("y", LENGTHS, kind)
         )
-        found = data.train.first(4).targets["target"]
+        found = data.train.read_first(4).targets["target"]
         assert (found.dtype, sorted(set(found.ravel()))) == (np.int64, [-100, 1])

@@ -10,11 +10,11 @@ from ltp_pipeline.data import limits
 from ltp_pipeline.data.limits import (
     FREE_BYTES,
     MOST_TIMES,
-    Files,
-    checked,
-    require_inside,
-    require_room,
-    require_text,
+    FileSizes,
+    check_member_names,
+    check_name_encoding,
+    check_size,
+    inspect_files,
 )
 from ltp_pipeline.errors import InputError
 
@@ -26,21 +26,21 @@ def put(file: Path, content: bytes = b"12345") -> Path:
 
 def told(*paths: Path) -> str:
     with pytest.raises(InputError) as caught:
-        checked(paths)
+        inspect_files(paths)
     return caught.value.message
 
 
 def test_plain_files_are_counted(tmp_path: Path) -> None:
-    assert checked([put(tmp_path / "a"), put(tmp_path / "b")]) == Files(10, 10)
+    assert inspect_files([put(tmp_path / "a"), put(tmp_path / "b")]) == FileSizes(10, 10)
 
 
 def test_links_to_files_are_followed_and_noted(tmp_path: Path) -> None:
     put(tmp_path / "a")
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "c").symlink_to("b")
-    found = checked([tmp_path / "a", tmp_path / "b"])
+    found = inspect_files([tmp_path / "a", tmp_path / "b"])
     assert (found.bytes, found.notes) == (10, ("1 file of the data is a link and was followed",))
-    assert checked([tmp_path / "b", tmp_path / "c"]).notes == (
+    assert inspect_files([tmp_path / "b", tmp_path / "c"]).notes == (
         "2 files of the data are links and were followed",
     )
 
@@ -71,11 +71,11 @@ def test_a_link_that_leads_nowhere_is_told(tmp_path: Path, target: str) -> None:
 def test_of_a_file_with_holes_what_is_on_disk_is_counted(tmp_path: Path) -> None:
     file = put(tmp_path / "x")
     os.truncate(file, 2**40)
-    found = checked([file])
+    found = inspect_files([file])
     assert found.bytes == 2**40
     assert found.on_disk < 2**20
     with pytest.raises(InputError, match="says that it holds 1,099,511,627,776"):
-        require_room("x", found, None)
+        check_size("x", found, None)
 
 
 @pytest.mark.parametrize(
@@ -93,36 +93,36 @@ def test_of_a_file_with_holes_what_is_on_disk_is_counted(tmp_path: Path) -> None
 def test_data_hold_no_more_than_the_rule_or_the_setting_says(
     on_disk: int, unpacked: int | None, limit: int | None, fits: bool
 ) -> None:
-    files = Files(on_disk, on_disk)
+    files = FileSizes(on_disk, on_disk)
     if fits:
-        require_room("x", files, limit, unpacked)
+        check_size("x", files, limit, unpacked)
         return
     with pytest.raises(InputError) as caught:
-        require_room("x", files, limit, unpacked)
+        check_size("x", files, limit, unpacked)
     assert "max_bytes" in caught.value.hint
 
 
 def test_what_is_loaded_has_to_fit_in_memory_and_what_is_mapped_need_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "memory", lambda: 1000)
-    files = Files(2000, 2000)
-    require_room("x", files, None)
+    monkeypatch.setattr(limits, "get_memory_limit", lambda: 1000)
+    files = FileSizes(2000, 2000)
+    check_size("x", files, None)
     with pytest.raises(InputError, match="at most 1,000 are read"):
-        require_room("x", files, None, unpacked=2000)
+        check_size("x", files, None, unpacked=2000)
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = limits.memory()
+    whole = limits.get_memory_limit()
     for said, found in ((f"{2**20}\n", 2**20), ("max\n", whole), (f"{2**62}\n", whole)):
         monkeypatch.setattr(limits, "_GROUP_LIMIT", put(tmp_path / "memory.max", said.encode()))
-        assert limits.memory() == found
+        assert limits.get_memory_limit() == found
 
 
 def test_names_are_text() -> None:
-    require_text("größe", "class")
+    check_name_encoding("größe", "class")
     with pytest.raises(InputError) as caught:
-        require_text("a\udcff", "class")
+        check_name_encoding("a\udcff", "class")
     assert caught.value.message == "class a? has a name that is no UTF-8"
 
 
@@ -138,8 +138,8 @@ def test_names_are_text() -> None:
 )
 def test_members_that_are_not_plainly_inside_are_refused(names: list[str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        require_inside(names, Path("x.npz"))
+        check_member_names(names, Path("x.npz"))
 
 
 def test_names_with_slashes_and_dots_inside_are_fine() -> None:
-    require_inside(["model/input:0", "a..b", ".a"], Path("x.npz"))
+    check_member_names(["model/input:0", "a..b", ".a"], Path("x.npz"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.dataset import ArraySamples, DataColumn, Part
-from ltp_pipeline.data.matching import match
+from ltp_pipeline.data.matching import match_columns
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -22,17 +22,17 @@ def tokens(name: str, width: str | None = "S") -> TensorInfo:
     "names", [("attention_mask", "input_ids"), ("input_ids", "attention_mask")]
 )
 def test_the_short_form_goes_to_the_input_that_is_no_mask(names: tuple[str, ...]):
-    found = match({"x": RAGGED}, [tokens(name) for name in names], TaskSettings())
+    found = match_columns({"x": RAGGED}, [tokens(name) for name in names], TaskSettings())
     assert (found.inputs, found.masks) == ({"input_ids": "x"}, {"attention_mask": "x"})
 
 
 def test_the_short_form_goes_to_a_mask_where_there_is_nothing_else():
-    assert match({"x": DENSE}, [tokens("mask")], TaskSettings()).inputs == {"mask": "x"}
+    assert match_columns({"x": DENSE}, [tokens("mask")], TaskSettings()).inputs == {"mask": "x"}
 
 
 def test_a_mask_of_which_nothing_tells_where_it_is_one_has_no_data():
     with pytest.raises(InputError, match="input 'attention_mask' has no data"):
-        match({"x": DENSE}, [tokens("attention_mask"), tokens("input_ids")], TaskSettings())
+        match_columns({"x": DENSE}, [tokens("attention_mask"), tokens("input_ids")], TaskSettings())
 
 
 def test_a_mask_is_of_the_input_that_shares_its_dimension():
@@ -43,7 +43,7 @@ def test_a_mask_is_of_the_input_that_shares_its_dimension():
         tokens("mask_t", "T"),
         tokens("target_mask", "S"),
     ]
-    assert match(part, inputs, TaskSettings()).masks == {
+    assert match_columns(part, inputs, TaskSettings()).masks == {
         "mask_t": "target_ids",
         "target_mask": "source",
     }
@@ -52,7 +52,7 @@ def test_a_mask_is_of_the_input_that_shares_its_dimension():
 def test_a_mask_without_named_dimensions_is_of_the_input_whose_name_begins_like_its_own():
     part: Part = {"source": RAGGED, "target_ids": RAGGED}
     inputs = [tokens(name, None) for name in ("source", "target_ids", "target_mask", "source_mask")]
-    assert match(part, inputs, TaskSettings()).masks == {
+    assert match_columns(part, inputs, TaskSettings()).masks == {
         "target_mask": "target_ids",
         "source_mask": "source",
     }
@@ -60,5 +60,5 @@ def test_a_mask_without_named_dimensions_is_of_the_input_whose_name_begins_like_
 
 def test_labels_beside_those_that_are_named_are_left_aside():
     part: Part = {"x": DENSE, "shape": DENSE, "colour": DENSE}
-    found = match(part, [tokens("ids")], TaskSettings(target="colour"))
+    found = match_columns(part, [tokens("ids")], TaskSettings(target="colour"))
     assert (found.target, found.unused) == ("colour", ("shape",))

@@ -26,7 +26,7 @@ def test_integers_with_a_setting_of_their_own_are_not_scaled_by_that_of_all(arch
     settings = DataSettings.model_validate(
         {"path": archive, "scale": 0.5, "inputs": {"ids": {"padding_value": 1}}}
     )
-    batch = open_data(settings, [IDS, AGE], 0).test.first(10)
+    batch = open_data(settings, [IDS, AGE], 0).test.read_first(10)
     assert batch.inputs["age"][0, 0] == 4
     assert batch.inputs["ids"].min() == 1
     assert batch.inputs["ids"].max() == 9
@@ -57,7 +57,7 @@ def test_a_mask_that_is_made_is_not_scaled(tmp_path: Path):
     inputs = [TensorInfo(name, "FLOAT", ("N", "S")) for name in ("mask", "v")]
     settings = {"path": tmp_path / "data.npz", "scale": 0.5, "mean": 1, "std": 2}
     data = open_data(DataSettings.model_validate(settings), inputs, 0)
-    batch = data.train.first(1)
+    batch = data.train.read_first(1)
     assert set(batch.inputs["mask"].ravel()) == {1.0}
     assert set(batch.inputs["v"].ravel()) == {0.5}
     with pytest.raises(InputError, match="scale is set for the mask 'mask', which is made"):
@@ -79,7 +79,9 @@ def test_a_sample_of_a_sequence_that_is_wrong_is_named(tmp_path: Path):
 def test_one_number_a_sample_is_a_row_of_one(tmp_path: Path, kind: str):
     np.savez(tmp_path / "data.npz", x=np.arange(8).astype(kind), y=np.arange(8) % 2)
     data = open_data(DataSettings(path=tmp_path / "data.npz", scale=2.0), [AGE], 0)
-    assert data.train.first(8).inputs["age"].tolist() == [[2.0 * row] for row in data.train.rows]
+    assert data.train.read_first(8).inputs["age"].tolist() == [
+        [2.0 * row] for row in data.train.rows
+    ]
     with pytest.raises(InputError, match="has 1 value, the model takes 2"):
         open_data(
             DataSettings(path=tmp_path / "data.npz"), [TensorInfo("age", "FLOAT", ("N", 2))], 0

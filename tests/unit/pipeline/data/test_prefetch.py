@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.dataset import TARGET, Batch, Split
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 from tests.support.samples import only, split_of
@@ -23,19 +23,19 @@ def readers() -> int:
 
 def test_an_order_is_followed() -> None:
     order = np.array([4, 0, 0, 3])
-    got = list(batches(split(5), 3, order))
+    got = list(iter_batches(split(5), 3, order))
     assert [batch.targets[TARGET].tolist() for batch in got] == [[4, 0, 0], [3]]
     assert [only(batch)[:, 0].tolist() for batch in got] == [[4, 0, 0], [3]]
 
 
 def test_drop_last_leaves_the_rest_out() -> None:
-    assert [len(batch) for batch in batches(split(7), 3, drop_last=True)] == [3, 3]
-    assert list(batches(split(2), 3, drop_last=True)) == []
+    assert [len(batch) for batch in iter_batches(split(7), 3, drop_last=True)] == [3, 3]
+    assert list(iter_batches(split(2), 3, drop_last=True)) == []
 
 
 def test_a_batch_size_below_one_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="batch_size"):
-        batches(split(2), 0)
+        iter_batches(split(2), 0)
 
 
 def test_the_next_batches_are_read_while_one_is_used() -> None:
@@ -47,7 +47,7 @@ def test_the_next_batches_are_read_while_one_is_used() -> None:
             return super().read(indices, augment_seed)
 
     source = split(4)
-    stream = batches(Watched("train", source.inputs, source.targets, source.rows), 1)
+    stream = iter_batches(Watched("train", source.inputs, source.targets, source.rows), 1)
     next(stream)
     deadline = time.monotonic() + 5
     while len(read) < 3 and time.monotonic() < deadline:
@@ -62,7 +62,7 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
             raise InputError("image x.png cannot be decoded", "repair or remove it")
         return batch
 
-    stream = batches(
+    stream = iter_batches(
         split_of(np.arange(4, dtype=np.float32)[:, None], np.arange(4), prepare=broken), 1
     )
     assert next(stream).targets[TARGET].tolist() == [0]
@@ -73,7 +73,7 @@ def test_an_error_while_reading_reaches_the_caller() -> None:
 
 
 def test_closing_stops_the_reader() -> None:
-    stream = batches(split(100), 1)
+    stream = iter_batches(split(100), 1)
     next(stream)
     assert readers() == 2
     stream.close()  # type: ignore[attr-defined]

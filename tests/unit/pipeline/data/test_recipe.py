@@ -40,14 +40,14 @@ def kept(recipes: dict[str, Recipe]) -> dict[str, Any]:
 
 
 def test_a_report_keeps_the_lengths_of_sequences_and_what_a_mask_is_of(data: DatasetSplits):
-    found = recipe.of_report(kept(recipe.of_data(data)), ["ids", "ids_mask"])
+    found = recipe.load_recipes(kept(recipe.describe_inputs(data)), ["ids", "ids_mask"])
     ids, mask = found["ids"], found["ids_mask"]
     assert (ids.low, ids.high, ids.lengths, ids.pad, ids.shape) == (3, 9, (2, 6), 5, (None,))
     assert (mask.mask_of, mask.lengths, mask.prepare.dtype) == ("ids", None, np.int64)
 
 
 def test_generated_sequences_are_as_long_as_true_ones_and_their_mask_follows(data: DatasetSplits):
-    samples = recipe.generated(recipe.of_data(data), 200, seed=0)
+    samples = recipe.generate_samples(recipe.describe_inputs(data), 200, seed=0)
     ids, mask = samples["ids"], samples["ids_mask"]
     assert isinstance(ids, RaggedSamples)
     assert isinstance(mask, MaskSamples)
@@ -68,7 +68,7 @@ def test_inputs_of_the_same_lengths_get_the_same_and_other_values():
         name: stored(None, dtype="int64", high=99, lengths=(1, 9), pad=0)
         for name in ("ids", "types")
     }
-    samples = recipe.generated(pair, 20, seed=0)
+    samples = recipe.generate_samples(pair, 20, seed=0)
     ids, types = (samples[name] for name in ("ids", "types"))
     assert isinstance(ids, RaggedSamples)
     assert isinstance(types, RaggedSamples)
@@ -77,7 +77,7 @@ def test_inputs_of_the_same_lengths_get_the_same_and_other_values():
 
 
 def test_inputs_that_are_alike_get_other_values():
-    samples = recipe.generated({"left": stored(5), "right": stored(5)}, 3, seed=0)
+    samples = recipe.generate_samples({"left": stored(5), "right": stored(5)}, 3, seed=0)
     left, right = (samples[name].take(np.arange(3)) for name in ("left", "right"))
     assert not np.isin(left, right).any()
 
@@ -150,12 +150,12 @@ def test_the_shape_that_the_model_takes_has_no_number_where_sequences_differ(
 def test_sequences_that_cannot_be_are_refused(
     data: DatasetSplits, name: str, change: dict[str, Any]
 ):
-    report = kept(recipe.of_data(data))
+    report = kept(recipe.describe_inputs(data))
     report["inputs"][name]["preprocessing"] |= change
     with pytest.raises(InputError, match="how samples are stored"):
-        recipe.of_report(report, ["ids", "ids_mask"])
+        recipe.load_recipes(report, ["ids", "ids_mask"])
 
 
 def test_an_input_of_which_the_report_says_nothing_is_refused(data: DatasetSplits):
     with pytest.raises(InputError, match="how samples are stored"):
-        recipe.of_report(kept(recipe.of_data(data)), ["ids", "ids_mask", "third"])
+        recipe.load_recipes(kept(recipe.describe_inputs(data)), ["ids", "ids_mask", "third"])

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.dataset import ArraySamples
-from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, holds, rows_of
+from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, can_hold, select_rows
 
 IDS = RaggedSamples(np.arange(10, 20), np.array([0, 3, 3, 5, 10]), pad=-1)
 
 
 def test_rows_of_sequences_stand_alone_with_their_mask():
     samples = {"ids": IDS, "age": ArraySamples(np.arange(4)), "mask": MaskSamples(IDS)}
-    found = rows_of(samples, np.array([2, 0, 1]))
+    found = select_rows(samples, np.array([2, 0, 1]))
     ids = found["ids"]
     assert isinstance(ids, RaggedSamples)
     assert (ids.values.tolist(), ids.offsets.tolist()) == ([13, 14, 10, 11, 12], [0, 2, 5, 5])
@@ -25,13 +25,13 @@ def test_rows_of_sequences_stand_alone_with_their_mask():
 
 
 def test_rows_keep_the_width_that_the_model_fixes():
-    found = IDS.padded_to(6, 7).only(np.array([2]))
+    found = IDS.with_padding(6, 7).select(np.array([2]))
     assert found.take(np.array([0])).tolist() == [[13, 14, 7, 7, 7, 7]]
 
 
 def test_rows_keep_the_type_that_they_are_read_as():
     bytes_ = RaggedSamples(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]))
-    found = bytes_.padded_to(None, -100, np.dtype(np.int64)).only(np.array([1, 0]))
+    found = bytes_.with_padding(None, -100, np.dtype(np.int64)).select(np.array([1, 0]))
     assert found.take(np.arange(2)).tolist() == [[2, 3, 4], [0, 1, -100]]
 
 
@@ -50,9 +50,9 @@ def test_rows_keep_the_type_that_they_are_read_as():
     ],
 )
 def test_a_type_holds_what_its_sequences_are_filled_up_with(kind: str, pad: float, can: bool):
-    assert holds(np.dtype(kind), pad) == can
+    assert can_hold(np.dtype(kind), pad) == can
 
 
 def test_a_mask_of_padding_is_one_where_there_is_no_value():
-    mask = rows_of({"mask": MaskSamples(IDS, marks_padding=True)}, np.array([2, 0]))["mask"]
+    mask = select_rows({"mask": MaskSamples(IDS, marks_padding=True)}, np.array([2, 0]))["mask"]
     assert mask.take(np.arange(2)).tolist() == [[False, False, True], [False] * 3]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ltp_pipeline.data.splitting import split_off
+from ltp_pipeline.data.splitting import split_off_rows
 from tests.support.archives import images, labels, opened, refusal
 from tests.support.samples import only
 
@@ -12,7 +12,7 @@ from tests.support.samples import only
 def test_each_side_of_a_division_sees_every_class_where_it_can() -> None:
     labels = np.array([0] * 90 + [1] * 2 + [2] * 1 + [3] * 7)
     for seed in range(20):
-        kept, taken = split_off(labels, 0.1, seed)
+        kept, taken = split_off_rows(labels, 0.1, seed)
         assert set(labels[kept]) == {0, 1, 2, 3}
         assert set(labels[taken]) == {0, 1, 3}
 

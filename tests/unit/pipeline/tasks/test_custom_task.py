@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ltp_pipeline.data.dataset import Batch
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.metric import Metric
@@ -112,7 +112,7 @@ def test_their_code_leaves_the_random_numbers_of_training_alone(tmp_path: Path):
     seed()
     own = CustomTaskAdapter(CustomTask.load(file), DistillationTask(OUTPUTS))
     split = opened(own.custom).train
-    list(batches(split, 4, augment_seed=5))
+    list(iter_batches(split, 4, augment_seed=5))
     own.compute_loss([torch.zeros(2, 1, requires_grad=True)], {}, None)
     own.sample_statistics(judged(np.zeros((2, 1))), ())
     assert drawn() == wanted
@@ -136,7 +136,9 @@ def test_splits_that_a_data_set_draws_are_of_one_order_which_the_seed_decides():
         data = open_custom_data(
             CustomTask.load(SimpleNamespace(dataset=split_off)), DataSettings(), [X], seed
         )
-        return [set(split.first(99).inputs["x"][:, 0].tolist()) for split in (data.train, data.val)]
+        return [
+            set(split.read_first(99).inputs["x"][:, 0].tolist()) for split in (data.train, data.val)
+        ]
 
     train, val = seen(0)
     assert not train & val
@@ -177,7 +179,7 @@ def test_samples_are_read_by_the_thread_that_asks_or_by_other_processes(workers:
     split = opened(
         CustomTask.load(SimpleNamespace(dataset=lambda _: Where())), num_workers=workers
     ).train
-    read = [batch.targets for batch in batches(split, 4)]
+    read = [batch.targets for batch in iter_batches(split, 4)]
     here = {
         (p, t) for batch in read for p, t in zip(batch["process"], batch["thread"], strict=True)
     }

@@ -31,7 +31,7 @@ def test_the_range_is_that_of_all_samples(tmp_path: Path):
         for key, v in zip("xy", pair, strict=True)
     }
     np.savez(tmp_path / "data.npz", **named)
-    (kept,) = recipe.of_data(opened(tmp_path / "data.npz", model(4))).values()
+    (kept,) = recipe.describe_inputs(opened(tmp_path / "data.npz", model(4))).values()
     assert (kept.low, kept.high) == (-1.5, 7)
     made = kept.generate(50, seed=1).take(np.arange(50))
     assert (made.dtype, made.shape) == (np.float32, (50, 4))

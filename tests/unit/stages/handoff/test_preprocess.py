@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from ltp_pipeline.data import recipe
-from ltp_pipeline.data.columns import offsets_of
+from ltp_pipeline.data.columns import get_offsets_name
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.images import decode
 from ltp_pipeline.data.open import open_data
@@ -139,7 +139,7 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     )
     expected = only(data.test.read(np.arange(len(data.test))))
     inputs = inputs_of(
-        json.loads(json.dumps(recipe.of_data(data)["image"].plain())), type=model_input.type
+        json.loads(json.dumps(recipe.describe_inputs(data)["image"].plain())), type=model_input.type
     )
     kept, kind = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
     script = write_script(tmp_path, inputs)
@@ -159,7 +159,7 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
 
 def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
-    script = write_script(tmp_path, inputs_of(recipe.of_data(data)["image"]))
+    script = write_script(tmp_path, inputs_of(recipe.describe_inputs(data)["image"]))
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
         done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy")
@@ -263,13 +263,18 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     data = open_data(
         DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0
     )
-    plain = {name: {"preprocessing": found.plain()} for name, found in recipe.of_data(data).items()}
-    kept = recipe.of_report(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
+    plain = {
+        name: {"preprocessing": found.plain()}
+        for name, found in recipe.describe_inputs(data).items()
+    }
+    kept = recipe.load_recipes(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
     inputs = ModelInputs(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept
     )
     script = write_script(tmp_path, inputs)
-    names = {offsets_of(f"{t.name}_test", ()): offsets_of(t.name, kept) for t in tensors}
+    names = {
+        get_offsets_name(f"{t.name}_test", ()): get_offsets_name(t.name, kept) for t in tensors
+    }
     some = {
         names.get(key, key.replace("_test", "")): array
         for key, array in arrays.items()
@@ -306,7 +311,7 @@ def prepare_of(
     data = open_data(DataSettings(path=tmp_path / "data.npz"), tensors, 0)
     inputs = ModelInputs(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors],
-        recipe.of_data(data),
+        recipe.describe_inputs(data),
     )
     script = write_script(tmp_path, inputs)
     return runpy.run_path(str(script))["prepare"]

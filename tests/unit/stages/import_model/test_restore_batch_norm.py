@@ -20,7 +20,7 @@ def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samp
     model = folded(conv_bn_classifier())
     before, after = imported(model), restored(model)
     assert [n.layer_weight for n in after.restored_norms] == ["conv1.weight", "conv2.weight"]
-    x = torch.from_numpy(only(split(1, 8, 8).first(64)))
+    x = torch.from_numpy(only(split(1, 8, 8).read_first(64)))
     assert torch.allclose(outputs(before, x), outputs(after, x), rtol=1e-5, atol=1e-5)
     # with the statistics of the batch in place of the stored ones it is the same function too
     with torch.no_grad():

@@ -56,7 +56,7 @@ def prove(
     (network, state), data, reference = silent
     formats = ExportSettings(formats=("dense", "deploy-dense"))
     kernels = [k.name for k in network.layer_weights]
-    feeds = data.test.first(2).inputs
+    feeds = data.test.read_first(2).inputs
     exported = export.run(
         network.file, to_file_weights(network, state), kernels, formats, RunDirectory(out), feeds
     )

@@ -25,7 +25,7 @@ def write(file: Path, table: pa.Table, **options: object) -> Path:
 
 
 def opened(file: Path, limit: int | None = None):
-    return read(file, SizeLimit(file, limits.checked([file]), limit))
+    return read(file, SizeLimit(file, limits.inspect_files([file]), limit))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
@@ -55,7 +55,7 @@ def test_equal_numbers_that_take_no_room_in_a_file_are_counted_before_they_are_r
 
 def test_batches_are_counted_as_they_are_read(tmp_path: Path) -> None:
     file = write(tmp_path / "a.arrow", pa.table({"x": np.zeros(64)}))  # in 64 batches
-    room = SizeLimit(file, limits.checked([file]), limit=10**6)
+    room = SizeLimit(file, limits.inspect_files([file]), limit=10**6)
     read(file, room)
     room.require(10**6 - 64 * 8)
     with pytest.raises(InputError):

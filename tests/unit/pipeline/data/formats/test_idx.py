@@ -79,7 +79,7 @@ def renamed(change: Callable[[str], str]) -> Callable[[Path], None]:
 def test_the_usual_names_are_found(mnist: Path, arrange: Callable[[Path], None]) -> None:
     arrange(mnist)
     data = opened(mnist)
-    assert (len(data.train), len(data.val), len(data.test), data.classes) == (18, 2, 5, 5)
+    assert (len(data.train), len(data.val), len(data.test), data.num_classes) == (18, 2, 5, 5)
     np.testing.assert_array_equal(only(data.test.read(np.arange(5))), TEST[:, None])
     np.testing.assert_array_equal(data.test.labels, labels(5))
     assert data.test.name == "test"

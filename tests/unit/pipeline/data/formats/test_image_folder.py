@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data.open import takes_in
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.open import would_read_folder
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from tests.support.class_folders import open_folder, picture, refused_folder, save
 from tests.support.photos import opened
@@ -20,7 +20,7 @@ from tests.support.samples import only
 def test_class_folders_are_numbered_by_name(folder: Path) -> None:
     data = open_folder(folder, scale=1 / 255, mean=(0.5, 0.4, 0.3))
     assert data.class_names == ("cat", "dog")
-    assert data.classes == 2
+    assert data.num_classes == 2
     assert (len(data.train), len(data.val), len(data.test)) == (8, 1, 1)
     everything = {}
     for split in (data.train, data.val, data.test):
@@ -122,7 +122,7 @@ def test_loose_images_beside_class_folders_are_refused(folder: Path) -> None:
 def test_a_folder_train_of_images_alone_has_no_labels(tmp_path: Path) -> None:
     for i in range(8):
         save(tmp_path / "train" / f"{i}.png", picture(i))
-    assert open_folder(tmp_path).classes is None
+    assert open_folder(tmp_path).num_classes is None
 
 
 def test_a_split_without_classes_is_refused(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(folder)
-    assert open_folder(tmp_path / "link").classes == 2
+    assert open_folder(tmp_path / "link").num_classes == 2
     save(tmp_path / "elsewhere" / "0.png", picture(0))
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
     assert "outside is a link to a place outside" in refused_folder(folder).message
@@ -145,24 +145,24 @@ def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(
 def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_splits(
     folder: Path, tmp_path: Path
 ) -> None:
-    assert takes_in(folder, folder / "model-ltp")
-    assert not takes_in(folder, tmp_path / "model-ltp")
+    assert would_read_folder(folder, folder / "model-ltp")
+    assert not would_read_folder(folder, tmp_path / "model-ltp")
     for name in ("train", "val"):
         save(tmp_path / "data" / name / "cat" / "0.png", picture(0))
-    assert not takes_in(tmp_path / "data", tmp_path / "data" / "model-ltp")
-    assert takes_in(tmp_path / "data", tmp_path / "data" / "train" / "model-ltp")
+    assert not would_read_folder(tmp_path / "data", tmp_path / "data" / "model-ltp")
+    assert would_read_folder(tmp_path / "data", tmp_path / "data" / "train" / "model-ltp")
 
 
 def test_a_folder_beside_idx_files_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"")
-    assert not takes_in(tmp_path, tmp_path / "model-ltp")
+    assert not would_read_folder(tmp_path, tmp_path / "model-ltp")
 
 
 def test_a_flat_folder_has_no_labels(photos: Path) -> None:
     data = opened(photos / "a", validation_fraction=0.2)
-    assert (data.train.labels, data.classes, data.class_names) == (None, None, None)
+    assert (data.train.labels, data.num_classes, data.class_names) == (None, None, None)
     assert len(data.train) == 6
-    assert all(not batch.targets for batch in batches(data.train, 2))
+    assert all(not batch.targets for batch in iter_batches(data.train, 2))
 
 
 def test_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_link_in_a_circle_is_told(folder: Path) -> None:
     assert "x.jpg cannot be read" in refused_folder(folder).message
     (folder / "x").symlink_to("x")
     with pytest.raises(InputError, match="cannot read data"):
-        takes_in(folder, folder / "out")
+        would_read_folder(folder, folder / "out")
 
 
 def test_a_link_to_a_folder_below_a_class_is_told(folder: Path) -> None:

@@ -32,7 +32,7 @@ def test_three_splits_are_read_as_they_are(archive: Path) -> None:
     )
     data = opened(archive)
     assert (data.train.name, data.val.name, data.test.name) == ("train", "val", "test")
-    assert (len(data.train), len(data.val), len(data.test), data.classes, data.notes) == (
+    assert (len(data.train), len(data.val), len(data.test), data.num_classes, data.notes) == (
         6,
         3,
         3,
@@ -137,7 +137,7 @@ def test_an_input_has_settings_of_its_own(archive: Path) -> None:
     np.savez(archive, a=images(10, 2, dtype=np.float32), b=images(10, 2, dtype=np.float32))
     inputs = [TensorInfo(name, "FLOAT", ("N", 2)) for name in ("a", "b")]
     settings = DataSettings(path=archive, scale=0.5, inputs={"b": InputSettings(scale=2.0)})
-    batch = open_data(settings, inputs, 0).test.first(1)
+    batch = open_data(settings, inputs, 0).test.read_first(1)
     np.testing.assert_array_equal(batch.inputs["a"] * 4, batch.inputs["b"])
 
 
@@ -165,7 +165,7 @@ def test_data_that_no_input_takes_are_named(archive: Path) -> None:
 def test_the_target_may_have_any_name(archive: Path) -> None:
     np.savez(archive, x=images(10, 4, 4), species=labels(10))
     assert (
-        open_data(DataSettings(path=archive), [GREY], 0, TaskSettings(target="species")).classes
+        open_data(DataSettings(path=archive), [GREY], 0, TaskSettings(target="species")).num_classes
         == 5
     )
 
@@ -198,7 +198,7 @@ def test_sequences_are_padded_to_the_longest_of_their_batch_and_masked(archive: 
 def test_sequences_are_padded_to_the_length_that_the_model_fixes(archive: Path) -> None:
     np.savez(archive, **ragged())
     inputs = [TensorInfo("ids", "INT64", ("N", 6)), TensorInfo("mask", "FLOAT", ("N", 6))]
-    batch = open_data(DataSettings(path=archive), inputs, 0).test.first(1)
+    batch = open_data(DataSettings(path=archive), inputs, 0).test.read_first(1)
     assert (batch.inputs["ids"].shape, batch.inputs["mask"].dtype) == ((1, 6), np.float32)
     shorter = [TensorInfo("ids", "INT64", ("N", 3)), TensorInfo("mask", "FLOAT", ("N", 3))]
     assert "sample 3 of ids of data.npz has length 4" in refused(archive, shorter).message

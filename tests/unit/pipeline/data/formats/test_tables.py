@@ -33,10 +33,10 @@ def opened(path: Path, inputs: Any = TOKENS) -> DatasetSplits:
 def test_lists_of_uneven_length_are_sequences_with_a_mask(tmp_path: Path) -> None:
     parquet.write_table(table(), tmp_path / "words.parquet")
     data = opened(tmp_path / "words.parquet")
-    batch = data.train.first(2)
+    batch = data.train.read_first(2)
     kept = [row[inside > 0].tolist() for row, inside in zip(*batch.inputs.values(), strict=True)]
     assert kept == [SEQUENCES[row] for row in data.train.rows[:2]]
-    assert data.classes == 2
+    assert data.num_classes == 2
 
 
 def test_lists_of_one_length_are_arrays(tmp_path: Path) -> None:
@@ -45,7 +45,9 @@ def test_lists_of_one_length_are_arrays(tmp_path: Path) -> None:
         pa.table({"x": vectors.tolist(), "y": [0, 1] * 3}), tmp_path / "data.parquet"
     )
     data = opened(tmp_path / "data.parquet", [TensorInfo("image", "FLOAT", ("N", 2, 2))])
-    np.testing.assert_array_equal(data.test.first(1).inputs["image"][0], vectors[data.test.rows[0]])
+    np.testing.assert_array_equal(
+        data.test.read_first(1).inputs["image"][0], vectors[data.test.rows[0]]
+    )
 
 
 def test_splits_are_told_by_the_names_of_files(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_lists_are_sequences_in_all_splits_where_they_are_in_one(
     even = pa.table({"input_ids": pa.array([[1, 2, 3, 4]] * 6, kind), "label": [0, 1] * 3})
     parquet.write_table(table(), tmp_path / "train.parquet")
     parquet.write_table(even, tmp_path / "validation.parquet")
-    batch = opened(tmp_path).val.first(2)
+    batch = opened(tmp_path).val.read_first(2)
     assert batch.inputs["input_ids"].tolist() == [[1, 2, 3, 4]] * 2
     assert batch.inputs["attention_mask"].tolist() == [[1] * 4] * 2
 

@@ -7,7 +7,7 @@ import pytest
 
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.data.images.augment import shifted, uniform
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from tests.support.photos import everything, opened
@@ -18,14 +18,14 @@ from tests.support.samples import only
 def test_augmentation_is_a_function_of_seed_and_sample(
     photos: Path, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "KEEP_BYTES", 2**28 if kept else 0)
+    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 2**28 if kept else 0)
     data = opened(photos, augment=True)
     first = everything(data, 1)
     np.testing.assert_array_equal(everything(data, 1), first)
     assert (everything(data, 2) != first).any()
     assert (everything(data) != first).any()
     order = np.array([7, 3, 11])  # as after an interruption: other batches, same samples
-    (later,) = map(only, batches(data.train, 3, order, augment_seed=1))
+    (later,) = map(only, iter_batches(data.train, 3, order, augment_seed=1))
     np.testing.assert_array_equal(later, first[order])
 
 

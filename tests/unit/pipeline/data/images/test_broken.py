@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.images.broken import met_broken
-from ltp_pipeline.data.prefetch import batches
+from ltp_pipeline.data.images.broken import list_corrupt_images
+from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from tests.support.photos import cut, everything, opened
 from tests.support.samples import only
@@ -26,12 +26,12 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
     with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded: .*another stands in for it"):
-        x, *_ = map(only, batches(split, len(split)))
+        x, *_ = map(only, iter_batches(split, len(split)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = only(split.read(np.array([place])))
     labels = data.train.labels
-    assert len(met_broken(data)) == 1
+    assert len(list_corrupt_images(data)) == 1
     following = next(p for p in range(len(rows)) if rows[p] > 2 and labels[p] == labels[place])
     np.testing.assert_array_equal(x[place], x[following])
     np.testing.assert_array_equal(again[0], x[following])

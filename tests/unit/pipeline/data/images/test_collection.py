@@ -208,7 +208,7 @@ def test_an_image_cut_short_is_named_before_training(folder: Path) -> None:
 def test_an_image_cut_short_in_a_large_folder_is_named_when_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "KEEP_BYTES", 0)
+    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 0)
     file = cut_short(folder)
     data = open_folder(folder, max_corrupt_images=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
