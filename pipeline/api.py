@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evidence import check_files
-from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates
+from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates
 from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.checks import borne_out
@@ -389,7 +389,7 @@ def gate(
     """
     gates = load_settings(None, config, options={"gates": limits}).gates
     content = report if isinstance(report, Report) else read_write.read(report)
-    gates = effective_limits(gates, content.settings.get("gates", {}))
+    gates = choose_limits(gates, content.settings.get("gates", {}))
     check_metric_limits(content.metric, gates)
     measures = any(given is not None for given in (data, task, against))
     if report_only:

@@ -85,12 +85,12 @@ def is_github_job() -> bool:
 
 def notify_github(report: Report, results: Sequence[GateResult]) -> None:
     """Write the report with these gate results to the job's page, and mark failed gates."""
-    from ltp_pipeline.gates.ci_output import append_step_summary, github_lines
-    from ltp_pipeline.gates.verdicts import with_verdicts
+    from ltp_pipeline.gates.ci_output import append_step_summary, format_annotations
+    from ltp_pipeline.gates.evaluation import set_gate_results
     from ltp_pipeline.stages.report.render import render_markdown
 
-    append_step_summary(render_markdown(with_verdicts(report, results)), os.environ)
-    for line in github_lines(results):
+    append_step_summary(render_markdown(set_gate_results(report, results)), os.environ)
+    for line in format_annotations(results):
         typer.echo(line, err=True)
 
 

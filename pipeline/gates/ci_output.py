@@ -1,8 +1,9 @@
-"""What CI systems read: JUnit XML, GitHub's annotations and its step summary."""
+"""Results of gates for CI systems: JUnit XML, annotations and the step summary of GitHub Actions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -12,61 +13,74 @@ from ltp_pipeline.system.text import make_printable
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema_parts import GateResult
 
+STEP_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 
-def junit(verdicts: Sequence[GateResult]) -> str:
-    """JUnit XML: one test case per gate."""
-    failed = sum(not v.passed for v in verdicts)
-    count = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "time": "0"}
-    root = ElementTree.Element("testsuites", count)
+
+def format_junit(results: Sequence[GateResult]) -> str:
+    """Return JUnit XML with one test case for each gate."""
+    num_failed = sum(not result.passed for result in results)
+    counts = {
+        "tests": str(len(results)),
+        "failures": str(num_failed),
+        "errors": "0",
+        "time": "0",
+    }
+    root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(
-        root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **count}
+        root, "testsuite", {"name": "ltp-pipeline gate", "skipped": "0", **counts}
     )
-    for verdict in verdicts:
-        named = {
+    for result in results:
+        attributes = {
             "classname": "ltp-pipeline.gate",
-            "name": make_printable(verdict.name),
+            "name": make_printable(result.name),
             "time": "0",
         }
-        case = ElementTree.SubElement(suite, "testcase", named)
-        line = verdict.line
-        if verdict.passed:
-            ElementTree.SubElement(case, "system-out").text = line
+        case = ElementTree.SubElement(suite, "testcase", attributes)
+        if result.passed:
+            ElementTree.SubElement(case, "system-out").text = result.line
         else:
-            failure = ElementTree.SubElement(
-                case, "failure", {"message": line, "type": "GateFailed"}
-            )
-            failure.text = f"{line}\n{make_printable(verdict.advice)}".rstrip()
+            attributes = {"message": result.line, "type": "GateFailed"}
+            failure = ElementTree.SubElement(case, "failure", attributes)
+            failure.text = f"{result.line}\n{make_printable(result.advice)}".rstrip()
     ElementTree.indent(root)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + ElementTree.tostring(root, encoding="unicode")
-        + "\n"
-    )
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def github_lines(verdicts: Sequence[GateResult]) -> list[str]:
-    """GitHub workflow commands: every failing gate becomes an annotation."""
-    return [
-        f"::error title={_github(f'gate {v.name}', ':,')}::{_github(v.line)}"
-        for v in verdicts
-        if not v.passed
-    ]
+def format_annotations(results: Sequence[GateResult]) -> list[str]:
+    """Return a workflow command of GitHub Actions for each gate that failed."""
+    lines = []
+    for result in results:
+        if not result.passed:
+            title = _escape(f"gate {result.name}", special=":,")
+            lines.append(f"::error title={title}::{_escape(result.line)}")
+    return lines
 
 
-def append_step_summary(markdown: str, environment: Mapping[str, str]) -> bool:
-    """Append to the summary of a GitHub job; False when this is none."""
-    path = environment.get("GITHUB_STEP_SUMMARY")
-    if not path:
+def is_github_job() -> bool:
+    """Return True if this process runs in a job of GitHub Actions."""
+    return bool(os.environ.get(STEP_SUMMARY_VARIABLE))
+
+
+def append_step_summary(markdown: str) -> bool:
+    """Append to the summary of a job of GitHub Actions.
+
+    Returns:
+        True if it was written. A summary that cannot be written must not fail a job whose model
+        passed.
+    """
+    if not is_github_job():
         return False
     try:
-        with Path(path).open("a", encoding="utf-8") as file:
+        with Path(os.environ[STEP_SUMMARY_VARIABLE]).open("a", encoding="utf-8") as file:
             file.write(markdown.rstrip("\n") + "\n\n")
     except OSError:
-        return False  # a missing summary must not fail a job whose model is fine
+        return False
     return True
 
 
-def _github(text: str, also: str = "") -> str:
-    for char in "%\r\n" + also:
-        text = text.replace(char, f"%{ord(char):02X}")
+def _escape(text: str, special: str = "") -> str:
+    """Percent-encode what would end a workflow command, or with `special` a property of it."""
+    for character in "%\r\n" + special:
+        text = text.replace(character, f"%{ord(character):02X}")
     return text

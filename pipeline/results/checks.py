@@ -7,7 +7,7 @@ measured.
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.verdicts import gate_settings
+from ltp_pipeline.gates.evaluation import make_gate_settings
 from ltp_pipeline.results.derivations import ConsistencyCheck, claims, ratio_of, same
 from ltp_pipeline.results.schema import FileLatencyResult, NetworkResult, Report
 from ltp_pipeline.settings.checks import check_metric_limits
@@ -21,7 +21,7 @@ JUDGED = ("accuracy", "drop", "drop_interval", "compression", "model_compression
 
 def require_consistent(report: Report, where: str) -> None:
     """Refuse a report that contradicts itself, or whose own limits are none."""
-    check_metric_limits(report.metric, gate_settings(report.settings.get("gates", {}), strict=True))
+    check_metric_limits(report.metric, make_gate_settings(report.settings.get("gates", {}), strict=True))
     for claim in claims(report):
         refuse(claim, where)
 

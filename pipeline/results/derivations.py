@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ltp_pipeline.gates.verdicts import evaluate_gates, gate_settings, verdict_of
+from ltp_pipeline.gates.evaluation import evaluate_gates, make_gate_settings, summarize_status
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.metric import BUILT_IN, ROUNDING, Metric
 from ltp_pipeline.results.schema import (
@@ -450,8 +450,8 @@ def _seed(report: Report) -> Iterator[ConsistencyCheck]:
 
 def _gates(report: Report) -> Iterator[ConsistencyCheck]:
     """The verdicts are those of the report's own limits on the files that were asked for."""
-    yield ConsistencyCheck("status", report.status, verdict_of(report.gates), "gates")
-    limits = gate_settings(report.settings.get("gates", {}))
+    yield ConsistencyCheck("status", report.status, summarize_status(report.gates), "gates")
+    limits = make_gate_settings(report.settings.get("gates", {}))
     formats = report.settings.get("export", {}).get("formats")
     files = tuple(
         f for f in report.pruned.files if not isinstance(formats, list) or f.name in formats

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.gates.verdicts import evaluate_gates, with_verdicts
+from ltp_pipeline.gates.evaluation import evaluate_gates, set_gate_results
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
@@ -93,7 +93,7 @@ def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory)
         "export": settings.export.model_dump(mode="json"),
     }
     content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
-    content = with_verdicts(content, verdicts)
+    content = set_gate_results(content, verdicts)
     render.write_report(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
     return RunResult(root, content, verdicts)

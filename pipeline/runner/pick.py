@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.verdicts import asked, effective_limits, gate_settings
+from ltp_pipeline.gates.evaluation import choose_limits, list_gates, make_gate_settings
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
 from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -68,8 +68,8 @@ def pick(
     model, settings = parent.load_inputs()
     if formats:
         settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
-    given_limits = gate_settings(limits or {})
-    gates = effective_limits(given_limits, settings.gates.model_dump())
+    given_limits = make_gate_settings(limits or {})
+    gates = choose_limits(given_limits, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
     if mode is None and limits:  # there is no other way to tell
         mode = (
@@ -80,7 +80,7 @@ def pick(
         if mode is None
         else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
     )
-    if known is not None and not asked(given_limits):
+    if known is not None and not list_gates(given_limits):
         _require(gates, known)
     return finish_entry(parent, number, model, settings, known, task=task)
 

@@ -55,7 +55,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        raise _make_input_error(error) from None
+        raise convert_validation_error(error) from None
     check_lambda(settings)
     return settings
 
@@ -110,6 +110,31 @@ def parse_toml(text: str) -> dict[str, Any]:
     return values
 
 
+def convert_validation_error(error: ValidationError, section: str = "") -> InputError:
+    """Return an InputError with every key that is wrong.
+
+    Args:
+        error: The error of pydantic.
+        section: The section that was validated; empty if all settings were.
+    """
+    problems = []
+    hint = "correct the setting in ltp.toml or on the command line"
+    details = error.errors()
+    for detail in details:
+        location = detail["loc"]
+        key = ".".join(map(str, (section, *location) if section else location))
+        is_told_by_items = any(other["loc"][:-1] == location for other in details)
+        if detail["type"] == "too_short" and is_told_by_items:
+            continue
+        if detail["type"] == "extra_forbidden":
+            problems.append(f"unknown setting {key}")
+            hint = _list_keys(section or (str(location[0]) if len(location) > 1 else ""))
+        else:
+            message = detail["msg"].removeprefix("Value error, ")
+            problems.append(f"setting {key}: {message}" if key else message)
+    return InputError("; ".join(problems), hint)
+
+
 def _check_values(value: Any, depth: int) -> None:
     if isinstance(value, int) and not -INTEGER_BOUND <= value < INTEGER_BOUND:
         raise ValueError(f"an integer has more than 64 bits: {quote_name(hex(value))}")
@@ -156,31 +181,9 @@ def _sets_outcome(source: Mapping[str, Mapping[str, Any]]) -> bool:
     return is_budget_set or source.get("method", {}).get("lambda") is not None
 
 
-def _make_input_error(error: ValidationError) -> InputError:
-    """Return an InputError with every key that is wrong."""
-    problems = []
-    hint = "correct the setting in ltp.toml or on the command line"
-    details = error.errors()
-    for detail in details:
-        location = detail["loc"]
-        key = ".".join(map(str, location))
-        is_told_by_items = any(other["loc"][:-1] == location for other in details)
-        if detail["type"] == "too_short" and is_told_by_items:
-            continue
-        if detail["type"] == "extra_forbidden":
-            problems.append(f"unknown setting {key}")
-            hint = _list_keys(location)
-        else:
-            message = detail["msg"].removeprefix("Value error, ")
-            problems.append(f"setting {key}: {message}" if key else message)
-    return InputError("; ".join(problems), hint)
-
-
-def _list_keys(location: tuple[int | str, ...]) -> str:
-    """Return a hint with the sections, or with the keys of the section of an unknown key."""
-    section: type[Section] = Settings
-    if len(location) > 1:
-        section = type(Settings.model_fields[str(location[0])].default)
-    names = [field.alias or name for name, field in section.model_fields.items()]
-    kind = "sections" if section is Settings else "keys"
+def _list_keys(section: str) -> str:
+    """Return a hint with the keys of a section, or with all sections."""
+    kind = "keys" if section else "sections"
+    fields = type(Settings.model_fields[section].default) if section else Settings
+    names = [field.alias or name for name, field in fields.model_fields.items()]
     return f"known {kind}: {', '.join(names)}"

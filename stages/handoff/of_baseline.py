@@ -3,8 +3,8 @@
 from pathlib import PurePosixPath
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.advice import ITSELF
-from ltp_pipeline.gates.verdicts import effective_limits, evaluate_gates, with_verdicts
+from ltp_pipeline.gates.advice import IS_BASELINE
+from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, set_gate_results
 from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report, size_bound
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.stages.report.filters import name_network
@@ -33,7 +33,7 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
     pruned = _pruned(baseline)
     limits = report.settings.get("gates", {})
     kept = {name: value for name, value in limits.items() if name not in COMPARING}
-    gates = effective_limits(GateSettings(), kept)
+    gates = choose_limits(GateSettings(), kept)
     changes = {
         "pruned": pruned,
         "baseline": None,
@@ -61,10 +61,10 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
         "notes": tuple(_notes(report, pruned)),
         "budget_not_met": None if picked else _budget_missed(report, pruned),
         "suspicious_improvement": unlikely_gain(pruned, report.metric),
-        "reasons": {**report.reasons, "baseline": ITSELF, "difference": ITSELF},
+        "reasons": {**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
     }
     alone = report.model_copy(update=changes)
-    return with_verdicts(alone, evaluate_gates(alone, gates))
+    return set_gate_results(alone, evaluate_gates(alone, gates))
 
 
 def _pruned(baseline: BaselineResult) -> NetworkResult:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.gates.verdicts import evaluate_gates
+from ltp_pipeline.gates.evaluation import evaluate_gates
 from ltp_pipeline.results.gain import TradeoffPoint, gain
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Report, size_bound

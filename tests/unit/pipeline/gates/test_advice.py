@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ltp_pipeline.gates.ci_output import junit
-from ltp_pipeline.gates.verdicts import GATES, evaluate_gates, gate_settings
+from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
 from ltp_pipeline.stages.handoff.of_baseline import as_pruned
 from ltp_pipeline.stages.report import render
 from tests.support.sample_report import judge, report_of, sample, with_value
@@ -15,7 +15,7 @@ NO_PICTURES = {"trail": [], "histograms": [], "scatter": None, "sizes": {}}
 
 
 def advice(report: dict[str, Any], **limits: Any) -> str:
-    verdict = judge(report, gate_settings(limits))[0]
+    verdict = judge(report, make_gate_settings(limits))[0]
     assert not verdict.passed
     return verdict.advice
 
@@ -55,7 +55,7 @@ def test_too_much_drop_names_the_entry_of_the_trail_that_keeps_the_limit(
     )
     assert advice(report, max_drop=0.003).startswith("`ltp-pipeline pick RUN 4`")
     assert "pick RUN 4" in advice(report, min_accuracy=0.915)
-    with_both = judge(report, gate_settings({"max_drop": 0.003, "min_compression": 4}))[0].advice
+    with_both = judge(report, make_gate_settings({"max_drop": 0.003, "min_compression": 4}))[0].advice
     assert "pick RUN 4" not in with_both  # 3.32×: it would fail the other gate
     assert with_both.startswith("train for more epochs (--epochs was 12, --finetune-epochs 6)")
 
@@ -181,7 +181,7 @@ def test_a_gain_below_one_names_where_the_file_of_the_sparser_baseline_stands(
 def test_a_baseline_that_was_handed_over_is_not_to_be_run_again_with_its_baseline(
     report: dict[str, Any], name: str
 ) -> None:
-    (verdict,) = evaluate_gates(as_pruned(report_of(report)), gate_settings({name: FAILING[name]}))
+    (verdict,) = evaluate_gates(as_pruned(report_of(report)), make_gate_settings({name: FAILING[name]}))
     assert not verdict.passed
     assert verdict.advice == (
         "drop the gate: this network is the baseline of its run; the report of that run compares the two"
@@ -189,7 +189,7 @@ def test_a_baseline_that_was_handed_over_is_not_to_be_run_again_with_its_baselin
 
 
 def test_advice_is_in_every_rendering(report: dict[str, Any]) -> None:
-    (verdict,) = judge(report, gate_settings({"min_compression": 50}))
+    (verdict,) = judge(report, make_gate_settings({"min_compression": 50}))
     failed = report | {"status": "failed", "gates": [vars(verdict)]}
     assert "set budget.target_compression = 50" in render.render_markdown(report_of(failed))
     assert (

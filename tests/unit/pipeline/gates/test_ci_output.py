@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ltp_pipeline.gates.ci_output import append_step_summary, github_lines, junit
-from ltp_pipeline.gates.verdicts import gate_settings
+from ltp_pipeline.gates.ci_output import append_step_summary, format_annotations, junit
+from ltp_pipeline.gates.evaluation import make_gate_settings
 from ltp_pipeline.results.schema_parts import GateResult
 from tests.support.sample_report import in_celsius, judge
 
 
 def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
     verdicts = [
-        *judge(report, gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
+        *judge(report, make_gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
         GateResult("a\x00<b", 1, 2, False),
     ]
     root = ElementTree.fromstring(junit(verdicts))  # noqa: S314 - our own text
@@ -28,7 +28,7 @@ def test_junit_has_one_case_per_gate(report: dict[str, Any]) -> None:
 
 
 def test_github_annotations_are_escaped() -> None:
-    lines = github_lines(
+    lines = format_annotations(
         [GateResult("a:b,c", 1.0, 2.0, False, "50 %, a\nline"), GateResult("fine", 1.0, 2.0, True)]
     )
     assert lines == ["::error title=gate a%3Ab%2Cc::a:b,c: limit 1, value 2 (50 %25, a?line)"]
@@ -44,5 +44,5 @@ def test_step_summary_is_appended(tmp_path: Path) -> None:
 
 
 def test_junit_has_name_unit_and_direction_of_the_metric() -> None:
-    text = junit(judge(in_celsius(), gate_settings({"max_drop": 0.001})))
+    text = junit(judge(in_celsius(), make_gate_settings({"max_drop": 0.001})))
     assert 'message="max_drop: limit 0.001, value 0.0045 (MAE in °C, lower is better;' in text

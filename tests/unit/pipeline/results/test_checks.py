@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 import ltp_pipeline
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.verdicts import evaluate_gates, gate_settings
+from ltp_pipeline.gates.evaluation import evaluate_gates, make_gate_settings
 from ltp_pipeline.results.checks import UNFOUNDED, borne_out, require_consistent
 from ltp_pipeline.results.derivations import DERIVATIONS, claims, same
 from ltp_pipeline.results.read_write import read
@@ -311,7 +311,7 @@ EVERY_GATE |= {
 def test_a_report_without_any_one_key_is_derived_and_judged_as_far_as_it_goes(null: bool) -> None:
     report = sample(shapes=SMALL)[0]
     report |= {"scatter": None, "histograms": [], "trail": report["trail"][:2]}
-    limits = gate_settings({**EVERY_GATE, "min_layer_density": 0.0, "confidence": 0.9})
+    limits = make_gate_settings({**EVERY_GATE, "min_layer_density": 0.0, "confidence": 0.9})
     for path in list(keys_of(report)):
         edited = copy.deepcopy(report)
         if null:
@@ -358,7 +358,7 @@ def test_a_value_that_nothing_bears_out_is_not_judged(
     report: dict[str, Any], edit: Edit, limits: dict[str, Any]
 ) -> None:
     assert all(
-        v.passed for v in evaluate_gates(borne_out(report_of(report)), gate_settings(limits))
+        v.passed for v in evaluate_gates(borne_out(report_of(report)), make_gate_settings(limits))
     )
     edit(report)
     assert not all(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.gates.verdicts import GATES, evaluate_gates, gate_settings
+from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
 from ltp_pipeline.results.gain import TradeoffPoint, compare
 from ltp_pipeline.results.metric import BUILT_IN, ExtraMetric, Metric
 from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
@@ -181,8 +181,8 @@ def test_mirrored_values_give_the_same_verdicts(least, drop, confidence) -> None
         "min_gain": 1.2,
         "confidence": confidence,
     }
-    upright = evaluate_gates(MIRRORS[0], gate_settings({**limits, "min_accuracy": least}))
-    turned = evaluate_gates(MIRRORS[1], gate_settings({**limits, "min_accuracy": -least}))
+    upright = evaluate_gates(MIRRORS[0], make_gate_settings({**limits, "min_accuracy": least}))
+    turned = evaluate_gates(MIRRORS[1], make_gate_settings({**limits, "min_accuracy": -least}))
     assert [v.passed for v in turned] == [v.passed for v in upright]
     assert [v.value for v in turned[1:]] == [v.value for v in upright[1:]]
     assert {v.name for v in upright} <= GATES.keys()

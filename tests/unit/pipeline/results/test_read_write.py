@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.verdicts import evaluate_gates, gate_settings
+from ltp_pipeline.gates.evaluation import evaluate_gates, make_gate_settings
 from ltp_pipeline.results.read_write import plain, read, write
 from ltp_pipeline.system.files import write_json
 from tests.support.sample_report import report_of, sample
@@ -86,7 +86,7 @@ def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"schema": "ltp-report/1"}', encoding="utf-8")
     report = read(tmp_path / "report.json")
-    assert not evaluate_gates(report, gate_settings({"max_drop": 0.01}))[0].passed
+    assert not evaluate_gates(report, make_gate_settings({"max_drop": 0.01}))[0].passed
 
 
 def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path
             pruned={"accuracy": {"value": 0.8, "extra_metrics": [figure]}, "drop": 0.1},
         )
     )
-    assert evaluate_gates(report, gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
+    assert evaluate_gates(report, make_gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
     assert report.metric.shown(0.5) == "50.00 %"
     assert report.pruned.accuracy is not None
     assert report.pruned.accuracy.extra_metrics[0].shown == "150.00 %"

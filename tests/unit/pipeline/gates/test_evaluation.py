@@ -7,7 +7,7 @@ import pytest
 
 import ltp_pipeline
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.verdicts import GATES, effective_limits, gate_settings
+from ltp_pipeline.gates.evaluation import GATES, choose_limits, make_gate_settings
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
@@ -53,24 +53,24 @@ def test_passes_fails_and_fails_on_null(
     keys: tuple[Any, ...],
     unmeasured: Any,
 ) -> None:
-    (good,) = judge(report, gate_settings({name: passing}))
+    (good,) = judge(report, make_gate_settings({name: passing}))
     assert (good.name, good.limit, good.passed) == (name, passing, True)
-    (bad,) = judge(report, gate_settings({name: failing}))
+    (bad,) = judge(report, make_gate_settings({name: failing}))
     assert not bad.passed
     assert bad.value is not None
     assert bad.line.startswith(f"{name}: limit {failing:.6g}, value ")
     assert "\n" not in bad.line
-    (null,) = judge(changed(report, keys, unmeasured), gate_settings({name: passing}))
+    (null,) = judge(changed(report, keys, unmeasured), make_gate_settings({name: passing}))
     assert (null.passed, null.value) == (False, None)
     absent = copy.deepcopy(report)
     del absent[keys[0]]
-    assert not judge(absent, gate_settings({name: passing}))[0].passed
-    assert not judge({}, gate_settings({name: passing}))[0].passed
+    assert not judge(absent, make_gate_settings({name: passing}))[0].passed
+    assert not judge({}, make_gate_settings({name: passing}))[0].passed
 
 
 def test_a_layer_that_was_not_counted_fails_the_floor(report: dict[str, Any]) -> None:
     (verdict,) = judge(
-        changed(report, ("layers", 1, "nonzeros"), None), gate_settings({"min_layer_density": 0.0})
+        changed(report, ("layers", 1, "nonzeros"), None), make_gate_settings({"min_layer_density": 0.0})
     )
     assert (verdict.passed, verdict.value) == (False, None)
     assert "nothing counted in layer" in verdict.detail
@@ -78,7 +78,7 @@ def test_a_layer_that_was_not_counted_fails_the_floor(report: dict[str, Any]) ->
 
 @pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "min_layer_density"])
 def test_a_limit_of_zero_is_a_limit(report: dict[str, Any], name: str) -> None:
-    (verdict,) = judge(report, gate_settings({name: 0}))
+    (verdict,) = judge(report, make_gate_settings({name: 0}))
     assert (verdict.limit, verdict.passed) == (0, name != "max_drop")
 
 
@@ -92,7 +92,7 @@ def test_no_gate_asked() -> None:
 
 
 def test_beat_baseline(report: dict[str, Any]) -> None:
-    asked = gate_settings({"beat_baseline": True})
+    asked = make_gate_settings({"beat_baseline": True})
     assert judge(report, asked)[0].passed
     with_value(report["baseline"], report["pruned"]["accuracy"]["value"])
     assert not judge(report, asked)[0].passed
@@ -104,15 +104,15 @@ def test_beat_baseline(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("margin", "passed"), [(0.0, True), (0.0091, True), (0.0092, False)])
 def test_beat_baseline_by_points(report: dict[str, Any], margin: float, passed: bool) -> None:
     assert (
-        judge(report, gate_settings({"beat_baseline": True, "baseline_margin": margin}))[0].passed
+        judge(report, make_gate_settings({"beat_baseline": True, "baseline_margin": margin}))[0].passed
         is passed
     )
 
 
 def test_equal_is_enough_when_the_lead_asked_for_is_zero(report: dict[str, Any]) -> None:
     with_value(report["baseline"], report["pruned"]["accuracy"]["value"])
-    assert judge(report, gate_settings({"beat_baseline": True, "baseline_margin": 0.0}))[0].passed
-    assert not judge(report, gate_settings({"beat_baseline": True}))[0].passed
+    assert judge(report, make_gate_settings({"beat_baseline": True, "baseline_margin": 0.0}))[0].passed
+    assert not judge(report, make_gate_settings({"beat_baseline": True}))[0].passed
 
 
 def with_points(report: dict[str, Any], accuracy: float) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def with_points(report: dict[str, Any], accuracy: float) -> dict[str, Any]:
 def test_a_gain_known_to_one_side_passes_from_below_only(
     report, accuracy: float, bound: str, passed: bool
 ) -> None:
-    (verdict,) = judge(with_points(report, accuracy), gate_settings({"min_gain": 0.9}))
+    (verdict,) = judge(with_points(report, accuracy), make_gate_settings({"min_gain": 0.9}))
     assert verdict.value is not None
     assert verdict.value >= 0.9
     assert verdict.passed is passed
@@ -138,48 +138,48 @@ def test_the_gain_is_judged_by_the_curve_and_not_by_what_the_report_says_of_it(
     report: dict[str, Any],
 ) -> None:
     report["baseline"]["gain"] = 5.0
-    (verdict,) = judge(report, gate_settings({"min_gain": 2.0}))
+    (verdict,) = judge(report, make_gate_settings({"min_gain": 2.0}))
     assert (round(verdict.value or 0, 2), verdict.passed) == (1.89, False)
     report["baseline"]["curve"] = None
-    assert not judge(report, gate_settings({"min_gain": 2.0}))[0].passed
+    assert not judge(report, make_gate_settings({"min_gain": 2.0}))[0].passed
 
 
 def test_a_gain_between_points_that_are_far_apart_says_so(report: dict[str, Any]) -> None:
-    (verdict,) = judge(report, gate_settings({"min_gain": 1.5}))
+    (verdict,) = judge(report, make_gate_settings({"min_gain": 1.5}))
     assert (
         verdict.detail
         == "the baseline reaches 4.43×, interpolated between 3.2× and 5.1×, which are far apart"
     )
     report["baseline"]["curve"][-1]["compression"] = 4.0
-    assert "far apart" not in judge(report, gate_settings({"min_gain": 1.5}))[0].detail
+    assert "far apart" not in judge(report, make_gate_settings({"min_gain": 1.5}))[0].detail
 
 
 def test_a_gain_that_was_not_measured_fails_with_the_reason_and_what_measures_it(
     report: dict[str, Any],
 ) -> None:
-    (verdict,) = judge(one_point(report), gate_settings({"min_gain": 1.5}))
+    (verdict,) = judge(one_point(report), make_gate_settings({"min_gain": 1.5}))
     assert (verdict.value, verdict.passed) == (None, False)
     assert verdict.detail == "not measured: one point of the baseline was measured"
     assert "--baseline curve" in verdict.advice
-    (verdict,) = judge(sample(baseline=False)[0], gate_settings({"min_gain": 1.5}))
+    (verdict,) = judge(sample(baseline=False)[0], make_gate_settings({"min_gain": 1.5}))
     assert "--no-baseline" in verdict.detail
 
 
 def test_binary_rounding_decides_nothing(report: dict[str, Any]) -> None:
     assert judge(
-        changed(report, ("pruned", "drop"), 0.95 - 0.94), gate_settings({"max_drop": 0.01})
+        changed(report, ("pruned", "drop"), 0.95 - 0.94), make_gate_settings({"max_drop": 0.01})
     )[0].passed
 
 
 def test_negative_drop_can_be_demanded(report: dict[str, Any]) -> None:
-    assert not judge(report, gate_settings({"max_drop": -0.01}))[0].passed
-    assert judge(changed(report, ("pruned", "drop"), -0.02), gate_settings({"max_drop": -0.01}))[
+    assert not judge(report, make_gate_settings({"max_drop": -0.01}))[0].passed
+    assert judge(changed(report, ("pruned", "drop"), -0.02), make_gate_settings({"max_drop": -0.01}))[
         0
     ].passed
 
 
 def test_point_value_is_judged_and_the_interval_is_told(report: dict[str, Any]) -> None:
-    (verdict,) = judge(report, gate_settings({"max_drop": 0.005}))
+    (verdict,) = judge(report, make_gate_settings({"max_drop": 0.005}))
     assert verdict.passed
     assert "95 % interval -0.0004069 to 0.009405" in verdict.detail
     assert "too few samples" in verdict.detail
@@ -189,37 +189,37 @@ def test_point_value_is_judged_and_the_interval_is_told(report: dict[str, Any]) 
 def test_confidence_judges_the_far_end(
     report: dict[str, Any], confidence: float, passed: bool
 ) -> None:
-    asked = gate_settings({"max_drop": 0.007, "confidence": confidence})
+    asked = make_gate_settings({"max_drop": 0.007, "confidence": confidence})
     assert judge(report, asked)[0].passed is passed
 
 
 def test_confidence_without_an_interval_fails(report: dict[str, Any]) -> None:
-    asked = gate_settings({"max_drop": 0.5, "confidence": 0.9})
+    asked = make_gate_settings({"max_drop": 0.5, "confidence": 0.9})
     assert not judge(changed(report, ("pruned", "drop_interval"), None), asked)[0].passed
 
 
 def test_confidence_counts_for_accuracy_and_baseline(report: dict[str, Any]) -> None:
     small = changed(report, ("pruned", "accuracy", "samples"), 200)
-    assert judge(small, gate_settings({"min_accuracy": 0.9}))[0].passed
-    assert not judge(small, gate_settings({"min_accuracy": 0.9, "confidence": 0.95}))[0].passed
+    assert judge(small, make_gate_settings({"min_accuracy": 0.9}))[0].passed
+    assert not judge(small, make_gate_settings({"min_accuracy": 0.9, "confidence": 0.95}))[0].passed
     sure = {"beat_baseline": True, "confidence": 0.95}
-    assert judge(report, gate_settings(sure))[0].passed
+    assert judge(report, make_gate_settings(sure))[0].passed
     report["difference"] |= {"interval": [-0.001, 0.019], "paired_counts": None}
-    assert not judge(report, gate_settings(sure))[0].passed
+    assert not judge(report, make_gate_settings(sure))[0].passed
 
 
 def test_an_interval_at_another_confidence_is_counted_where_outcomes_are_known(
     report: dict[str, Any],
 ) -> None:
     counts = PairedCounts(**report["pruned"]["files"][0]["paired_counts"])
-    (verdict,) = judge(report, gate_settings({"max_drop": 0.5, "confidence": 0.8}))
+    (verdict,) = judge(report, make_gate_settings({"max_drop": 0.5, "confidence": 0.8}))
     low, high = counts.interval(0.8) or (0, 0)
     assert f"80 % interval {low:.4g} to {high:.4g}" in verdict.detail
 
 
 def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) -> None:
     report["pruned"]["files"][0]["latency"] = [{"ms": 3.0, "original_ms": 3.0, "ratio": 1.0}]
-    (verdict,) = judge(report, gate_settings({"max_latency_ratio": 1.02}))
+    (verdict,) = judge(report, make_gate_settings({"max_latency_ratio": 1.02}))
     assert verdict.passed
 
 
@@ -244,32 +244,32 @@ def test_slowest_file_is_judged_beside_its_own_original(report: dict[str, Any]) 
 )
 def test_bad_limits_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError) as caught:
-        gate_settings(options)
+        make_gate_settings(options)
     assert told in caught.value.message
     assert caught.value.exit_code == 3
     assert caught.value.hint
 
 
 def test_limits_that_just_fit_together() -> None:
-    gate_settings({"min_compression": 10, "min_layer_density": 0.1})
-    gate_settings({"min_sparsity": 0.9, "min_layer_density": 0.1})
+    make_gate_settings({"min_compression": 10, "min_layer_density": 0.1})
+    make_gate_settings({"min_sparsity": 0.9, "min_layer_density": 0.1})
 
 
 def test_a_file_without_latency_fails_the_latency_gate(report: dict[str, Any]) -> None:
     report["pruned"]["files"][0]["latency"][0]["ratio"] = None
-    (verdict,) = judge(report, gate_settings({"max_latency_ratio": 5}))
+    (verdict,) = judge(report, make_gate_settings({"max_latency_ratio": 5}))
     assert (verdict.passed, verdict.value) == (False, None)
 
 
 def test_without_limits_those_of_the_run_hold(report: dict[str, Any]) -> None:
     own = {"max_drop": 0.0, "beat_baseline": False, "confidence": None}
-    assert effective_limits(GateSettings(), own).max_drop == 0.0
-    assert effective_limits(GateSettings(confidence=0.9), own) == GateSettings(
+    assert choose_limits(GateSettings(), own).max_drop == 0.0
+    assert choose_limits(GateSettings(confidence=0.9), own) == GateSettings(
         max_drop=0.0, confidence=0.9
     )
-    assert effective_limits(GateSettings(min_sparsity=0.0), own) == GateSettings(min_sparsity=0.0)
+    assert choose_limits(GateSettings(min_sparsity=0.0), own) == GateSettings(min_sparsity=0.0)
     with pytest.raises(InputError, match="max_drop"):
-        effective_limits(GateSettings(), {"max_drop": "much"})
+        choose_limits(GateSettings(), {"max_drop": "much"})
     report["settings"]["gates"] = own
     assert [v.name for v in ltp_pipeline.gate(report_of(report), report_only=True)] == ["max_drop"]
 
@@ -280,7 +280,7 @@ def test_a_name_cannot_start_a_line_of_its_own() -> None:
 
 def test_true_is_no_limit() -> None:
     with pytest.raises(InputError, match="not true or false"):
-        gate_settings({"min_accuracy": False})
+        make_gate_settings({"min_accuracy": False})
 
 
 def test_variance_explained_is_no_share_of_samples_and_has_the_interval_of_its_drop() -> None:
@@ -379,7 +379,7 @@ def with_int8(report: dict[str, Any], *entries: tuple[int, int, float]) -> dict[
 
 def test_a_named_file_is_judged_for_one_sample_on_one_thread(report: dict[str, Any]) -> None:
     found = with_int8(report, (1, 1, 0.4), (16, 1, 0.9), (1, 2, 0.8))
-    (verdict,) = judge(found, gate_settings({"max_latency_ratio": {"int8": 0.5}}))
+    (verdict,) = judge(found, make_gate_settings({"max_latency_ratio": {"int8": 0.5}}))
     assert (verdict.name, verdict.value, verdict.passed) == (
         "max_latency_ratio int8-packed",
         0.4,
@@ -389,7 +389,7 @@ def test_a_named_file_is_judged_for_one_sample_on_one_thread(report: dict[str, A
 
 def test_limits_of_several_files_are_several_verdicts(report: dict[str, Any]) -> None:
     found = with_int8(report, (1, 1, 0.4))
-    verdicts = judge(found, gate_settings({"max_bytes": ["int8=8", "packed=99999999"]}))
+    verdicts = judge(found, make_gate_settings({"max_bytes": ["int8=8", "packed=99999999"]}))
     assert [(v.name, v.passed) for v in verdicts] == [
         ("max_bytes int8-packed", False),
         ("max_bytes packed", True),
@@ -398,7 +398,7 @@ def test_limits_of_several_files_are_several_verdicts(report: dict[str, Any]) ->
 
 
 def test_a_named_file_that_was_not_written_fails(report: dict[str, Any]) -> None:
-    (verdict,) = judge(report, gate_settings({"max_bytes": {"int8": 8}}))
+    (verdict,) = judge(report, make_gate_settings({"max_bytes": {"int8": 8}}))
     assert not verdict.passed
     assert "no int8-packed file was written" in verdict.detail
     assert "--export int8-packed" in verdict.advice
@@ -407,4 +407,4 @@ def test_a_named_file_that_was_not_written_fails(report: dict[str, Any]) -> None
 @pytest.mark.parametrize("given", [["int8=1", "2"], {"int9": 3}, ["int8=x"], {"int8": 0}, True])
 def test_limits_that_mean_nothing_are_refused(given: Any) -> None:
     with pytest.raises(InputError, match="max_bytes"):
-        gate_settings({"max_bytes": given})
+        make_gate_settings({"max_bytes": given})

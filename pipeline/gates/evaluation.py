@@ -1,0 +1,356 @@
+"""Evaluate the gates of a report.
+
+A gate is a field of `GateSettings` and an entry of `GATES`. Nothing is measured here: a gate whose
+value the report does not have fails. With `confidence`, the gates on the metric compare the
+unfavorable end of the interval with the limit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from ltp_pipeline.errors import GateFailed
+from ltp_pipeline.gates.advice import suggest_fix
+from ltp_pipeline.results.intervals import CONFIDENCE, Interval, wilson, with_confidence
+from ltp_pipeline.results.metric import ROUNDING, Metric
+from ltp_pipeline.results.schema import FileResult, Report
+from ltp_pipeline.results.schema_parts import OF_FILE, GateResult
+from ltp_pipeline.results.values import PairedCounts
+from ltp_pipeline.settings.file_names import EXACT
+from ltp_pipeline.settings.load import convert_validation_error
+from ltp_pipeline.settings.schema import GateSettings
+from ltp_pipeline.system.text import printable, shown
+
+GateStatus = Literal["passed", "failed", "no-gates"]
+
+
+@dataclass(frozen=True)
+class GateValue:
+    """The value of a report that a gate compares with its limit.
+
+    Attributes:
+        value: The value; None if it was not measured.
+        reason: Why the value is None.
+        detail: What to tell next to the limit and the value.
+        interval: Interval of the value, at the confidence of the gates.
+        is_upper_bound: The true value is at most this, so that it is not sure to reach a limit.
+        must_exceed_limit: A value that equals the limit fails.
+    """
+
+    value: float | None
+    reason: str = ""
+    detail: str = ""
+    interval: Interval | None = None
+    is_upper_bound: bool = False
+    must_exceed_limit: bool = False
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How a gate compares a report with its limit.
+
+    Attributes:
+        read_value: Read the value of a network.
+        passes_if: How the value must compare with the limit. "no worse" depends on the metric.
+        is_in_metric_unit: The value is one of the metric, or a difference of two.
+        read_file: Read the value of a file, for limits that name one.
+    """
+
+    read_value: Callable[[Report, GateSettings], GateValue]
+    passes_if: Literal["at least", "at most", "no worse"] = "at least"
+    is_in_metric_unit: bool = False
+    read_file: Callable[[FileResult], float | None] | None = None
+
+    def has_upper_limit(self, metric: Metric) -> bool:
+        """Return True if a value passes that is at most the limit."""
+        if self.passes_if == "no worse":
+            return not metric.higher_is_better
+        return self.passes_if == "at most"
+
+
+def make_gate_settings(limits: Mapping[str, Any], strict: bool = False) -> GateSettings:
+    """Check the limits of a caller or of a report.
+
+    Args:
+        limits: Limits by the name of the gate; None sets no limit.
+        strict: Reject texts in place of numbers, for limits in a report.
+
+    Raises:
+        InputError: A gate is unknown, or a limit is invalid.
+    """
+    values = {name: limit for name, limit in limits.items() if limit is not None}
+    try:
+        return GateSettings.model_validate(values, strict=strict)
+    except ValidationError as error:
+        raise convert_validation_error(error, section="gates") from None
+
+
+def choose_limits(passed: GateSettings, limits_of_run: Mapping[str, Any]) -> GateSettings:
+    """Return the limits that were passed, or those of the run if no gate was passed."""
+    if list_gates(passed):
+        return passed
+    return make_gate_settings({**limits_of_run, **_set_values(passed)})
+
+
+def list_gates(gates: GateSettings) -> list[str]:
+    """Return the names of the gates that have a limit."""
+    return [name for name in GATES if name in _set_values(gates)]
+
+
+def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
+    """Evaluate every gate that has a limit, in the order of GATES."""
+    results = []
+    for name in list_gates(gates):
+        gate = GATES[name]
+        limit = getattr(gates, name)
+        if isinstance(limit, dict):
+            for file_name, file_limit in limit.items():
+                value = _read_file(report, file_name, gate)
+                results.append(_compare(f"{name} {file_name}", gate, file_limit, value, report, gates))
+            continue
+        if name == "beat_baseline":
+            limit = gates.baseline_margin or 0.0
+        results.append(_compare(name, gate, limit, gate.read_value(report, gates), report, gates))
+    return [
+        result if result.passed else replace(result, advice=suggest_fix(result, report, gates))
+        for result in results
+    ]
+
+
+def summarize_status(results: Sequence[GateResult]) -> GateStatus:
+    """Return the status of a report with these results."""
+    if not results:
+        return "no-gates"
+    return "passed" if all(result.passed for result in results) else "failed"
+
+
+def set_gate_results(report: Report, results: Sequence[GateResult]) -> Report:
+    """Return the report with these results in place of its own."""
+    status = summarize_status(results)
+    return report.model_copy(update={"gates": tuple(results), "status": status})
+
+
+def check_gates(results: Sequence[GateResult]) -> None:
+    """Raise GateFailed with a line for each gate that failed."""
+    failed = [result for result in results if not result.passed]
+    if not failed:
+        return
+    hints = [
+        result.advice if result.is_hash else f"{result.name}: {result.advice}" for result in failed
+    ]
+    raise GateFailed(
+        "\n".join(f"gate failed: {result.line}" for result in failed),
+        "\n  ".join(printable(hint) for hint in dict.fromkeys(hints)),
+    )
+
+
+def _set_values(gates: GateSettings) -> dict[str, Any]:
+    return {name: value for name, value in gates if value is not None and value is not False}
+
+
+def _compare(
+    name: str, gate: Gate, limit: float, measured: GateValue, report: Report, gates: GateSettings
+) -> GateResult:
+    """Compare a value, or the unfavorable end of its interval, with a limit."""
+    value = measured.value
+    interval = measured.interval
+    confidence = gates.confidence if gate.is_in_metric_unit else None
+    rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
+    has_upper_limit = gate.has_upper_limit(report.metric)
+    if value is None:
+        return GateResult(name, limit, None, False, _describe_missing(measured))
+    if confidence is not None and interval is None:
+        detail = "confidence is set, and the report has no interval"
+        return GateResult(name, limit, value, False, _join(measured.detail, detail))
+    detail = ""
+    compared = value
+    if interval is not None:
+        detail = f"{100 * (confidence or CONFIDENCE):g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
+        if confidence is not None:
+            compared = interval[1] if has_upper_limit else interval[0]
+        elif interval[0] < limit < interval[1]:
+            detail += ", and the limit lies inside it: too few samples to be sure"
+    if has_upper_limit:
+        passed = compared <= limit + rounding
+    elif measured.must_exceed_limit:
+        passed = compared >= limit + rounding
+    else:
+        passed = compared >= limit - rounding
+    passed = passed and not measured.is_upper_bound
+    return GateResult(name, limit, value, passed, _join(measured.detail, detail))
+
+
+def _describe_missing(measured: GateValue) -> str:
+    reason = f"not measured: {measured.reason}" if measured.reason else "not measured"
+    return _join(measured.detail, reason)
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _read_accuracy(report: Report, gates: GateSettings) -> GateValue:
+    accuracy = report.pruned.accuracy
+    value = report.pruned.value
+    interval = None
+    if report.metric.name == "r2_vs_original":
+        # The original has 1 by definition, so the interval follows from that of the drop.
+        drop_interval = _drop_interval(report, gates)
+        if drop_interval is not None:
+            interval = (1 - drop_interval[1], 1 - drop_interval[0])
+    elif report.metric.counts_samples and accuracy and accuracy.samples and value is not None:
+        interval = wilson(value, accuracy.samples, gates.confidence or CONFIDENCE)
+    reason = report.pruned.reasons.get("accuracy", "")
+    return GateValue(value, reason, report.metric.described, interval)
+
+
+def _read_drop(report: Report, gates: GateSettings) -> GateValue:
+    reason = report.pruned.reasons.get("drop", "")
+    interval = _drop_interval(report, gates)
+    return GateValue(report.pruned.drop, reason, report.metric.described, interval)
+
+
+def _read_lead(report: Report, gates: GateSettings) -> GateValue:
+    """Read by how much the network is better than the baseline."""
+    value = None
+    interval = None
+    detail = report.metric.described
+    accuracy = report.pruned.exact_value
+    baseline_accuracy = report.baseline.exact_value if report.baseline else None
+    if accuracy is not None and baseline_accuracy is not None:
+        value = report.metric.drop(accuracy, baseline_accuracy)
+        detail = f"{detail}: {shown(accuracy)} against {shown(baseline_accuracy)}"
+    if report.difference is not None:
+        interval = _at_confidence(
+            report.difference.interval, report.difference.paired_counts, gates.confidence
+        )
+    return GateValue(
+        value,
+        report.reasons.get("baseline", "the report has no accuracy of the baseline"),
+        detail,
+        interval,
+        must_exceed_limit=gates.baseline_margin is None,
+    )
+
+
+def _read_network(
+    report: Report, _gates: GateSettings, key: str, other_key: str = ""
+) -> GateValue:
+    """Read a number of the pruned network, with another one for the detail."""
+    network = report.pruned
+    detail = ""
+    other = getattr(network, other_key) if other_key else None
+    if other is not None:
+        detail = f"{COUNTED_WEIGHTS[key]}; {COUNTED_WEIGHTS[other_key]} {shown(other)}"
+    return GateValue(getattr(network, key), network.reasons.get(key, ""), detail)
+
+
+def _read_gain(report: Report, _gates: GateSettings) -> GateValue:
+    baseline = report.baseline
+    if baseline is None:
+        return GateValue(None, report.reasons.get("baseline", "the report has no baseline"))
+    gain = report.gain
+    if gain is None or baseline.gain is None:
+        reason = baseline.reasons.get("gain", "the report has no curve of the baseline")
+        return GateValue(None, reason)
+    if gain.compression_at_equal_accuracy is None:
+        detail = f"{gain.bound}: {gain.reason}"
+    else:
+        detail = f"the baseline reaches {gain.compression_at_equal_accuracy:.3g}×"
+    if gain.is_wide:
+        ends = " and ".join(f"{end.compression:.3g}×" for end in gain.ends)
+        detail += f", interpolated between {ends}, which are far apart"
+    return GateValue(gain.value, detail=detail, is_upper_bound=gain.bound == "at most")
+
+
+def _read_smallest_size(report: Report, _gates: GateSettings) -> GateValue:
+    sizes = [(file.bytes, file.path) for file in report.pruned.files if file.bytes is not None]
+    if not sizes:
+        return GateValue(None, "the report has no file size")
+    size, path = min(sizes)
+    return GateValue(size, detail=f"smallest file: {path}")
+
+
+def _read_slowest_ratio(report: Report, _gates: GateSettings) -> GateValue:
+    ratios = []
+    for file in report.pruned.files:
+        if file.gated_latency_ratio is None:
+            return GateValue(None, f"the report has no latency of {file.path}")
+        ratios.append((file.gated_latency_ratio, file.path))
+    if not ratios:
+        return GateValue(None, "the report has no latencies")
+    ratio, path = max(ratios, key=lambda pair: pair[0])
+    return GateValue(ratio, detail=f"slowest file: {path}")
+
+
+def _read_layer_density(report: Report, _gates: GateSettings) -> GateValue:
+    densities = []
+    for layer in report.layers:
+        if layer.kept is None:
+            return GateValue(None, f"the report has no count of layer {layer.name}")
+        densities.append((layer.kept, layer.name))
+    if not densities:
+        return GateValue(None, "the report has no layers")
+    density, name = min(densities)
+    return GateValue(density, detail=f"layer {name}")
+
+
+def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
+    """Read the value of the file with this name; a file that was not written has none."""
+    for file in report.pruned.files:
+        if file.name == file_name and file.weight_storage == EXACT:
+            value = gate.read_file(file) if gate.read_file else None
+            if value is None:
+                return GateValue(None, f"the report has no value of {file.path}")
+            return GateValue(value, detail=file.path)
+    reason = f"no {file_name} file was written"
+    if why := report.pruned.reasons.get(OF_FILE + file_name):
+        reason += f": {why}"
+    return GateValue(None, reason)
+
+
+def _metric_rounding(report: Report) -> float:
+    """Return the difference of two values of the report up to which they count as equal."""
+    values = [part.value for part in (report.original, *report.networks)]
+    return report.metric.rounding(0.0, *(value for value in values if value is not None))
+
+
+def _drop_interval(report: Report, gates: GateSettings) -> Interval | None:
+    worst_file = report.pruned.least_accurate(report.metric)
+    counts = worst_file.paired_counts if worst_file else None
+    return _at_confidence(report.pruned.drop_interval, counts, gates.confidence)
+
+
+def _at_confidence(
+    interval: Interval | None, counts: PairedCounts | None, confidence: float | None
+) -> Interval | None:
+    """Return an interval at another confidence: from the counts of samples, or else stretched."""
+    if interval is None or confidence is None:
+        return interval
+    if counts is None:
+        return with_confidence(interval, confidence)
+    return counts.interval(confidence)
+
+
+COUNTED_WEIGHTS = {"compression": "layer weights", "model_compression": "all float weights"}
+GATES = {
+    "min_accuracy": Gate(_read_accuracy, "no worse", is_in_metric_unit=True),
+    "max_drop": Gate(_read_drop, "at most", is_in_metric_unit=True),
+    "min_sparsity": Gate(partial(_read_network, key="sparsity")),
+    "min_compression": Gate(
+        partial(_read_network, key="compression", other_key="model_compression")
+    ),
+    "min_model_compression": Gate(
+        partial(_read_network, key="model_compression", other_key="compression")
+    ),
+    "beat_baseline": Gate(_read_lead, is_in_metric_unit=True),
+    "min_gain": Gate(_read_gain),
+    "max_bytes": Gate(_read_smallest_size, "at most", read_file=lambda file: file.bytes),
+    "max_latency_ratio": Gate(
+        _read_slowest_ratio, "at most", read_file=lambda file: file.gated_latency_ratio
+    ),
+    "min_layer_density": Gate(_read_layer_density),
+}
