@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.evidence import check_files
 from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates
+from ltp_pipeline.gates.evidence import check_files
 from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.checks import borne_out

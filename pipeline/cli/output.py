@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ltp_pipeline.errors import GateFailed
 from ltp_pipeline.system import distributed
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.runner.finish import RunResult
 
@@ -47,6 +44,9 @@ def print_run(result: RunResult, parent: Path, as_json: bool, shows_gates: bool 
 
 def finish_command(result: RunResult, parent: Path, as_json: bool) -> None:
     """Print a finished run and raise GateFailed if a gate failed; only rank 0 does."""
+    from ltp_pipeline.gates.ci_output import is_github_job, notify_github
+    from ltp_pipeline.gates.evaluation import check_gates
+
     if not distributed.is_main_process():
         return
     print_run(result, parent, as_json, shows_gates=True)
@@ -76,30 +76,3 @@ def print_gates(results: Sequence[GateResult], as_json: bool, quiet: bool) -> No
     elif not quiet:
         for result in results:
             typer.echo(f"{'passed' if result.passed else 'FAILED'}  {result.line}")
-
-
-def is_github_job() -> bool:
-    """Return True in a job of GitHub Actions."""
-    return bool(os.environ.get("GITHUB_STEP_SUMMARY"))
-
-
-def notify_github(report: Report, results: Sequence[GateResult]) -> None:
-    """Write the report with these gate results to the job's page, and mark failed gates."""
-    from ltp_pipeline.gates.ci_output import append_step_summary, format_annotations
-    from ltp_pipeline.gates.evaluation import set_gate_results
-    from ltp_pipeline.stages.report.render import render_markdown
-
-    append_step_summary(render_markdown(set_gate_results(report, results)), os.environ)
-    for line in format_annotations(results):
-        typer.echo(line, err=True)
-
-
-def check_gates(results: Sequence[GateResult]) -> None:
-    """Raise GateFailed if a gate failed."""
-    from ltp_pipeline.system.text import make_printable
-
-    failed = [result for result in results if not result.passed]
-    if failed:
-        lines = "\n".join(f"gate failed: {result.line}" for result in failed)
-        hints = dict.fromkeys(r.advice if r.is_hash else f"{r.name}: {r.advice}" for r in failed)
-        raise GateFailed(lines, "\n  ".join(map(make_printable, hints)))

@@ -8,10 +8,7 @@ import typer
 
 from ltp_pipeline.cli import options as opt
 from ltp_pipeline.cli.output import (
-    check_gates,
     finish_command,
-    is_github_job,
-    notify_github,
     print_gates,
     print_json,
     print_path,
@@ -157,7 +154,8 @@ def gate(
     """Judge a report and its files, by the limits given or else those of its run; exit 7 when a gate fails."""
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
-    from ltp_pipeline.gates.ci_output import junit as as_junit
+    from ltp_pipeline.gates.ci_output import format_junit, is_github_job, notify_github
+    from ltp_pipeline.gates.evaluation import check_gates
     from ltp_pipeline.results import read_write
     from ltp_pipeline.system.files import write_text
 
@@ -186,7 +184,7 @@ def gate(
             err=True,
         )
     if junit is not None:
-        write_text(junit, as_junit(verdicts))
+        write_text(junit, format_junit(verdicts))
     print_gates(verdicts, as_json, quiet)
     if is_github_job():
         notify_github(read_write.read(path), verdicts)
@@ -214,6 +212,7 @@ def compare(
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
     from ltp_pipeline import api
+    from ltp_pipeline.gates.evaluation import check_gates
 
     found = api.compare(
         old,

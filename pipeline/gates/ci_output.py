@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -11,6 +13,7 @@ from xml.etree import ElementTree
 from ltp_pipeline.system.text import make_printable
 
 if TYPE_CHECKING:
+    from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import GateResult
 
 STEP_SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -62,21 +65,22 @@ def is_github_job() -> bool:
     return bool(os.environ.get(STEP_SUMMARY_VARIABLE))
 
 
-def append_step_summary(markdown: str) -> bool:
-    """Append to the summary of a job of GitHub Actions.
+def notify_github(report: Report, results: Sequence[GateResult]) -> None:
+    """Write the report with these results to the page of the job, and mark failed gates there."""
+    from ltp_pipeline.gates.evaluation import set_gate_results
+    from ltp_pipeline.stages.report.render import render_markdown
 
-    Returns:
-        True if it was written. A summary that cannot be written must not fail a job whose model
-        passed.
-    """
-    if not is_github_job():
-        return False
-    try:
-        with Path(os.environ[STEP_SUMMARY_VARIABLE]).open("a", encoding="utf-8") as file:
-            file.write(markdown.rstrip("\n") + "\n\n")
-    except OSError:
-        return False
-    return True
+    markdown = render_markdown(set_gate_results(report, results))
+    append_step_summary(Path(os.environ[STEP_SUMMARY_VARIABLE]), markdown)
+    for line in format_annotations(results):
+        print(line, file=sys.stderr)
+
+
+def append_step_summary(path: Path, markdown: str) -> None:
+    """Append to the summary of a job of GitHub Actions."""
+    # A summary that cannot be written must not fail a job whose model passed.
+    with suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(markdown.rstrip("\n") + "\n\n")
 
 
 def _escape(text: str, special: str = "") -> str:

@@ -17,12 +17,12 @@ from ltp_pipeline.gates.advice import suggest_fix
 from ltp_pipeline.results.intervals import CONFIDENCE, Interval, wilson, with_confidence
 from ltp_pipeline.results.metric import ROUNDING, Metric
 from ltp_pipeline.results.schema import FileResult, Report
-from ltp_pipeline.results.schema_parts import OF_FILE, GateResult
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.file_names import EXACT
 from ltp_pipeline.settings.load import convert_validation_error
 from ltp_pipeline.settings.schema import GateSettings
-from ltp_pipeline.system.text import printable, shown
+from ltp_pipeline.system.text import format_value, make_printable
 
 GateStatus = Literal["passed", "failed", "no-gates"]
 
@@ -109,7 +109,9 @@ def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
         if isinstance(limit, dict):
             for file_name, file_limit in limit.items():
                 value = _read_file(report, file_name, gate)
-                results.append(_compare(f"{name} {file_name}", gate, file_limit, value, report, gates))
+                results.append(
+                    _compare(f"{name} {file_name}", gate, file_limit, value, report, gates)
+                )
             continue
         if name == "beat_baseline":
             limit = gates.baseline_margin or 0.0
@@ -143,7 +145,7 @@ def check_gates(results: Sequence[GateResult]) -> None:
     ]
     raise GateFailed(
         "\n".join(f"gate failed: {result.line}" for result in failed),
-        "\n  ".join(printable(hint) for hint in dict.fromkeys(hints)),
+        "\n  ".join(make_printable(hint) for hint in dict.fromkeys(hints)),
     )
 
 
@@ -222,7 +224,7 @@ def _read_lead(report: Report, gates: GateSettings) -> GateValue:
     baseline_accuracy = report.baseline.exact_value if report.baseline else None
     if accuracy is not None and baseline_accuracy is not None:
         value = report.metric.drop(accuracy, baseline_accuracy)
-        detail = f"{detail}: {shown(accuracy)} against {shown(baseline_accuracy)}"
+        detail = f"{detail}: {format_value(accuracy)} against {format_value(baseline_accuracy)}"
     if report.difference is not None:
         interval = _at_confidence(
             report.difference.interval, report.difference.paired_counts, gates.confidence
@@ -236,16 +238,18 @@ def _read_lead(report: Report, gates: GateSettings) -> GateValue:
     )
 
 
-def _read_network(
-    report: Report, _gates: GateSettings, key: str, other_key: str = ""
-) -> GateValue:
+def _read_network(report: Report, _gates: GateSettings, key: str, other_key: str = "") -> GateValue:
     """Read a number of the pruned network, with another one for the detail."""
     network = report.pruned
+    value = getattr(network, key)
+    if value is None:
+        return GateValue(None, network.reasons.get(key, ""))
     detail = ""
     other = getattr(network, other_key) if other_key else None
     if other is not None:
-        detail = f"{COUNTED_WEIGHTS[key]}; {COUNTED_WEIGHTS[other_key]} {shown(other)}"
-    return GateValue(getattr(network, key), network.reasons.get(key, ""), detail)
+        weights, other_weights = COUNTED_WEIGHTS[key], COUNTED_WEIGHTS[other_key]
+        detail = f"{weights}; {other_weights} {format_value(other)}"
+    return GateValue(value, detail=detail)
 
 
 def _read_gain(report: Report, _gates: GateSettings) -> GateValue:
@@ -289,9 +293,9 @@ def _read_slowest_ratio(report: Report, _gates: GateSettings) -> GateValue:
 def _read_layer_density(report: Report, _gates: GateSettings) -> GateValue:
     densities = []
     for layer in report.layers:
-        if layer.kept is None:
+        if layer.density is None:
             return GateValue(None, f"the report has no count of layer {layer.name}")
-        densities.append((layer.kept, layer.name))
+        densities.append((layer.density, layer.name))
     if not densities:
         return GateValue(None, "the report has no layers")
     density, name = min(densities)
@@ -307,7 +311,7 @@ def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
                 return GateValue(None, f"the report has no value of {file.path}")
             return GateValue(value, detail=file.path)
     reason = f"no {file_name} file was written"
-    if why := report.pruned.reasons.get(OF_FILE + file_name):
+    if why := report.pruned.reasons.get(FILE_REASON_PREFIX + file_name):
         reason += f": {why}"
     return GateValue(None, reason)
 

@@ -21,7 +21,9 @@ JUDGED = ("accuracy", "drop", "drop_interval", "compression", "model_compression
 
 def require_consistent(report: Report, where: str) -> None:
     """Refuse a report that contradicts itself, or whose own limits are none."""
-    check_metric_limits(report.metric, make_gate_settings(report.settings.get("gates", {}), strict=True))
+    check_metric_limits(
+        report.metric, make_gate_settings(report.settings.get("gates", {}), strict=True)
+    )
     for claim in claims(report):
         refuse(claim, where)
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.checks import check_lambda
-from ltp_pipeline.settings.schema import ExportSettings, Section, Settings
+from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.system.files import AnyPath, read_text
 from ltp_pipeline.system.text import quote_name
 

@@ -387,4 +387,4 @@ def test_missing_changed_and_failed_each_have_a_remedy_of_their_own(run: Path, c
     )
     both = judged(capsys, run, "--min-compression", 100)
     assert "beside the report again" in both.err
-    assert "  min_compression: set budget.target_compression = 100" in both.err
+    assert "--target-compression 100" in both.err

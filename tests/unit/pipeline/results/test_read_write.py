@@ -164,7 +164,9 @@ def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path
             pruned={"accuracy": {"value": 0.8, "extra_metrics": [figure]}, "drop": 0.1},
         )
     )
-    assert evaluate_gates(report, make_gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[0].passed
+    assert evaluate_gates(report, make_gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[
+        0
+    ].passed
     assert report.metric.shown(0.5) == "50.00 %"
     assert report.pruned.accuracy is not None
     assert report.pruned.accuracy.extra_metrics[0].shown == "150.00 %"
