@@ -118,7 +118,7 @@ class Metric:
     def shown_drop(self, value: float) -> str:
         """A difference of two values: 0.45 points, 0.04 °C."""
         return (
-            f"{format_points(value)} points"
+            f"{format_points(value)} percentage points"
             if self.is_fraction
             else self._with_unit(format_number(value))
         )

@@ -38,7 +38,7 @@ from ltp_pipeline.stages import baseline, export, import_model
 from ltp_pipeline.stages.handoff.example import generate_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import check_same_task
-from ltp_pipeline.stages.report.notes import left_out_notes
+from ltp_pipeline.stages.report.notes import describe_skipped_files
 from ltp_pipeline.stages.write_back import to_file_types
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
@@ -231,7 +231,7 @@ class _Writer:
         )
         reasons = {FILE_REASON_PREFIX + name: why for name, why in written.skipped.items()}
         part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
-        notes = [note for file in written.files for note in file.notes] + left_out_notes(
+        notes = [note for file in written.files for note in file.notes] + describe_skipped_files(
             written.skipped
         )
         part = _summed_up(part, files, self.metric)

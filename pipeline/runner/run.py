@@ -35,7 +35,7 @@ from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.report.assemble import Findings, build
-from ltp_pipeline.stages.report.weight_samples import picture_weights
+from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext
@@ -128,7 +128,7 @@ def finish_candidate(
     with timed(workspace, "finetune"):
         selected, tuned, weights, value = _select(job, learned, entry, measured)
     pruned, compared = export_and_evaluate(job, tuned, weights, reference), None
-    pictures = picture_weights(job.network, weights, selected.entry.thresholds)
+    pictures = sample_weights(job.network, weights, selected.entry.thresholds)
     budget = (
         job.accuracy_budget if entry is None else None
     )  # which a picked entry was not chosen by

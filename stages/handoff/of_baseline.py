@@ -8,7 +8,7 @@ from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, set_gat
 from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report, size_bound
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.stages.report.filters import name_network
-from ltp_pipeline.stages.report.notes import unlikely_gain
+from ltp_pipeline.stages.report.notes import describe_improvement
 from ltp_pipeline.system.text import pluralize
 
 COMPARING = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
@@ -60,7 +60,7 @@ def as_pruned(report: Report, picked: bool = False) -> Report:
         "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
         "notes": tuple(_notes(report, pruned)),
         "budget_not_met": None if picked else _budget_missed(report, pruned),
-        "suspicious_improvement": unlikely_gain(pruned, report.metric),
+        "suspicious_improvement": describe_improvement(pruned, report.metric),
         "reasons": {**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
     }
     alone = report.model_copy(update=changes)

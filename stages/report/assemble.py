@@ -21,7 +21,7 @@ from ltp_pipeline.stages.measure.file_parts import (
     why_null,
 )
 from ltp_pipeline.stages.report import environment
-from ltp_pipeline.stages.report.notes import file_notes, unlikely_gain
+from ltp_pipeline.stages.report.notes import describe_improvement, list_file_notes
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import count_pairs
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.stages.import_model.network import Network
-    from ltp_pipeline.stages.report.weight_samples import WeightPictures
+    from ltp_pipeline.stages.report.weight_samples import WeightSamples
     from ltp_pipeline.tasks.protocol import Task
 
 OTHERS = 5
@@ -59,7 +59,7 @@ class Findings:
     chosen: TrailEntry
     pruned: MeasuredNetwork
     baseline: MeasuredBaseline | None
-    weights: WeightPictures
+    weights: WeightSamples
     device: str
     task: Task
     timings: Mapping[str, float]
@@ -74,7 +74,7 @@ def build(f: Findings) -> schema.Report:
     """The report without its gates."""
     model = f.network.file
     pruned = _pruned(f, f.pruned, f.fine_tuned)
-    unlikely = unlikely_gain(pruned, f.task.metric)
+    unlikely = describe_improvement(pruned, f.task.metric)
     return schema.Report(
         metric=f.task.metric,
         task=f.task.describe_output(),
@@ -106,7 +106,7 @@ def build(f: Findings) -> schema.Report:
             *f.notes,
             *_task_notes(f),
             *([unlikely] if unlikely else []),
-            *file_notes(f.pruned, pruned, model.num_bytes),
+            *list_file_notes(f.pruned, pruned, model.num_bytes),
         ),
         budget_not_met=f.budget_missed,
         suspicious_improvement=unlikely,

@@ -12,6 +12,7 @@ from ltp_pipeline.stages.report import filters
 if TYPE_CHECKING:
     from ltp_pipeline.results.intervals import Interval
     from ltp_pipeline.results.schema import BaselineResult, Report
+    from ltp_pipeline.results.schema_parts import QuantizationInfo
 
 GAIN_TOLERANCE = 5e-4  # gains that differ from 1 by less are shown as 1
 
@@ -119,6 +120,16 @@ def has_few_layer_weights(report: Report) -> bool:
     """
     layers, total = report.model.layer_elements, report.model.float_elements
     return layers is not None and bool(total) and layers < MIN_LAYER_FRACTION * (total or 0)
+
+
+def list_quantizations(report: Report) -> list[tuple[str, QuantizationInfo]]:
+    """Return how the int8 files of each network were quantized, with the name of its method."""
+    quantizations: dict[str, QuantizationInfo] = {}
+    for network in report.networks:
+        for file in network.files:
+            if file.quantization is not None:
+                quantizations.setdefault(filters.name_method(network), file.quantization)
+    return list(quantizations.items())
 
 
 def group_reasons(report: Report) -> list[tuple[str, str, str]]:

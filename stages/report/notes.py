@@ -1,4 +1,4 @@
-"""What a report tells in words of what was measured."""
+"""Notes of a report about its networks and their files."""
 
 from __future__ import annotations
 
@@ -8,34 +8,56 @@ from typing import TYPE_CHECKING
 from ltp_pipeline.settings.file_names import find_format
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results import schema
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.records import MeasuredNetwork
+    from ltp_pipeline.results.schema import NetworkResult
 
 
-def unlikely_gain(pruned: schema.NetworkResult, metric: Metric) -> str | None:
-    """A warning where pruning seems to have made the network better, and not by chance."""
-    if pruned.drop_interval is None or pruned.drop_interval[1] >= 0:
+def describe_improvement(network: NetworkResult, metric: Metric) -> str | None:
+    """Return a warning if the network is better than the original beyond chance, else None."""
+    if network.drop_interval is None or network.drop_interval[1] >= 0:
         return None
-    low, high = pruned.drop_interval
-    least, most = metric.shown_drop(-high), metric.shown_drop(-low)
+    low, high = network.drop_interval
     return (
-        f"the pruned network is better than the original by {least} to {most}, which is no chance: it "
-        "was trained further, or the labels or the preparation of samples do not fit the original; "
-        "check both before you trust a gate on the drop"
+        f"the pruned network is better than the original by {metric.shown_drop(-high)} to "
+        f"{metric.shown_drop(-low)} (95 % interval): the original was not trained to the end, or "
+        "labels or preprocessing do not fit it; check them before you rely on a gate on the drop"
     )
 
 
-def file_notes(m: MeasuredNetwork, pruned: schema.NetworkResult, original: int) -> list[str]:
-    """What is told of the files of a network, beside an original of so many bytes."""
-    large = [f.path for f in pruned.files if f.encoding != "dense" and (f.bytes or 0) >= original]
-    said = f"{', '.join(large)}: not smaller than the original, because so few zeros do not pay for writing places down"
-    notes = dict.fromkeys(note for v in m.validations for note in v.file.notes)
-    return [*notes, *left_out_notes(m.skipped), *([said] if large else [])]
+def list_file_notes(
+    network: MeasuredNetwork, result: NetworkResult, original_bytes: int
+) -> list[str]:
+    """Return notes about the files of a network.
 
-
-def left_out_notes(left_out: Mapping[str, str]) -> list[str]:
-    """What is told of files that were asked for and not written."""
+    Args:
+        network: Network with the notes of its files.
+        result: The same network in the report.
+        original_bytes: Size of the original file.
+    """
+    notes = dict.fromkeys(
+        note for validation in network.validations for note in validation.file.notes
+    )
+    large = [
+        file.path
+        for file in result.files
+        if file.encoding != "dense" and (file.bytes or 0) >= original_bytes
+    ]
+    reason = "not smaller than the original: too few zeros for a sparse encoding"
     return [
-        f"{find_format(name).file_name()} was not written: {why}" for name, why in left_out.items()
+        *notes,
+        *describe_skipped_files(network.skipped),
+        *([f"{', '.join(large)}: {reason}"] if large else []),
+    ]
+
+
+def describe_skipped_files(skipped: Mapping[str, str]) -> list[str]:
+    """Return a note for each file that was requested and not written.
+
+    Args:
+        skipped: Reasons by the names of file formats.
+    """
+    return [
+        f"{find_format(name).file_name()} was not written: {reason}"
+        for name, reason in skipped.items()
     ]

@@ -32,6 +32,7 @@ FILTERS = {
         comparison_facts.compare_with_baseline,
         comparison_facts.group_reasons,
         comparison_facts.has_few_layer_weights,
+        comparison_facts.list_quantizations,
         filters.capitalize_phrase,
         filters.flatten_settings,
         filters.format_cell,

@@ -242,9 +242,10 @@ def plot_thresholds(log: TrainingLog) -> str | None:
                 axes.plot(*zip(*curve, strict=True), color=color, lw=1.3, label=label.get(index))
         axes.set_yscale("log")
         values = [tau for line in lines for tau in line["thresholds"].values() if tau is not None]
-        if max(values) > 0:
-            # Thresholds start close to 0; only their end matters.
-            axes.set_ylim(bottom=max(values) * 1e-5)
+        positive = [value for value in values if value > 0]
+        if positive:
+            # Thresholds may start close to 0; only their end matters.
+            axes.set_ylim(bottom=max(min(positive) / 2, max(positive) * 1e-5))
         svg.format_log_axis(axes.yaxis)
         axes.set_xlabel("step")
         axes.set_ylabel("threshold τ (of w²)")

@@ -73,8 +73,8 @@ def test_the_default_budget_is_a_point_or_one_percent_of_the_original(
 @pytest.mark.parametrize(
     ("metric", "value", "drop", "spread"),
     [
-        (TOP1, "231.04 %", "231.04 points", "−0.04 to 231.04"),
-        (ERROR_RATE, "231.04 %", "231.04 points", "−0.04 to 231.04"),
+        (TOP1, "231.04 %", "231.04 percentage points", "−0.04 to 231.04"),
+        (ERROR_RATE, "231.04 %", "231.04 percentage points", "−0.04 to 231.04"),
         (Metric("MAE", "°C", False, is_fraction=False), "2.31 °C", "2.31 °C", "−0.0004 to 2.31"),
         (Metric("perplexity", None, False, is_fraction=False), "2.31", "2.31", "−0.0004 to 2.31"),
     ],
