@@ -32,7 +32,7 @@ def start(network: Network, data: DatasetSplits, settings: Settings, folder: Pat
     workspace = RunDirectory(folder / "run")
     workspace.begin_run({})
     task = ClassificationTask(
-        TaskOutput(0, network.file.outputs[0].name, "scores"), classes=data.num_classes or 0
+        TaskOutput(0, network.file.outputs[0].name, "scores"), num_classes=data.num_classes or 0
     )
     return RunContext(network, task, data, settings, workspace, pick_device("cpu"))
 

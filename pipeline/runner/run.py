@@ -158,7 +158,6 @@ def finish_candidate(
         task=job.task,
         timings=workspace.manifest.timings,
         notes=[
-            *notes.describe_labels(job),
             *notes.describe_metric(job),
             *notes.describe_budget(job),
             *notes.describe_optimizer(job),

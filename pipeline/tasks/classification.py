@@ -1,4 +1,4 @@
-"""Class numbers: an output scores the classes, the share of right answers counts."""
+"""Classification: one class per sample, measured by top-1 accuracy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.results.schema_parts import TaskSummary
-from ltp_pipeline.tasks.outputs import decision_threshold
-from ltp_pipeline.tasks.supervised import SupervisedTask
+from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,99 +22,93 @@ if TYPE_CHECKING:
     from ltp_pipeline.tasks.protocol import SplitLabels
 
 TOP1 = Metric("top-1")
-FEW = 5  # classes; of so many, being among the five best says nothing
+TOP5_CLASSES = 5  # with at most this many classes, top-5 accuracy is always 1
 
 
 @dataclass(frozen=True)
 class ClassificationTask(SupervisedTask):
-    """Cross-entropy on the labels. A single output is the score of class 1 beside class 0."""
+    """One class per sample, with cross-entropy as loss.
 
-    classes: int = 0
-    is_probability: bool = (
-        False  # the output comes out of a Softmax, or a single one out of a Sigmoid
-    )
+    Attributes:
+        num_classes: Number of classes.
+        is_probability: True if the output is computed by Softmax, or a single score by Sigmoid.
+        is_single: True if the output is one number: the score of class 1 against class 0.
+    """
+
+    num_classes: int = 0
+    is_probability: bool = False
     is_single: bool = False
 
     task_kind = "classification"
     metric = TOP1
 
     def describe_output(self) -> TaskSummary:
-        """The largest score, or whether the single one is large."""
+        """Return the summary of the task for the report."""
         if self.is_single:
-            return TaskSummary(
-                self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
-            )
+            threshold = decision_threshold(self.is_probability)
+            return TaskSummary(self.task_kind, self.output.name, threshold=threshold)
         return TaskSummary(self.task_kind, self.output.name, class_axis=1)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy."""
+        """Return the cross-entropy of a batch."""
         import torch.nn.functional as F
 
-        labels = self.class_numbers(target).reshape(-1)
-        return F.cross_entropy(self._scores(output), labels, label_smoothing=self.label_smoothing)
+        scores = self._class_scores(output)
+        return F.cross_entropy(scores, target.reshape(-1), label_smoothing=self.label_smoothing)
 
-    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
-        """Divergence of the softened probabilities."""
+    def distillation_loss(self, output: Tensor, teacher_output: Tensor) -> Tensor:
+        """Return the divergence between the softened probabilities of a batch."""
         from ltp_pipeline.tasks.losses import softened_divergence
 
-        return softened_divergence(self._scores(output), self._scores(taught))
+        return softened_divergence(self._class_scores(output), self._class_scores(teacher_output))
 
-    def _scores(self, output: Tensor) -> Tensor:
-        from ltp_pipeline.tasks.losses import flat_log_probabilities, two_class_scores
+    def _class_scores(self, output: Tensor) -> Tensor:
+        """Return logits or log-probabilities of shape (samples, classes)."""
+        from ltp_pipeline.tasks.losses import to_logits, to_two_classes
 
-        scores = output.float().reshape(
-            len(output), -1
-        )  # a single score may have no axis of its own
-        return flat_log_probabilities(
-            two_class_scores(scores, self.is_probability) if self.is_single else scores,
-            self.is_probability,
-        )
+        scores = output.float().reshape(len(output), -1)  # a single score may have no axis
+        if self.is_single:
+            scores = to_two_classes(scores, self.is_probability)
+        return to_logits(scores, self.is_probability)
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """Whether the label has the largest score, and whether one of the five largest."""
-        scores, y = (
-            output.reshape(len(batch), -1),
-            self.class_numbers(batch.targets[TARGET]).reshape(-1),
-        )
+        """Return for each sample whether its class has the largest score, and one of the top five."""
+        scores = output.reshape(len(batch), -1)
+        labels = batch.targets[TARGET].reshape(-1)
         if self.is_single:
-            scores = np.concatenate([(1 if self.is_probability else 0) - scores, scores], axis=1)
-        of_label = np.take_along_axis(scores, y[:, None], axis=1)
-        # A tie counts by position, as argmax does; NaN never wins.
-        better = (scores > of_label).sum(1) + (
-            (scores == of_label) & (np.arange(scores.shape[1]) < y[:, None])
-        ).sum(1)
-        better = np.where(np.isnan(of_label[:, 0]), scores.shape[1], better)
-        return np.stack([better == 0, better < FEW], axis=1)
+            first = (1 if self.is_probability else 0) - scores
+            scores = np.concatenate([first, scores], axis=1)
+        label_scores = np.take_along_axis(scores, labels[:, None], axis=1)
+        # Equal scores are ranked by position, as argmax does it. NaN is never the largest score.
+        num_better = (scores > label_scores).sum(1)
+        is_before = np.arange(scores.shape[1]) < labels[:, None]
+        num_better += ((scores == label_scores) & is_before).sum(1)
+        rank = np.where(np.isnan(label_scores[:, 0]), scores.shape[1], num_better)
+        return np.stack([rank == 0, rank < TOP5_CLASSES], axis=1)
 
-    def metric_value(self, evidence: Array) -> float:
-        """Top-1."""
-        return float(evidence[:, 0].mean())
+    def metric_value(self, statistics: Array) -> float:
+        """Return the top-1 accuracy."""
+        return float(statistics[:, 0].mean())
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """Top-1 and top-5; the latter says nothing of five classes or fewer."""
-        top1 = self.metric_value(evidence)
-        top5 = float(evidence[:, 1].mean()) if self.classes > FEW else None
-        return AccuracyResult(top1, top1, top5, len(evidence), split)
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return top-1 accuracy and, for more than five classes, top-5 accuracy."""
+        top1 = self.metric_value(statistics)
+        top5 = float(statistics[:, 1].mean()) if self.num_classes > TOP5_CLASSES else None
+        return AccuracyResult(top1, top1, top5, len(statistics), split)
 
-    def correct_samples(self, evidence: Array) -> Array:
-        """Where the label has the largest score."""
-        return evidence[:, 0]
+    def correct_samples(self, statistics: Array) -> Array:
+        """Return which samples have their class predicted."""
+        return statistics[:, 0]
 
     def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float]:
-        """Of a difference of two shares, paired."""
-        return paired_interval(
-            self.correct_samples(before), self.correct_samples(after), confidence
-        )
+        """Return the interval of a paired difference of two fractions."""
+        first, second = self.correct_samples(before), self.correct_samples(after)
+        return paired_interval(first, second, confidence)
 
-    def chance_level(self, split: SplitLabels) -> float | None:
-        """Accuracy of naming the most frequent class."""
-        labels = (
-            split.labels if self.one_hot is None else self.class_numbers(split.inspected_targets)
-        )
-        return (
-            None
-            if labels is None
-            else float(np.unique(labels, return_counts=True)[1].max() / len(labels))
-        )
+    def chance_level(self, split: SplitLabels) -> float:
+        """Return the accuracy of always predicting the most frequent class."""
+        labels = split.inspected_targets if split.labels is None else split.labels
+        _, counts = np.unique(labels, return_counts=True)
+        return float(counts.max() / labels.size)

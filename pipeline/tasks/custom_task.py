@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.custom import CustomTask
-    from ltp_pipeline.tasks.imitation import DistillationTask
+    from ltp_pipeline.tasks.distillation import DistillationTask
     from ltp_pipeline.tasks.protocol import SplitLabels
 
 REPLICATES = 50  # of a metric that is no mean, by which its interval is told

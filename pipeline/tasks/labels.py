@@ -1,122 +1,171 @@
-"""Labels that a task cannot take: what is wrong with them, and what to do."""
+"""Checks of labels before training, and conversion of one-hot labels to class numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ltp_pipeline.data.checks import iter_chunks
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Split
 from ltp_pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import DatasetSplits
+    from ltp_pipeline.data.dataset import DatasetSplits, Samples
     from ltp_pipeline.system.arrays import Array
 
-SEVERAL = 'or write kind = "multilabel" under [task] where a sample may have several'
+
+class OneHotClasses:
+    """Class numbers of samples that are stored as one-hot labels."""
+
+    def __init__(self, labels: Samples, axis: int) -> None:
+        """Wrap labels that mark their class along an axis; axis 0 counts the samples."""
+        self.labels = labels
+        self.axis = axis
+        self.shape = (*labels.shape[: axis - 1], *labels.shape[axis:])
+        self.dtype: np.dtype[Any] = np.dtype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Array) -> Array:
+        """Return the class numbers of these samples."""
+        numbers: Array = self.labels.take(indices).argmax(self.axis)
+        return numbers
 
 
-def check_classes(data: DatasetSplits, classes: int, ignored: int | None = None) -> None:
-    """Refuse labels that the model has no output for; one that is `ignored` may be among those of positions."""
-    ends = _label_range(data, ignored)
-    if ends is None:
-        return
-    lowest, highest = ends
-    if lowest < 0:
-        what, remedy = (
-            f"{_find_label(data, lowest)} {lowest}, which is no class number",
-            "number the classes from 0",
-        )
-        raise InputError(
-            what, remedy if ignored is None else f"{remedy}; {_suggest_ignoring(lowest)}"
-        )
-    if highest < classes:
-        return
-    what = f"the labels are {lowest}..{highest}, the model has {classes} classes (0..{classes - 1})"
-    what = f"{_find_label(data, highest)} {highest}: {what}"
-    if lowest == 1 and highest == classes:
-        raise InputError(what, "the labels count from 1: subtract 1 from each")
-    others = None if ignored is None else _label_range(data, ignored, highest)
-    if others is None or others[1] >= classes:
-        raise InputError(what, "give the data the model was trained for, with its class numbers")
-    remedy = (
-        f"; if it is the second class, write 1 for {highest}"
-        if others[1] == 0 and classes == 2
-        else ""
-    )
-    raise InputError(what, _suggest_ignoring(highest) + remedy)
+def convert_one_hot(data: DatasetSplits, axis: int) -> DatasetSplits:
+    """Return the data with class numbers instead of one-hot labels.
 
-
-def _find_label(data: DatasetSplits, label: int) -> str:
-    """Where a label stands first."""
-    for start, chunk in _iter_label_chunks(data):
-        found = np.argwhere(chunk == label)
-        if len(found):
-            return f"sample {start + int(found[0][0])} has the label"
-    return "there is the label"
-
-
-def _suggest_ignoring(label: int) -> str:
-    return f"if {label} marks what has no label, write ignore_index = {label} under [task]"
-
-
-def _label_range(data: DatasetSplits, *without: int | None) -> tuple[int, int] | None:
-    """Smallest and largest label but for some; None where there are no others."""
-    found = list[int]()
-    for _, chunk in _iter_label_chunks(data):
-        known = chunk
-        for label in without:
-            known = known if label is None else known[known != label]
-        parts = known[known != np.rint(known)] if known.dtype.kind == "f" else known[:0]
-        if parts.size:
-            raise InputError(
-                f"the labels hold {parts.flat[0]:g}, which is no class number",
-                "number the classes from 0",
-            )
-        if known.size:
-            found += [int(known.min()), int(known.max())]
-    return (min(found), max(found)) if found else None
-
-
-def _iter_label_chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
-    """All labels of all splits, a few at a time."""
-    for target in {id(s.targets[TARGET]): s.targets[TARGET] for s in data.splits}.values():
-        yield from iter_chunks(target)
-
-
-def check_multi_hot(data: DatasetSplits) -> None:
-    """Refuse what is neither 0 nor 1."""
-    for start, chunk in _iter_label_chunks(data):
-        _check_zero_or_one(start, chunk, "mark labels that are there by 1, and all others by 0")
-
-
-def check_one_hot(data: DatasetSplits, axis: int) -> None:
-    """Refuse labels that do not mark exactly one class along an axis."""
-    for start, chunk in _iter_label_chunks(data):
-        remedy = "mark one class by 1, and all others by 0" + (
-            f"; {SEVERAL}" if chunk.ndim == 2 else ""
-        )
-        _check_zero_or_one(start, chunk, remedy)
-        marked = chunk.sum(axis, dtype=np.int64)
-        wrong = np.argwhere(marked != 1)
-        if len(wrong):
-            what = f"the labels of sample {start + int(wrong[0][0])} mark {marked[tuple(wrong[0])]} classes"
-            raise InputError(f"{what}, and one-hot labels mark one", remedy)
-
-
-def _check_zero_or_one(start: int, chunk: Array, remedy: str) -> None:
-    wrong = np.argwhere((chunk != 0) & (chunk != 1))
-    if len(wrong):
-        what = f"the labels of sample {start + int(wrong[0][0])} hold {chunk[tuple(wrong[0])]:g}"
-        raise InputError(f"{what}, which is neither 0 nor 1", remedy)
+    Args:
+        data: Data with one-hot labels.
+        axis: Axis of the stored labels along which a 1 marks the class.
+    """
+    converted: dict[int, Split] = {}
+    for split in data.splits:
+        if id(split) not in converted:
+            targets = {TARGET: OneHotClasses(split.targets[TARGET], axis)}
+            converted[id(split)] = Split(split.name, split.inputs, targets, split.rows)
+    train, val, test = (converted[id(split)] for split in data.splits)
+    note = "the labels are one-hot: the position of the 1 is used as the class number"
+    return replace(data, train=train, val=val, test=test, notes=(*data.notes, note))
 
 
 def is_one_hot(labels: Array, axis: int) -> bool:
-    """Whether each sample, or position of one, marks exactly one of two classes or more along an axis."""
+    """Return True if labels mark exactly one of at least two classes along an axis."""
     if labels.ndim < 2 or labels.shape[axis] < 2:
         return False
-    return bool(
-        ((labels == 0) | (labels == 1)).all() and (labels.sum(axis, dtype=np.int64) == 1).all()
+    is_binary = bool(((labels == 0) | (labels == 1)).all())
+    return is_binary and bool((labels.sum(axis, dtype=np.int64) == 1).all())
+
+
+def check_class_numbers(
+    data: DatasetSplits, num_classes: int, ignore_index: int | None = None
+) -> None:
+    """Raise InputError if a label is not a class number from 0 to `num_classes` - 1.
+
+    Args:
+        data: Data whose labels are class numbers.
+        num_classes: Number of classes that the model scores.
+        ignore_index: Label of positions without a class; None for one label per sample.
+    """
+    limits = _find_label_range(data, ignore_index)
+    if limits is None:
+        return
+    lowest, highest = limits
+    if lowest < 0:
+        hint = "number the classes from 0"
+        if ignore_index is not None:
+            hint += f"; {_suggest_ignore_index(lowest)}"
+        raise InputError(f"{_locate_label(data, lowest)}, which is not a class number", hint)
+    if highest < num_classes:
+        return
+    message = (
+        f"{_locate_label(data, highest)}: the labels go from {lowest} to {highest}, and the model "
+        f"has {num_classes} classes, 0 to {num_classes - 1}"
     )
+    if lowest == 1 and highest == num_classes:
+        raise InputError(message, "the labels start at 1: subtract 1 from each")
+    others = None if ignore_index is None else _find_label_range(data, ignore_index, highest)
+    if others is None or others[1] >= num_classes:
+        raise InputError(message, "pass the data the model was trained for, with its class numbers")
+    hint = _suggest_ignore_index(highest)
+    if others[1] == 0 and num_classes == 2:
+        hint += f"; if it is the second class, store 1 instead of {highest}"
+    raise InputError(message, hint)
+
+
+def check_multi_hot(data: DatasetSplits) -> None:
+    """Raise InputError if a label is neither 0 nor 1."""
+    for start, labels in _iter_label_chunks(data):
+        _check_binary(start, labels, "store 1 for each label that a sample has, and 0 for others")
+
+
+def check_one_hot(data: DatasetSplits, axis: int) -> None:
+    """Raise InputError if labels do not mark exactly one class along an axis."""
+    for start, labels in _iter_label_chunks(data):
+        hint = "store 1 for one class and 0 for all others"
+        if labels.ndim == 2:
+            hint += '; if a sample may have several classes, set kind = "multilabel" in [task]'
+        _check_binary(start, labels, hint)
+        num_marked = labels.sum(axis, dtype=np.int64)
+        wrong = np.argwhere(num_marked != 1)
+        if len(wrong):
+            row, count = int(wrong[0][0]), num_marked[tuple(wrong[0])]
+            raise InputError(
+                f"the labels of sample {start + row} mark {count} classes, and one-hot labels mark "
+                "one",
+                hint,
+            )
+
+
+def _check_binary(start: int, labels: Array, hint: str) -> None:
+    """Raise InputError if a label is neither 0 nor 1; `start` is the number of the first sample."""
+    wrong = np.argwhere((labels != 0) & (labels != 1))
+    if len(wrong):
+        row, value = int(wrong[0][0]), labels[tuple(wrong[0])]
+        raise InputError(
+            f"the labels of sample {start + row} contain {value:g}, which is neither 0 nor 1", hint
+        )
+
+
+def _locate_label(data: DatasetSplits, label: int) -> str:
+    """Return which sample has a label first."""
+    for start, labels in _iter_label_chunks(data):
+        matches = np.argwhere(labels == label)
+        if len(matches):
+            return f"sample {start + int(matches[0][0])} has the label {label}"
+    return f"there is the label {label}"
+
+
+def _suggest_ignore_index(label: int) -> str:
+    """Return the hint for a label that may mark positions without a class."""
+    return f"if {label} marks positions without a class, set ignore_index = {label} in [task]"
+
+
+def _find_label_range(data: DatasetSplits, *excluded: int | None) -> tuple[int, int] | None:
+    """Return the smallest and the largest label, without some; None if there are no others."""
+    limits: list[int] = []
+    for _, labels in _iter_label_chunks(data):
+        for label in excluded:
+            if label is not None:
+                labels = labels[labels != label]
+        if labels.dtype.kind == "f":
+            fractions = labels[labels != np.rint(labels)]
+            if fractions.size:
+                raise InputError(
+                    f"the labels contain {fractions.flat[0]:g}, which is not a class number",
+                    "number the classes from 0",
+                )
+        if labels.size:
+            limits += [int(labels.min()), int(labels.max())]
+    return (min(limits), max(limits)) if limits else None
+
+
+def _iter_label_chunks(data: DatasetSplits) -> Iterator[tuple[int, Array]]:
+    """Yield all labels of all splits in chunks, each with the number of its first sample."""
+    columns = {id(split.targets[TARGET]): split.targets[TARGET] for split in data.splits}
+    for column in columns.values():
+        yield from iter_chunks(column)

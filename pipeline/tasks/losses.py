@@ -1,4 +1,4 @@
-"""Parts of losses, in torch."""
+"""Parts of losses that several tasks share, in torch."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from torch import Tensor
 
 from ltp_pipeline.system import distributed
 
-TEMPERATURE = 4.0  # temperature of distillation
+TEMPERATURE = 4.0  # of distillation
+MIN_PROBABILITY = 1e-12  # smaller probabilities count as this before the logarithm
 
 
-def flat_log_probabilities(output: Tensor, is_probability: bool) -> Tensor:
-    """Scores of the classes; a graph that ends in Softmax gives probabilities, whose logarithm serves."""
-    return to_log_probabilities(output.float().reshape(len(output), -1), is_probability)
+def to_logits(scores: Tensor, is_probability: bool) -> Tensor:
+    """Return logits as they are, and the logarithms of probabilities."""
+    return scores.clamp_min(MIN_PROBABILITY).log() if is_probability else scores
 
 
-def to_log_probabilities(scores: Tensor, is_probability: bool) -> Tensor:
-    """Probabilities become their logarithms; other scores stay."""
-    return scores.clamp_min(1e-12).log() if is_probability else scores
-
-
-def two_class_scores(score: Tensor, is_probability: bool) -> Tensor:
-    """Scores of two classes, from that of the second."""
+def to_two_classes(score: Tensor, is_probability: bool) -> Tensor:
+    """Return scores of two classes on axis 1, given the score of the second class."""
     first = 1 - score if is_probability else torch.zeros_like(score)
     return torch.cat([first, score], 1)
 
 
-def softened_divergence(scores: Tensor, taught: Tensor) -> Tensor:
-    """Divergence from a teacher's softened outputs (Hinton et al., 2015); classes lie on axis 1."""
-    soft, wanted = (F.log_softmax(s / TEMPERATURE, 1) for s in (scores, taught))
-    return F.kl_div(soft, wanted, reduction="batchmean", log_target=True) * TEMPERATURE**2
+def softened_divergence(logits: Tensor, teacher_logits: Tensor) -> Tensor:
+    """Return the divergence from a teacher's softened probabilities (Hinton et al., 2015).
+
+    Args:
+        logits: Logits or log-probabilities of shape (samples, classes).
+        teacher_logits: Those of the teacher; same shape.
+    """
+    softened = F.log_softmax(logits / TEMPERATURE, 1)
+    teacher_softened = F.log_softmax(teacher_logits / TEMPERATURE, 1)
+    divergence = F.kl_div(softened, teacher_softened, reduction="batchmean", log_target=True)
+    return divergence * TEMPERATURE**2
 
 
-def relative_error(values: Tensor, taught: Tensor) -> Tensor:
-    """Mean squared error in units of the teacher's own variance in the whole batch: no scale has to be tuned."""
-    centred = taught - distributed.all_reduce_mean(taught.mean(0))
-    spread, energy = distributed.all_reduce_mean(
-        torch.stack([centred.square().mean(), taught.square().mean()])
-    ).unbind()
-    return F.mse_loss(values, taught) / spread.clamp_min(1e-6 * energy + 1e-30)
+def relative_error(values: Tensor, teacher_values: Tensor) -> Tensor:
+    """Return the mean squared error divided by the teacher's variance in the batch of all ranks."""
+    centered = teacher_values - distributed.all_reduce_mean(teacher_values.mean(0))
+    moments = torch.stack([centered.square().mean(), teacher_values.square().mean()])
+    variance, energy = distributed.all_reduce_mean(moments).unbind()
+    return F.mse_loss(values, teacher_values) / variance.clamp_min(1e-6 * energy + 1e-30)

@@ -1,4 +1,4 @@
-"""A class for each position of a sample, such as a token; some positions may have no label."""
+"""A class for each position of a sample, such as a token; positions may be without a class."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.outputs import decision_threshold
-from ltp_pipeline.tasks.supervised import SupervisedTask
+from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,127 +24,125 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClassMapTask(SupervisedTask):
-    """Cross-entropy over all positions that have a label; `axis` is where the output has the classes.
+    """A class for each position, with cross-entropy over positions that have a class as loss.
 
-    A single score for each position is that of class 1 beside class 0.
+    Attributes:
+        num_classes: Number of classes.
+        axis: Axis of the output that scores the classes.
+        is_probability: True if the output is computed by Softmax, or single scores by Sigmoid.
+        is_single: True if the output has one score per position: of class 1 against class 0.
+        ignore_index: Label of positions without a class.
     """
 
-    classes: int = 0
+    num_classes: int = 0
     axis: int = -1
-    is_probability: bool = (
-        False  # the output comes out of a Softmax, or single scores out of a Sigmoid
-    )
+    is_probability: bool = False
     is_single: bool = False
-    ignored: int = -100
+    ignore_index: int = -100
 
     def describe_output(self) -> TaskSummary:
-        """The largest score of a position, or whether the single one is large."""
+        """Return the summary of the task for the report."""
         if self.is_single:
-            return TaskSummary(
-                self.task_kind, self.output.name, threshold=decision_threshold(self.is_probability)
-            )
+            threshold = decision_threshold(self.is_probability)
+            return TaskSummary(self.task_kind, self.output.name, threshold=threshold)
         return TaskSummary(self.task_kind, self.output.name, class_axis=self.axis)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Cross-entropy; a batch without any label has none."""
+        """Return the cross-entropy of a batch; 0 if no position has a class."""
         import torch.nn.functional as F
 
-        scores, labels = (
-            self._scores(output),
-            self.class_numbers(target).reshape(len(target), -1).long(),
-        )
-        labels = F.pad(
-            labels, (0, _count_missing(labels.shape[1], scores.shape[2])), value=self.ignored
-        )  # see answers
+        scores = self._class_scores(output)
+        labels = target.reshape(len(target), -1).long()
+        num_missing = _count_missing(labels.shape[1], scores.shape[2])
+        labels = F.pad(labels, (0, num_missing), value=self.ignore_index)
         total = F.cross_entropy(
             scores,
             labels,
-            ignore_index=self.ignored,
+            ignore_index=self.ignore_index,
             reduction="sum",
             label_smoothing=self.label_smoothing,
         )
-        return total / (labels != self.ignored).sum().clamp_min(1)
+        return total / (labels != self.ignore_index).sum().clamp_min(1)
 
-    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
-        """Divergence of the softened probabilities, over all positions."""
+    def distillation_loss(self, output: Tensor, teacher_output: Tensor) -> Tensor:
+        """Return the divergence between the softened probabilities of all positions."""
         from ltp_pipeline.tasks.losses import softened_divergence
 
-        return softened_divergence(
-            *(self._scores(y).movedim(1, -1).flatten(0, -2) for y in (output, taught))
-        )
+        scores = self._class_scores(output).movedim(1, -1).flatten(0, -2)
+        teacher_scores = self._class_scores(teacher_output).movedim(1, -1).flatten(0, -2)
+        return softened_divergence(scores, teacher_scores)
 
-    def _scores(self, output: Tensor) -> Tensor:
-        """Classes on axis 1, positions on axis 2."""
-        from ltp_pipeline.tasks.losses import to_log_probabilities, two_class_scores
+    def _class_scores(self, output: Tensor) -> Tensor:
+        """Return logits or log-probabilities of shape (samples, classes, positions)."""
+        from ltp_pipeline.tasks.losses import to_logits, to_two_classes
 
         if self.is_single:
-            scores = two_class_scores(
-                output.float().reshape(len(output), 1, -1), self.is_probability
-            )
-            return to_log_probabilities(scores, self.is_probability)
-        return to_log_probabilities(
-            output.float().movedim(self.axis, 1).flatten(2), self.is_probability
-        )
+            scores = to_two_classes(output.float().reshape(len(output), 1, -1), self.is_probability)
+        else:
+            scores = output.float().movedim(self.axis, 1).flatten(2)
+        return to_logits(scores, self.is_probability)
 
-    def answers(self, output: Array, batch: Batch) -> tuple[Array, Array]:
-        """For each position of each sample, the class with the largest score, and the label.
+    def predict_classes(self, output: Array, batch: Batch) -> tuple[Array, Array]:
+        """Return predicted classes and labels, each of shape (samples, positions).
 
-        A model of fixed length gives more positions than the longest sample has.
+        A model of fixed length has more positions than the longest sample of a batch. The labels
+        are padded with `ignore_index`. A prediction from NaN is -1.
         """
-        labels = self.class_numbers(batch.targets[TARGET]).reshape(len(batch), -1).astype(np.int64)
+        labels = batch.targets[TARGET].reshape(len(batch), -1).astype(np.int64)
         if self.is_single:
-            found = np.where(np.isnan(output), -1, output > decision_threshold(self.is_probability))
+            is_second = output > decision_threshold(self.is_probability)
+            predicted = np.where(np.isnan(output), -1, is_second)
         else:
             scores = np.moveaxis(output, self.axis, -1)
-            found = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1))
-        found = found.reshape(len(batch), -1)
-        missing = _count_missing(labels.shape[1], found.shape[1])
-        return found, np.pad(labels, ((0, 0), (0, missing)), constant_values=self.ignored)
+            predicted = np.where(np.isnan(scores).any(-1), -1, scores.argmax(-1))
+        predicted = predicted.reshape(len(batch), -1)
+        num_missing = _count_missing(labels.shape[1], predicted.shape[1])
+        padding = ((0, 0), (0, num_missing))
+        return predicted, np.pad(labels, padding, constant_values=self.ignore_index)
 
-    def counts(self, split: SplitLabels) -> Array:
-        """How often each class is right, in some samples of a split."""
-        labels = self.class_numbers(split.inspected_targets)
-        return np.bincount(labels[labels != self.ignored].astype(np.int64), minlength=self.classes)
+    def count_labels(self, split: SplitLabels) -> Array:
+        """Return how often each class occurs in some samples of a split."""
+        labels = split.inspected_targets
+        classes = labels[labels != self.ignore_index].astype(np.int64)
+        return np.bincount(classes, minlength=self.num_classes)
 
 
 @dataclass(frozen=True)
 class PositionTask(ClassMapTask):
-    """The share of right answers over all positions with a label."""
+    """A class for each position, measured by the accuracy over all positions with a class."""
 
     task_kind = "classification"
     metric = TOP1
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """How many positions are right, and how many there are."""
-        found, labels = self.answers(output, batch)
-        return np.stack(
-            [
-                ((found == labels) & (labels != self.ignored)).sum(1),
-                (labels != self.ignored).sum(1),
-            ],
-            axis=1,
-        )
+        """Return for each sample how many positions are correct, and how many have a class."""
+        predicted, labels = self.predict_classes(output, batch)
+        has_class = labels != self.ignore_index
+        is_correct = (predicted == labels) & has_class
+        return np.stack([is_correct.sum(1), has_class.sum(1)], axis=1)
 
-    def metric_value(self, evidence: Array) -> float:
-        """Right ones of all."""
-        right, count = evidence.sum(0)
-        return float(right / count) if count else float("nan")
+    def metric_value(self, statistics: Array) -> float:
+        """Return the accuracy over positions; NaN if none has a class."""
+        num_correct, count = statistics.sum(0)
+        return float(num_correct / count) if count else float("nan")
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """Top-1."""
-        top1 = self.metric_or_zero(evidence)
-        return AccuracyResult(top1, top1, None, len(evidence), split)
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return the accuracy over positions."""
+        top1 = self.metric_or_zero(statistics)
+        return AccuracyResult(top1, top1, None, len(statistics), split)
 
     def chance_level(self, split: SplitLabels) -> float:
-        """Accuracy of naming the most frequent class."""
-        counts = self.counts(split)
+        """Return the accuracy of always predicting the most frequent class."""
+        counts = self.count_labels(split)
         return float(counts.max() / max(counts.sum(), 1))
 
 
-def _count_missing(labels: int, positions: int) -> int:
-    if labels > positions:
+def _count_missing(num_labels: int, num_positions: int) -> int:
+    """Return how many positions are without a label; raise InputError if there are too few."""
+    if num_labels > num_positions:
         raise InputError(
-            f"a sample has {labels} labels, and the output has {positions} positions for its batch",
-            "give one label for each position",
+            f"a sample has {num_labels} labels, and the output has {num_positions} positions for "
+            "its batch",
+            "pass one label for each position",
         )
-    return positions - labels
+    return num_positions - num_labels

@@ -1,7 +1,7 @@
-"""What a network is asked to do: the words in which stages speak of samples, outputs, losses and scores.
+"""What every task offers: loss, statistics of samples, metric and confidence interval.
 
-A task knows the loss of a batch, how each sample did, and the metric of them all (metric.py). What computes the
-outputs, torch or onnxruntime, is a function from inputs to arrays; so both are judged alike.
+A task does not know what computes the outputs. torch and onnxruntime are both functions from
+inputs to arrays, so that both are evaluated by the same code.
 """
 
 from __future__ import annotations
@@ -10,82 +10,80 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from ltp_pipeline.results.metric import ExtraMetric, Metric
-
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.records import AccuracyResult
     from ltp_pipeline.results.schema_parts import TaskSummary
     from ltp_pipeline.system.arrays import Array
 
     Inputs = Mapping[str, Array]
-    ComputeOutputs = Callable[
-        [Inputs], Sequence[Array]
-    ]  # from the inputs of a batch to the judged outputs
-
-__all__ = [
-    "EvaluatedBatch",
-    "ExtraMetric",
-    "Metric",
-    "OutputKind",
-    "SplitLabels",
-    "Task",
-    "TaskOutput",
-]
+    # Returns the evaluated outputs of a batch, in the order of Task.outputs.
+    ComputeOutputs = Callable[[Inputs], Sequence[Array]]
 
 OutputKind = Literal["scores", "values"]
 
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """An output that is judged: class scores, whose largest counts, or values, whose distance counts."""
+    """An output that is evaluated.
+
+    Attributes:
+        position: Position among the outputs of the graph.
+        name: Name of the output.
+        kind: "scores" of classes, whose argmax is compared, or "values", whose distance is.
+        may_be_scores: True if "values" have the shape of class scores.
+    """
 
     position: int
     name: str
     kind: OutputKind
-    maybe_scores: bool = False  # its shape is that of class scores, whatever it is taken for
+    may_be_scores: bool = False
 
     @property
     def has_argmax(self) -> bool:
-        """Whether the place of its largest number may mean a class."""
-        return self.kind == "scores" or self.maybe_scores
+        """Whether the position of the largest value may be a class."""
+        return self.kind == "scores" or self.may_be_scores
 
 
 class SplitLabels(Protocol):
-    """What a task needs to know of a split to guess."""
+    """The labels of a split."""
 
     @property
     def labels(self) -> Array | None:
-        """The class number of each sample; None where samples have none."""
+        """Class number of each sample; None if the labels are no class numbers."""
 
     @property
     def inspected_targets(self) -> Array:
-        """What outputs should be, of all samples or of some."""
+        """Targets of all samples, or of some if there are many."""
 
 
 class EvaluatedBatch(NamedTuple):
-    """What a network makes of a batch; `originals` is what the original makes of it, where scores are relative."""
+    """A batch with the outputs of a network.
+
+    Attributes:
+        outputs: Outputs of the network.
+        batch: Inputs and targets.
+        original_outputs: Outputs of the original; None if the metric does not need them.
+    """
 
     outputs: Sequence[Array]
     batch: Batch
-    originals: Sequence[Array] | None
+    original_outputs: Sequence[Array] | None
 
 
 class Task(Protocol):
-    """Everything that depends on what the network is for."""
+    """All that depends on what the network is for."""
 
     @property
     def metric(self) -> Metric:
-        """What is measured."""
-
-    def describe_output(self) -> TaskSummary:
-        """What the network is for, and how it tells its answer."""
+        """The metric."""
 
     @property
     def outputs(self) -> tuple[TaskOutput, ...]:
-        """The outputs that are judged, in the order in which losses and scores get them."""
+        """The outputs that are evaluated, in the order that losses and statistics expect."""
 
     @property
     def is_distilled(self) -> bool:
@@ -93,50 +91,72 @@ class Task(Protocol):
 
     @property
     def is_relative(self) -> bool:
-        """Whether a score needs the original's outputs."""
+        """Whether the metric compares with the original's outputs."""
 
     @property
     def has_unbounded_gradient(self) -> bool:
-        """Whether the loss may have a gradient of any size."""
+        """Whether the gradient of the loss may have any norm, so that it must be clipped."""
 
     @property
     def is_per_sample(self) -> bool:
-        """Whether evidence has a row for each sample, so that several processes can share the samples."""
+        """Whether statistics have a row per sample, so that ranks can share the samples."""
 
     @property
     def without_interval(self) -> Task:
-        """The same, without what only intervals need: networks are chosen by it."""
+        """The task without work that only a confidence interval needs."""
+
+    def describe_output(self) -> TaskSummary:
+        """Return the summary of the task for the report."""
 
     def compute_loss(
         self,
         outputs: Sequence[Tensor],
         targets: Mapping[str, Tensor],
-        taught: Sequence[Tensor] | None,
+        teacher_outputs: Sequence[Tensor] | None,
     ) -> Tensor:
-        """Loss of a batch; `taught` are the original's outputs where the task is taught."""
+        """Return the loss of a batch.
+
+        Args:
+            outputs: Outputs of the network.
+            targets: Targets of the batch, by name.
+            teacher_outputs: Outputs of the original; None unless `is_distilled`.
+        """
 
     def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:
-        """What scores of a split are relative to, from what the original makes of all its batches."""
+        """Return what errors on a split are divided by, one number per output.
 
-    def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:
-        """How each sample did, in rows of numbers: all that the metric and its interval need."""
+        Args:
+            originals: All batches of the split, with outputs of the original.
+            samples: Number of samples in the split.
+        """
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """The metric, and what is told beside it."""
+    def sample_statistics(
+        self, batches: Iterable[EvaluatedBatch], scales: Sequence[float]
+    ) -> Array:
+        """Return the statistics that metric and interval need, usually a row per sample."""
 
-    def correct_samples(self, evidence: Array) -> Array | None:
-        """Whether each sample is right; None where the metric is no share of samples that are right or wrong."""
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return the metric and further figures; `split` is the name of the split."""
+
+    def correct_samples(self, statistics: Array) -> Array | None:
+        """Return which samples are correct; None if the metric does not count samples."""
 
     def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float] | None:
-        """How sure the drop from one network to another is, by the evidence of both on the same samples.
+        """Return the confidence interval of the metric's drop between two networks.
 
-        Positive is worse. None where that is not known (intervals.UNDEFINED).
+        Args:
+            before: Statistics of the first network.
+            after: Statistics of the second network on the same samples.
+            confidence: Confidence level.
+
+        Returns:
+            Lowest and highest drop, positive if the second network is worse; None if undefined.
         """
 
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
-        """The original's own accuracy and evidence, where that needs no measuring."""
+        """Return metric and statistics of the original if they need no measurement, else None."""
 
     def chance_level(self, split: SplitLabels) -> float | None:
-        """The metric of the best answer that does not look at the input; None where there is no such thing."""
+        """Return the metric of the best constant prediction; None if there is none."""

@@ -1,4 +1,4 @@
-"""Numbers to be met: the share of the targets' variance that is explained counts."""
+"""Regression: numbers as targets, measured by R²."""
 
 from __future__ import annotations
 
@@ -20,75 +20,80 @@ if TYPE_CHECKING:
     from ltp_pipeline.tasks.protocol import SplitLabels
 
 R2 = Metric("R²")
-MOST_COLUMNS = (
-    64  # of targets whose variances are told apart; of more, all values are taken together
-)
-LARGEST = 1e150  # error of one value; more, or no number at all, counts as this
+MAX_COLUMNS = 64  # targets with separate variances; of more, all values share one variance
+MAX_ERROR = 1e150  # larger errors, infinite ones and NaN count as this
+MIN_RELATIVE_VARIANCE = 1e-12  # below it, targets are constant but for rounding
 
 
 @dataclass(frozen=True)
 class RegressionTask(SupervisedTask):
-    """Squared or absolute error in units of the training targets' own spread, so that no scale has to be tuned."""
+    """Numbers as targets, with an error in units of their standard deviation as loss.
 
-    spread: float = 1.0  # standard deviation of the training targets
-    kind: Literal["squared_error", "absolute_error"] = "squared_error"
+    Attributes:
+        target_std: Standard deviation of the training targets.
+        error: Error that the loss averages.
+    """
+
+    target_std: float = 1.0
+    error: Literal["squared_error", "absolute_error"] = "squared_error"
 
     task_kind = "regression"
     metric = R2
     has_unbounded_gradient = True
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """Mean error over all values."""
+        """Return the mean error over all values, in units of `target_std`."""
         import torch.nn.functional as F
 
-        found, wanted = (
-            y.float().flatten(1) if y.dim() > 1 else y.float()[:, None] for y in (output, target)
-        )
-        if self.kind == "absolute_error":
-            return F.l1_loss(found, wanted) / self.spread
-        return F.mse_loss(found, wanted) / self.spread**2
+        predicted = output.float().reshape(len(output), -1)
+        expected = target.float().reshape(len(target), -1)
+        if self.error == "absolute_error":
+            return F.l1_loss(predicted, expected) / self.target_std
+        return F.mse_loss(predicted, expected) / self.target_std**2
 
-    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
-        """The same from the original's output."""
-        return self.label_loss(output, taught)
+    def distillation_loss(self, output: Tensor, teacher_output: Tensor) -> Tensor:
+        """Return the error with the original's output as target."""
+        return self.label_loss(output, teacher_output)
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """Squared errors, absolute errors, targets, their squares, and how many values each stands for."""
-        wanted = batch.targets[TARGET].reshape(len(batch), -1).astype(np.float64)
-        apart = np.abs(output.reshape(len(batch), -1) - wanted)
-        apart = np.where(np.isfinite(apart), np.minimum(apart, LARGEST), LARGEST)
-        parts = [apart**2, apart, wanted, wanted**2]
-        if wanted.shape[1] > MOST_COLUMNS:
+        """Return squared and absolute errors, targets and squared targets, side by side.
+
+        The last column is the number of values that each of these columns stands for.
+        """
+        expected = batch.targets[TARGET].reshape(len(batch), -1).astype(np.float64)
+        errors = np.abs(output.reshape(len(batch), -1) - expected)
+        errors = np.where(np.isfinite(errors), np.minimum(errors, MAX_ERROR), MAX_ERROR)
+        parts = [errors**2, errors, expected, expected**2]
+        num_values = expected.shape[1]
+        if num_values > MAX_COLUMNS:
             parts = [part.sum(1, keepdims=True) for part in parts]
-        return np.concatenate(
-            [*parts, np.full((len(batch), 1), wanted.shape[1] / parts[0].shape[1])], axis=1
-        )
+        counts = np.full((len(batch), 1), num_values / parts[0].shape[1])
+        return np.concatenate([*parts, counts], axis=1)
 
-    def metric_value(self, evidence: Array) -> float:
-        """1 - squared error / variance of the targets, averaged over columns; one that never varies is left out."""
-        (squared, _, total, squares), count = (
-            np.split(evidence[:, :-1].sum(0), 4),
-            evidence[:, -1].sum(),
-        )
-        variance = squares - total**2 / count
-        varies = variance > 1e-12 * squares
-        return (
-            float((1 - squared[varies] / variance[varies]).mean()) if varies.any() else float("nan")
-        )
+    def metric_value(self, statistics: Array) -> float:
+        """Return 1 - squared error / variance, averaged over columns whose targets vary."""
+        squared_errors, _, totals, squares = np.split(statistics[:, :-1].sum(0), 4)
+        count = statistics[:, -1].sum()
+        variance = squares - totals**2 / count
+        varies = variance > MIN_RELATIVE_VARIANCE * squares
+        if not varies.any():
+            return float("nan")
+        return float((1 - squared_errors[varies] / variance[varies]).mean())
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """R², and beside it the error in the targets' unit."""
-        squared, absolute, _, _ = np.split(evidence[:, :-1].sum(0), 4)
-        values = evidence[:, -1].sum() * len(squared)
-        if self.kind == "absolute_error":
-            name, error = "mean absolute error", float(absolute.sum() / values)
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return R², and the error in the unit of the targets as an extra metric."""
+        squared_errors, absolute_errors, _, _ = np.split(statistics[:, :-1].sum(0), 4)
+        num_values = statistics[:, -1].sum() * len(squared_errors)
+        if self.error == "absolute_error":
+            name = "mean absolute error"
+            error = float(absolute_errors.sum() / num_values)
         else:
-            name, error = "root mean squared error", float(np.sqrt(squared.sum() / values))
-        beside = (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
-        return AccuracyResult(
-            self.metric_or_zero(evidence), None, None, len(evidence), split, extra_metrics=beside
-        )
+            name = "root mean squared error"
+            error = float(np.sqrt(squared_errors.sum() / num_values))
+        extra = (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
+        value = self.metric_or_zero(statistics)
+        return AccuracyResult(value, None, None, len(statistics), split, extra_metrics=extra)
 
-    def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - a Task's
-        """Of the mean."""
+    def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - required by Task
+        """Return 0, the R² of always predicting the mean."""
         return 0.0

@@ -1,4 +1,4 @@
-"""A class for each pixel: the overlap of found and true areas counts, averaged over classes."""
+"""Segmentation: a class for each pixel, measured by mean intersection over union (mIoU)."""
 
 from __future__ import annotations
 
@@ -21,45 +21,48 @@ MIOU = Metric("mIoU")
 
 @dataclass(frozen=True)
 class SegmentationTask(ClassMapTask):
-    """Cross-entropy on class maps; the mean over classes of intersection / union."""
+    """A class for each pixel, measured by intersection over union, averaged over classes."""
 
     task_kind = "segmentation"
     metric = MIOU
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """For each class how many pixels are right, how many were found, how many are true."""
-        found, labels = self.answers(output, batch)
-        known = labels != self.ignored
-        places = np.arange(len(batch))[:, None] * self.classes
-        parts = []
-        for classes, counted in (
-            (labels, known & (found == labels)),
-            (found, known & (found >= 0)),
-            (labels, known),
-        ):
-            flat = (places + classes)[counted]
-            parts.append(
-                np.bincount(flat, minlength=len(batch) * self.classes).reshape(
-                    len(batch), self.classes
-                )
-            )
-        return np.concatenate(parts, axis=1)
-
-    def metric_value(self, evidence: Array) -> float:
-        """Mean over the classes that were found or are true."""
-        right, found, true = np.split(evidence.sum(0), 3)
-        union = found + true - right
-        return float((right[union > 0] / union[union > 0]).mean()) if union.any() else float("nan")
-
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """mIoU, and beside it the share of right pixels."""
-        right, _, true = np.split(evidence.sum(0), 3)
-        pixels = ExtraMetric("pixel accuracy", float(right.sum() / max(true.sum(), 1)))
-        return AccuracyResult(
-            self.metric_or_zero(evidence), None, None, len(evidence), split, extra_metrics=(pixels,)
+        """Return numbers of correct, predicted and labeled pixels of each class, side by side."""
+        predicted, labels = self.predict_classes(output, batch)
+        has_class = labels != self.ignore_index
+        counts = (
+            self._count_pixels(labels, has_class & (predicted == labels)),
+            self._count_pixels(predicted, has_class & (predicted >= 0)),
+            self._count_pixels(labels, has_class),
         )
+        return np.concatenate(counts, axis=1)
+
+    def _count_pixels(self, classes: Array, is_counted: Array) -> Array:
+        """Return numbers of pixels, of shape (samples, classes)."""
+        num_samples = len(classes)
+        offsets = np.arange(num_samples)[:, None] * self.num_classes
+        counts = np.bincount(
+            (offsets + classes)[is_counted], minlength=num_samples * self.num_classes
+        )
+        return counts.reshape(num_samples, self.num_classes)
+
+    def metric_value(self, statistics: Array) -> float:
+        """Return the mean over classes that were predicted or labeled; NaN if there are none."""
+        correct, predicted, labeled = np.split(statistics.sum(0), 3)
+        union = predicted + labeled - correct
+        if not union.any():
+            return float("nan")
+        return float((correct[union > 0] / union[union > 0]).mean())
+
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return mIoU, and the fraction of correct pixels as an extra metric."""
+        correct, _, labeled = np.split(statistics.sum(0), 3)
+        pixels = ExtraMetric("pixel accuracy", float(correct.sum() / max(labeled.sum(), 1)))
+        value = self.metric_or_zero(statistics)
+        return AccuracyResult(value, None, None, len(statistics), split, extra_metrics=(pixels,))
 
     def chance_level(self, split: SplitLabels) -> float:
-        """mIoU of naming the most frequent class everywhere."""
-        counts = self.counts(split)
-        return float(counts.max() / max(counts.sum(), 1) / max(np.count_nonzero(counts), 1))
+        """Return the mIoU of predicting the most frequent class everywhere."""
+        counts = self.count_labels(split)
+        num_present = max(np.count_nonzero(counts), 1)
+        return float(counts.max() / max(counts.sum(), 1) / num_present)

@@ -1,41 +1,46 @@
-"""What all tasks with labels have in common: one output is judged by them, and may be learned from the original too."""
+"""Base class of the tasks with labels, in which one output is compared with a target."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.intervals import bootstrap_interval
-from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import TaskSummary
-from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.records import AccuracyResult
     from ltp_pipeline.settings.schema import TaskKind
     from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
+    from ltp_pipeline.tasks.protocol import EvaluatedBatch, SplitLabels, TaskOutput
 
-Values = TypeVar("Values", "Array", "Tensor")
+
+def decision_threshold(is_probability: bool) -> float:
+    """Return the threshold of a single score: 0.5 for a probability, 0 for a logit."""
+    return 0.5 if is_probability else 0.0
 
 
 @dataclass(frozen=True)
 class SupervisedTask:
-    """A task that says how far an output is from its target, and from the original's output."""
+    """A task whose loss compares an output with labels, and optionally with the original's output.
+
+    Attributes:
+        output: The output that is compared.
+        distillation_weight: Weight of the distillation loss; the loss on labels has the rest.
+        label_smoothing: Fraction of a class label that is spread over all classes.
+    """
 
     output: TaskOutput
-    distillation_weight: float = 0.0  # share of the loss that is learned from the original
-    label_smoothing: float = 0.0  # share of a class label that is spread over all classes
-    one_hot: int | None = (
-        None  # axis of the labels along which a 1 marks the class; None where they are its number
-    )
+    distillation_weight: float = 0.0
+    label_smoothing: float = 0.0
 
     task_kind: ClassVar[TaskKind]
     metric: ClassVar[Metric]
@@ -45,93 +50,93 @@ class SupervisedTask:
 
     @property
     def without_interval(self) -> Self:
-        """Intervals need nothing more."""
+        """The task itself: its interval needs no further work."""
         return self
-
-    def describe_output(self) -> TaskSummary:
-        """The output's own numbers are the answer."""
-        return TaskSummary(self.task_kind, self.output.name)
 
     @property
     def outputs(self) -> tuple[TaskOutput, ...]:
-        """The one that is meant."""
+        """The output that is compared, as a tuple."""
         return (self.output,)
 
     @property
     def is_distilled(self) -> bool:
-        """Whether the original is learned from."""
+        """Whether the loss needs the original's output."""
         return self.distillation_weight > 0
 
-    def with_distillation(self, share: float, label_smoothing: float = 0.0) -> Self:
-        """The same task, with this share of the loss learned from the original, and labels smoothed."""
-        return replace(self, distillation_weight=share, label_smoothing=label_smoothing)
+    def with_distillation(self, weight: float, label_smoothing: float = 0.0) -> Self:
+        """Return the task with this weight of the distillation loss and with smoothed labels."""
+        return replace(self, distillation_weight=weight, label_smoothing=label_smoothing)
+
+    def describe_output(self) -> TaskSummary:
+        """Return the summary of the task for the report."""
+        return TaskSummary(self.task_kind, self.output.name)
 
     def compute_loss(
         self,
         outputs: Sequence[Tensor],
         targets: Mapping[str, Tensor],
-        taught: Sequence[Tensor] | None,
+        teacher_outputs: Sequence[Tensor] | None,
     ) -> Tensor:
-        """Error on the labels, mixed with the distance from the original where it is learned from."""
-        errors = self.label_loss(outputs[0], targets[TARGET])
-        if taught is None:
-            return errors
-        return (
-            1 - self.distillation_weight
-        ) * errors + self.distillation_weight * self.distillation_loss(outputs[0], taught[0])
-
-    def class_numbers(self, target: Values) -> Values:
-        """The labels as class numbers."""
-        return target if self.one_hot is None else target.argmax(self.one_hot)
+        """Return the loss on labels, mixed with the distillation loss; see `Task.compute_loss`."""
+        loss = self.label_loss(outputs[0], targets[TARGET])
+        if teacher_outputs is None:
+            return loss
+        weight = self.distillation_weight
+        distance = self.distillation_loss(outputs[0], teacher_outputs[0])
+        return (1 - weight) * loss + weight * distance
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
-        """How far an output is from its target, over a batch."""
+        """Return the loss of a batch on its labels."""
         raise NotImplementedError
 
-    def distillation_loss(self, output: Tensor, taught: Tensor) -> Tensor:
-        """How far an output is from the original's, over a batch."""
+    def distillation_loss(self, output: Tensor, teacher_output: Tensor) -> Tensor:
+        """Return the distance of a batch of outputs from those of the original."""
         raise NotImplementedError
 
-    def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:  # noqa: ARG002 - a Task's
-        """Right is right, whatever the original says."""
+    def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:  # noqa: ARG002 - required by Task
+        """Return no scales: the metric does not depend on the original."""
         return ()
 
-    def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:  # noqa: ARG002 - a Task's
-        """A row for each sample."""
+    def sample_statistics(
+        self,
+        batches: Iterable[EvaluatedBatch],
+        scales: Sequence[float],  # noqa: ARG002 - required by Task
+    ) -> Array:
+        """Return the statistics of all samples, a row each."""
         return np.concatenate(
-            [self.score_samples(outputs[0], batch) for outputs, batch, _ in judged]
+            [self.score_samples(outputs[0], batch) for outputs, batch, _ in batches]
         )
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """How each sample of a batch did."""
+        """Return the statistics of a batch, a row per sample."""
         raise NotImplementedError
 
-    def metric_value(self, evidence: Array) -> float:
-        """The metric; NaN where it is undefined."""
+    def metric_value(self, statistics: Array) -> float:
+        """Return the metric; NaN if it is undefined."""
         raise NotImplementedError
 
-    def metric_or_zero(self, evidence: Array) -> float:
-        """The metric; 0 where it is undefined."""
-        value = self.metric_value(evidence)
+    def metric_or_zero(self, statistics: Array) -> float:
+        """Return the metric; 0 if it is undefined."""
+        value = self.metric_value(statistics)
         return 0.0 if np.isnan(value) else value
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """The metric, and what is told beside it."""
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return the metric and further figures; `split` is the name of the split."""
         raise NotImplementedError
 
     def chance_level(self, split: SplitLabels) -> float | None:
-        """The metric of the best answer that does not look at the input."""
+        """Return the metric of the best constant prediction."""
         raise NotImplementedError
 
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
-        """It has to be measured."""
+        """Return None: the original has to be measured."""
 
-    def correct_samples(self, evidence: Array) -> Array | None:  # noqa: ARG002 - a Task's
-        """A sample may be right in parts."""
+    def correct_samples(self, statistics: Array) -> Array | None:  # noqa: ARG002 - required by Task
+        """Return None: a sample may be correct in parts."""
         return None
 
     def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float] | None:
-        """By resampling: the metric is no mean over samples."""
+        """Return a bootstrap interval of the drop, for metrics that are no mean over samples."""
         return bootstrap_interval(before, after, self.metric_value, confidence)

@@ -63,7 +63,7 @@ def measure_again(
     session, original = Session(path, is_foreign=True), _original(report, folder, against)
     other = None if original is None else Session(original, is_foreign=True)
     graph, imitate = file.model.graph, settings.train.distill_outputs_as
-    evaluator = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
+    evaluator, opened = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
     metric = evaluator.task.metric
     if metric != report.metric:
         what = f"with these data {metric.described} is measured, and the report has {report.metric.described}"

@@ -52,9 +52,9 @@ from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
+from ltp_pipeline.tasks.distillation import R2_VS_ORIGINAL, DistillationTask
 from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
-from ltp_pipeline.tasks.imitation import EXPLAINED, DistillationTask
-from ltp_pipeline.tasks.infer import find_task
+from ltp_pipeline.tasks.infer import infer_task
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -232,7 +232,9 @@ def validate(
     other = None
     if against is not None and beside is not None:
         other = Session(Path(against), provider, library=library_for(beside.model), is_foreign=True)
-    evaluator = find_evaluator(opened, file.model.graph, session, other, asked, imitate, own)
+    evaluator, opened = find_evaluator(
+        opened, file.model.graph, session, other, asked, imitate, own
+    )
     kernels_beside = SparseVsDenseSession(session) if session.library is not None else None
     accuracy, correct = evaluator(
         kernels_beside.outputs if kernels_beside else session.outputs, opened.test
@@ -262,7 +264,7 @@ def validate(
         return result
     other_accuracy, other_correct = evaluator.evaluate_original(other.outputs, opened.test)
     task = evaluator.task
-    agreed = accuracy.argmax_agreement if task.metric is EXPLAINED else accuracy.value
+    agreed = accuracy.argmax_agreement if task.metric is R2_VS_ORIGINAL else accuracy.value
     if not task.is_relative:
         scores = all(output.kind == "scores" for output in task.outputs)
         other_run = Evaluator(DistillationTask(task.outputs), other.outputs)
@@ -321,8 +323,8 @@ def find_evaluator(
     asked: TaskSettings,
     imitate: DistillOutputs,
     own: CustomTask | None,
-) -> Evaluator:
-    """What evaluates a file that was given without its run."""
+) -> tuple[Evaluator, DatasetSplits]:
+    """Return what evaluates a file without its run, and the data that its task reads."""
     labelled = data.has_labels and asked.kind != "distillation"
     if own is not None:
         labelled = own.has_function("score") or own.has_function("measure")
@@ -332,7 +334,8 @@ def find_evaluator(
             "give --against ORIGINAL.onnx, to measure how far the two agree",
         )
     shapes = [s.shapes(data.test) for s in (session, other) if s is not None]
-    task, *_ = [find_task(data, graph, found, TWO, asked, imitate) for found in shapes]
+    inferred = [infer_task(data, graph, found, TWO, asked, imitate) for found in shapes]
+    task, data = inferred[0]
     if own is not None and isinstance(task, DistillationTask):
         task = CustomTaskAdapter(own, task)
     if not labelled and shapes[0] != shapes[-1] and other is not None:
@@ -342,4 +345,4 @@ def find_evaluator(
     for s in (session, other):
         if s is not None:
             s.positions = [o.position for o in task.outputs]
-    return Evaluator(task, None if other is None else other.outputs)
+    return Evaluator(task, None if other is None else other.outputs), data

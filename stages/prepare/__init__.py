@@ -38,8 +38,8 @@ from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import CustomSplit, open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.imitation import DistillationTask
-from ltp_pipeline.tasks.infer import find_task
+from ltp_pipeline.tasks.distillation import DistillationTask
+from ltp_pipeline.tasks.infer import infer_task
 from ltp_pipeline.tasks.protocol import Task
 
 PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
@@ -67,7 +67,7 @@ def prepare(
         int8.check_quantizable(network.file.model, [k.name for k in network.layer_weights])
     if settings.export.has_fast and (missing := explain_missing_library()):
         workspace.progress.say(f"No fast file will be written: {missing}")
-    task = _find_task(network, state, data, settings, device, own)
+    task, data = _infer_task(network, state, data, settings, device, own)
     check_metric_limits(task.metric, settings.gates, settings.budget, settings.export)
     network = _exclude_unused_layers(network, task)
     learn_thresholds.make_pruning_method(network, state, settings)
@@ -176,15 +176,15 @@ def _check_patterns(patterns: Sequence[str], network: Network) -> None:
             )
 
 
-def _find_task(
+def _infer_task(
     network: Network,
     state: StateDict,
     data: DatasetSplits,
     settings: Settings,
     device: torch.device,
     own: CustomTask | None,
-) -> Task:
-    """What is asked of the outputs, by the data; an error when the model cannot give it."""
+) -> tuple[Task, DatasetSplits]:
+    """Return the task, and the data with labels as the task reads them."""
     if len(data.train) < 2:
         raise InputError(
             "the training split has one sample", "give at least two; BatchNormalization needs them"
@@ -202,7 +202,7 @@ def _find_task(
     shapes = [
         tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
     ]
-    task = find_task(
+    task, data = infer_task(
         data,
         network.file.model.graph,
         shapes,
@@ -211,12 +211,12 @@ def _find_task(
         settings.train.distill_outputs_as,
     )
     if own is None:
-        return task
+        return task, data
     assert isinstance(task, DistillationTask)  # noqa: S101 - such data have no labels that we know
     mine = CustomTaskAdapter(own, task)
     with torch.inference_mode():
         mine.check_functions([outputs[o.position] for o in mine.outputs], batch)
-    return mine
+    return mine, data
 
 
 def _check_longest_sequence(

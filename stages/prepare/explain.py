@@ -26,7 +26,7 @@ from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.tasks.classification import TOP1, ClassificationTask
 from ltp_pipeline.tasks.evaluator import BATCH
-from ltp_pipeline.tasks.infer import find_task
+from ltp_pipeline.tasks.infer import infer_task
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits, Layout, Split
@@ -138,7 +138,7 @@ def _other_outputs(job: RunContext, state: StateDict) -> Iterator[str]:
     for name in others:
         asked = job.settings.task.model_copy(update={"output": name})
         with suppress(InputError):
-            find_task(job.data, graph, shapes, len(batch), asked)
+            infer_task(job.data, graph, shapes, len(batch), asked)
             yield name
 
 
@@ -161,7 +161,7 @@ def explain(job: RunContext, state: StateDict, accuracy: float) -> Explanation |
     split, rng = job.data.val, np.random.default_rng(0)
     rows = rng.permutation(len(split))[:SAMPLES]
     assert isinstance(job.task, ClassificationTask)  # noqa: S101 - whoever asks has looked
-    labels = job.task.class_numbers(split.targets[TARGET].take(split.rows[rows])).reshape(-1)
+    labels = split.targets[TARGET].take(split.rows[rows]).reshape(-1)
     found: list[Explanation] = []
     (info,) = job.network.file.inputs
     for variant in _variants(split, job.settings.data.for_input(info.name), info):

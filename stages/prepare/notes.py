@@ -26,7 +26,6 @@ def print_notes(job: RunContext, state: StateDict, original: float) -> None:
         *describe_epochs(job),
     )
     about = (
-        *describe_labels(job),
         *describe_metric(job),
         *chosen,
         *warn_of_weak_result(job, original),
@@ -117,13 +116,6 @@ def describe_blocks(job: RunContext) -> list[str]:
     ]
 
 
-def describe_labels(job: RunContext) -> list[str]:
-    """What labels are taken for, where that is not as they are stored."""
-    if not isinstance(job.task, SupervisedTask) or job.task.one_hot is None:
-        return []
-    return ["the labels are one-hot: the place of the 1 is taken as the class"]
-
-
 def describe_metric(job: RunContext) -> list[str]:
     """What is judged, and in which unit a budget is, where it is not the share of right answers."""
     task, metric = job.task, job.task.metric
@@ -143,7 +135,7 @@ def describe_metric(job: RunContext) -> list[str]:
         "budget of 0.01 is 1 % of that variance, not a point of accuracy"
     ]
     maybe = [
-        output.name for output in task.outputs if output.maybe_scores and output.kind == "values"
+        output.name for output in task.outputs if output.may_be_scores and output.kind == "values"
     ]
     if maybe and job.settings.train.distill_outputs_as == "auto":
         names = ", ".join(map(repr, maybe))

@@ -19,9 +19,9 @@ from ltp_pipeline.settings.schema import DataSettings, Settings, TaskSettings
 from ltp_pipeline.stages.measure.session import TWO, Session
 from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.tasks.imitation import DistillationTask
-from ltp_pipeline.tasks.infer import find_task
+from ltp_pipeline.tasks.infer import infer_task
 from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Start:
             steps += 1
             shapes = self.session.shapes(data.test)
             steps += 1
-            task = find_task(data, self.file.model.graph, shapes, TWO, self.task)
+            task, data = infer_task(data, self.file.model.graph, shapes, TWO, self.task)
             self.session.positions = [output.position for output in task.outputs]
             trial = Trial(settings, self.task, data, task, min(SAMPLES, len(data.val)), chosen)
             return _measured(self.session, trial)
@@ -172,7 +172,7 @@ def of_task(file: ModelFile, session: Session, own: CustomTask, given: Settings)
     import torch
 
     data = open_model_data(file, given.data, 0, own=own)
-    near = find_task(data, file.model.graph, session.shapes(data.test), TWO, given.task)
+    near, data = infer_task(data, file.model.graph, session.shapes(data.test), TWO, given.task)
     assert isinstance(near, DistillationTask)  # noqa: S101 - such data have no labels that we know
     task = CustomTaskAdapter(own, near).without_interval
     batch = data.train.read_first(TWO)
@@ -256,7 +256,7 @@ def _with_ignored(start: Start, chosen: Choice, refused: TrialError) -> Trial:
             continue
         if (
             isinstance(trial.task, ClassMapTask)
-            and (trial.task.counts(trial.data.train) > 0).sum() > 1
+            and (trial.task.count_labels(trial.data.train) > 0).sum() > 1
         ):
             return trial
     raise refused

@@ -85,7 +85,7 @@ def quantize(
     int8.check_quantizable(walked, kernels)
     data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(source, is_foreign=True)
-    evaluator = find_evaluator(
+    evaluator, data = find_evaluator(
         data,
         file.model.graph,
         session,

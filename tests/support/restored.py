@@ -41,7 +41,7 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
 def job_of(network: Network, folder: Path) -> RunContext:
     """What training of a network on the samples of `split` starts from."""
     data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
-    task = ClassificationTask(TaskOutput(0, "logits", "scores"), classes=5)
+    task = ClassificationTask(TaskOutput(0, "logits", "scores"), num_classes=5)
     return RunContext(
         network, task, data, Settings(train=TrainSettings(batch_size=16)), RunDirectory(folder), CPU
     )

@@ -32,7 +32,7 @@ def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
     data = open_data(settings.data, network.file.inputs, 0)
     workspace = RunDirectory(tmp_path / "run")
     workspace.begin_run({})
-    task = ClassificationTask(TaskOutput(0, network.file.outputs[0].name, "scores"), classes=10)
+    task = ClassificationTask(TaskOutput(0, network.file.outputs[0].name, "scores"), num_classes=10)
     return RunContext(network, task, data, settings, workspace, CPU), state
 
 

@@ -84,8 +84,10 @@ class Run:
         assert file.path is not None
         session = Session(file.path)
         graph = file.model.graph
-        evaluator = find_evaluator(job.data, graph, session, session, settings.task, "auto", None)
-        calibration = quantize.make_calibration(file.inputs, job.data, evaluator, settings.export)
+        evaluator, data = find_evaluator(
+            job.data, graph, session, session, settings.task, "auto", None
+        )
+        calibration = quantize.make_calibration(file.inputs, data, evaluator, settings.export)
         kernels = [kernel.name for kernel in job.network.layer_weights]
         weights = {name: file.model.get_array(name) for name in kernels}
         feeds = dict(job.data.test.read_first(4).inputs)

@@ -200,12 +200,18 @@ MIRRORS = _mirrors()
 
 
 def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_better() -> None:
-    from ltp_pipeline.tasks import classification, imitation, multilabel, regression, segmentation
+    from ltp_pipeline.tasks import (
+        classification,
+        distillation,
+        multilabel,
+        regression,
+        segmentation,
+    )
 
     found = (
         classification.TOP1,
-        imitation.AGREEMENT,
-        imitation.EXPLAINED,
+        distillation.AGREEMENT,
+        distillation.R2_VS_ORIGINAL,
         regression.R2,
         segmentation.MIOU,
     )

@@ -22,7 +22,7 @@ from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_custom_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
-from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 X = TensorInfo("x", "FLOAT", ("N", 2))

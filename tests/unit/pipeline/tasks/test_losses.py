@@ -1,4 +1,4 @@
-"""The loss: from labels, from the original's outputs, or from both."""
+"""The loss of outputs that are values."""
 
 import pytest
 import torch
@@ -7,15 +7,13 @@ from ltp_pipeline.tasks.losses import relative_error
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_the_error_of_values_does_not_depend_on_their_unit(scale: float):
-    values, taught = (
-        torch.randn(16, 4, dtype=torch.float64),
-        torch.randn(16, 4, dtype=torch.float64),
-    )
-    assert relative_error(scale * values, scale * taught).item() == pytest.approx(
-        relative_error(values, taught).item()
-    )
+def test_relative_error_does_not_depend_on_the_unit(scale: float):
+    values = torch.randn(16, 4, dtype=torch.float64)
+    teacher_values = torch.randn(16, 4, dtype=torch.float64)
+    expected = relative_error(values, teacher_values).item()
+    actual = relative_error(scale * values, scale * teacher_values).item()
+    assert actual == pytest.approx(expected)
 
 
-def test_outputs_that_never_vary_give_a_finite_error():
+def test_relative_error_of_constant_outputs_is_finite():
     assert torch.isfinite(relative_error(torch.zeros(4, 2), torch.zeros(4, 2)))

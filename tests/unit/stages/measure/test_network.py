@@ -19,8 +19,8 @@ from ltp_pipeline.stages.measure import network as validate
 from ltp_pipeline.stages.measure.network import Reference
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.write_back import to_file_weights
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.evaluator import Evaluator
-from ltp_pipeline.tasks.imitation import DistillationTask
 from tests.support.imported import Imported, imported
 from tests.support.models import Graph
 
@@ -38,7 +38,7 @@ def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
     model = imported(tmp_path / "model.onnx")
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
-    task = DistillationTask.of(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
+    task = DistillationTask.from_graph(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     evaluator = Evaluator(task, session.outputs)
     return (
         model,

@@ -17,7 +17,7 @@ from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
-from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.models import mlp
 from tests.support.samples import split_of
@@ -39,7 +39,7 @@ def job(
     data: Any = SimpleNamespace(train=range(512), val=val)
     budget = {"target_compression": compression} if compression else {}
     output = TaskOutput(0, "scores", "scores")
-    task: Any = ClassificationTask(output, classes=4) if labels else DistillationTask((output,))
+    task: Any = ClassificationTask(output, num_classes=4) if labels else DistillationTask((output,))
     given = Settings.model_validate({"budget": budget, **settings})
     return RunContext(network, task, data, given, workspace, torch.device("cpu"))
 

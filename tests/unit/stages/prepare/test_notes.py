@@ -14,7 +14,6 @@ from ltp_pipeline.stages.prepare.notes import (
     describe_blocks,
     describe_budget,
     describe_epochs,
-    describe_labels,
     describe_loss,
     describe_metric,
     describe_optimizer,
@@ -22,7 +21,7 @@ from ltp_pipeline.stages.prepare.notes import (
 )
 from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
-from ltp_pipeline.tasks.imitation import DistillationTask
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.samples import split_of
 
@@ -33,7 +32,7 @@ def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> A
     )
     data: Any = SimpleNamespace(train=range(samples), val=val)
     absent: Any = None
-    task = ClassificationTask(TaskOutput(0, "scores", "scores"), classes=4)
+    task = ClassificationTask(TaskOutput(0, "scores", "scores"), num_classes=4)
     return RunContext(
         absent, task, data, Settings.model_validate({"train": settings}), absent, absent
     )
@@ -45,7 +44,6 @@ def job(samples: int = 10_000, labels: Any = (0, 1, 2, 3), **settings: Any) -> A
         (0.30, (0, 1, 2, 3), True),
         (0.40, (0, 1, 2, 3), False),
         (0.76, (0, 0, 0, 1), True),
-        (0.00, None, False),
     ],
 )
 def test_an_original_that_is_hardly_better_than_chance(
@@ -66,13 +64,6 @@ def test_describe_loss_names_the_weight_of_distillation_next_to_labels() -> None
 def test_describe_loss_without_labels_is_empty() -> None:
     task = DistillationTask((TaskOutput(0, "scores", "scores"),))
     assert not describe_loss(replace(job(), task=task))
-
-
-def test_labels_that_are_not_taken_as_they_are_stored_are_told() -> None:
-    given = job()
-    assert not describe_labels(given)
-    (told,) = describe_labels(replace(given, task=replace(given.task, one_hot=1)))
-    assert "one-hot" in told
 
 
 def test_adamw_is_told_with_its_rate() -> None:
