@@ -1,4 +1,4 @@
-"""Who may write into a run directory: one process at a time, and only where there is a run or nothing."""
+"""Lock a run directory for one process, and refuse folders that hold something else than a run."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ _WRITABLE = "give a writable folder with --out"
 
 @contextmanager
 def lock_directory(root: Path) -> Iterator[None]:
-    """Keep other processes out of the directory; one that is new and stays empty is removed at the end."""
+    """Keep other processes out of a run directory.
+
+    A directory that is new and stays empty is removed at the end.
+
+    Raises:
+        InputError: Another process works in the directory, or it cannot be written.
+    """
     check_own_directory(root)
-    lock, is_new = FileLock(root / LOCK), not root.exists()
+    lock = FileLock(root / LOCK)
+    is_new = not root.exists()
     _check_lock_file(root / LOCK)
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock.acquire(blocking=False)
     except Timeout:
         raise InputError(
-            f"another process is at work in {root}", "wait for it, or give another --out"
+            f"another process is working in {root}", "wait for it, or give another --out"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -49,7 +56,10 @@ def lock_directory(root: Path) -> Iterator[None]:
 
 
 def check_own_directory(root: Path) -> None:
-    """Leave alone what is no run; hidden files are what an interrupted write left."""
+    """Raise InputError if a folder holds something else than a run.
+
+    Hidden files do not count: an interrupted write may have left them.
+    """
     try:
         if not root.exists() or (root / MANIFEST).is_file():
             return
@@ -60,12 +70,12 @@ def check_own_directory(root: Path) -> None:
         raise InputError(f"cannot read {root}: {error.strerror}", _WRITABLE) from None
     if foreign:
         raise InputError(
-            f"{root} is not empty and holds no run", "give an empty or new folder with --out"
+            f"{root} is not empty and does not hold a run", "give an empty or new folder with --out"
         )
 
 
 def check_writable(folder: Path) -> None:
-    """Fail before the work, not after it."""
+    """Raise InputError if a folder cannot be written, before any work is done."""
     parent, is_file = folder, False
     try:
         is_file = folder.is_file()
@@ -81,9 +91,9 @@ def check_writable(folder: Path) -> None:
 
 
 def _check_lock_file(lock: Path) -> None:
-    """Refuse a lock that is a folder, a pipe or a link: whoever made it, it is not ours."""
+    """Raise InputError if the lock is not a regular file."""
     if lock.is_symlink() or (lock.exists() and not lock.is_file()):
         raise InputError(
-            f"{lock} is no regular file, so the run cannot be locked",
+            f"{lock} is not a regular file, so the run cannot be locked",
             "remove it, or give another --out",
         )

@@ -1,8 +1,8 @@
-"""Files that going on reads: each has its SHA-256 in the manifest, and is compared with it before it is used.
+"""Files that a resumed run reads. Each has its SHA-256 in the manifest, and is checked before use.
 
-A file and the manifest cannot change in one move. So the manifest is written first, with the hash of the file as it is
-(`files`) and as it will be (`moving`), and then the file is moved into place: whenever the process is killed, what is
-there has one of the two.
+A file and the manifest cannot change in one move. So the manifest is written first, with the hash
+of the file as it is (`files`) and as it will be (`moving`). Then the file is moved into place.
+Whenever the process is killed, the file has one of the two hashes.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
 
     Tensors = Mapping[str, Tensor]
 
-_META = "ltp"  # key of the values beside tensors
+_META = "ltp"  # key of the metadata in a file of tensors
 
 
 class CorruptFileError(InputError):
-    """A file of the run is not as it was written."""
+    """A file of the run is missing or has changed."""
 
     @classmethod
     def for_path(cls, path: Path, why: str) -> CorruptFileError:
-        """The error about one file."""
+        """Return the error for one file."""
         return cls(f"{path} is damaged: {why}", RESTORE_HINT)
 
 
 class HashedFiles:
-    """The files of a run directory that the manifest has hashes of, by their names in it."""
+    """The files of a run directory whose hashes are in the manifest, by name."""
 
     def __init__(self, root: Path, manifest: ManifestFile) -> None:
-        self.root, self._manifest = root, manifest
+        self.root = root
+        self._manifest = manifest
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> None:
-        """Write a file, hashed on the way; the leader does."""
+        """Write a file and its hash; only the main process does."""
         if not distributed.is_main_process():
             return
         self._manifest.check_exists()
@@ -56,11 +57,14 @@ class HashedFiles:
         del content.moving[name]  # the next that is written into the manifest takes it out there
 
     def add_hashes(self, hashes: Mapping[str, str]) -> None:
-        """Take over files that were written by others; they are in the manifest when it is next written."""
+        """Add hashes of files that were written elsewhere.
+
+        The next write of the manifest saves them.
+        """
         self._manifest.content.files.update(hashes)
 
     def remove_hash(self, name: str) -> None:
-        """Have the manifest say nothing of a file that is about to change."""
+        """Remove a file that is about to change from the manifest."""
         content = self._manifest.content
         if {name} & {*content.files, *content.moving}:
             content.files.pop(name, None)
@@ -68,45 +72,58 @@ class HashedFiles:
             self._manifest.write()
 
     def list_names(self, folder: str) -> list[str]:
-        """Those in a folder."""
+        """Return the names of the files in a folder."""
         return [name for name in self._manifest.content.files if name.startswith(f"{folder}/")]
 
     def find_file(self, name: str) -> Path | None:
-        """A file that is as it was written; None where none was. Damaged where it is another, or gone."""
+        """Return the path of a file whose content matches the manifest; None if none was written.
+
+        Raises:
+            CorruptFileError: The file is missing or has changed.
+        """
         if not distributed.is_main_process():
-            self._manifest.read()  # the leader has written it
-        content, path = self._manifest.content, self.root / name
-        known = {digests[name] for digests in (content.files, content.moving) if name in digests}
-        if not known or (name not in content.files and not path.is_file()):
+            self._manifest.read()  # the main process has written it
+        content = self._manifest.content
+        path = self.root / name
+        expected = {digests[name] for digests in (content.files, content.moving) if name in digests}
+        if not expected or (name not in content.files and not path.is_file()):
             return None
         try:
-            found = sha256_file(path) if path.is_file() else None
+            digest = sha256_file(path) if path.is_file() else None
         except OSError as error:
             raise CorruptFileError.for_path(path, f"it cannot be read: {error.strerror}") from None
-        if found is None:
+        if digest is None:
             raise CorruptFileError.for_path(path, "it is no longer there")
-        if found not in known:
+        if digest not in expected:
             raise CorruptFileError.for_path(
-                path, "its content does not have the hash that the manifest names"
+                path, "its content does not match its hash in the manifest"
             )
-        content.files[name] = found
+        content.files[name] = digest
         content.moving.pop(name, None)
         return path
 
     def write_tensors(self, name: str, tensors: Tensors, meta: Mapping[str, Any]) -> None:
-        """Write tensors and a few values, in one file and one move."""
+        """Write tensors and metadata in one file; only the main process does."""
         if not distributed.is_main_process():
             return
         from safetensors.torch import save
 
         plain = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        # safetensors orders its header by a hash of its own; ours must be the same bytes every time
+        # safetensors orders metadata by a random hash. Sorted JSON gives the same bytes every time.
         self.write(name, [save(plain, {_META: json_text(dict(sorted(meta.items())))})])
 
     def read_tensors(
         self, name: str, with_tensors: bool = True
     ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What `write_tensors` wrote, or None; without tensors, the values beside them."""
+        """Return the tensors and metadata of a file; None if none was written.
+
+        Args:
+            name: Name of the file.
+            with_tensors: False returns no tensors, only the metadata.
+
+        Raises:
+            CorruptFileError: The file is damaged.
+        """
         path = self.find_file(name)
         if path is None:
             return None
@@ -121,5 +138,5 @@ class HashedFiles:
         except (SafetensorError, OSError, KeyError, TypeError) as error:
             raise CorruptFileError.for_path(path, str(error)) from None
         if not isinstance(meta, dict):
-            raise CorruptFileError.for_path(path, "the values beside its tensors are no object")
+            raise CorruptFileError.for_path(path, "its metadata is not a JSON object")
         return tensors, meta

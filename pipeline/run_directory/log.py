@@ -1,4 +1,7 @@
-"""log.jsonl: a line of JSON for every step that is told of. It is only shown, so what cannot be read is left out."""
+"""log.jsonl: one line of JSON for every logged step.
+
+The log is only displayed, so lines that cannot be read are skipped.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 
-MAX_NUMBER = 1 << 63  # a number of steps; more is no number of anything
+MAX_NUMBER = 1 << 63  # no number of steps is larger
 
 
 class RunLog:
@@ -20,10 +23,10 @@ class RunLog:
         self._is_begun = False
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Add a line; one that a kill has cut off is ended first."""
-        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for ever
+        """Append a line; a line that was cut off by a kill is ended first."""
+        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait forever
             raise InputError(
-                f"{self.path} is no regular file", "move it away, then run the same again"
+                f"{self.path} is not a regular file", "move it away, then run the same again"
             )
         try:
             with self.path.open("ab+") as file:
@@ -36,7 +39,10 @@ class RunLog:
         self._is_begun = True
 
     def read(self) -> tuple[list[dict[str, Any]], int]:
-        """Every line, and how many could not be read; of steps done twice after an interruption, the later."""
+        """Return all lines and the number of unreadable ones.
+
+        Of a step that was repeated after an interruption, only the later line is returned.
+        """
         if not self.path.is_file():
             return [], 0
         lines: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -75,7 +81,7 @@ def _parse_line(text: str) -> dict[str, Any] | None:
 
 
 def _is_value(value: object) -> bool:
-    """A number, nothing, or one for each layer."""
+    """Return whether a value is a number, null, or a number for each layer."""
     if isinstance(value, dict):
         return all(map(_is_number, value.values()))
     return value is None or _is_number(value)

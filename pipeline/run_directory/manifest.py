@@ -1,6 +1,6 @@
-"""manifest.json: what a run depends on, what was done, and the hash of every file that going on reads.
+"""manifest.json: what a run depends on, what is done, and the hashes of files that a resume reads.
 
-It has a hash of its own, so that any change of its content is found before it is believed.
+The manifest has a hash of its own, so that any change of its content is noticed before it is used.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ltp_pipeline.system.files import json_text, write_json
 from ltp_pipeline.system.json import read_json
 from ltp_pipeline.system.text import quote_name
 
-RESTORE_HINT = "bring it back from a copy, or start over: ltp-pipeline run --fresh"
-_LONGEST = 200  # characters of a setting in a message
-_HASH = "sha256"  # key of the manifest's own
+RESTORE_HINT = "restore it from a copy, or start over: ltp-pipeline run --fresh"
+_MAX_SETTING_LENGTH = 200  # characters of a setting in a message
+_HASH = "sha256"  # key of the manifest's own hash
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -38,7 +38,15 @@ class _ManifestPart(BaseModel):
 
 
 class RunIdentity(_ManifestPart):
-    """What must be the same for a run to go on."""
+    """What must be the same for a run to be resumed.
+
+    Attributes:
+        model: Hash of the model.
+        data: Fingerprint of the data.
+        settings: The settings that change what is trained.
+        task: Fingerprint of the custom task.
+        entry: Entry of the parent's trail that this run finishes.
+    """
 
     model: str | None = None  # hash
     data: str | None = None  # fingerprint
@@ -50,14 +58,20 @@ class RunIdentity(_ManifestPart):
 
 
 class RunInputs(_ManifestPart):
-    """Where the inputs lie, for commands that are given only the run."""
+    """Where the inputs are, for commands that are given only the run."""
 
     model: str
     settings: Settings
 
 
 class ReportInputs(_ManifestPart):
-    """What the report of a run was made of."""
+    """What the report of a finished run was made of.
+
+    Attributes:
+        export: The [export] section.
+        baseline: The [baseline] section.
+        library: Hash of the sparse operators that fast files were measured with.
+    """
 
     export: ExportSettings
     baseline: BaselineSettings
@@ -87,7 +101,7 @@ class Manifest(_ManifestPart):
 
 
 class ManifestFile:
-    """manifest.json of a run directory, and what is to be written into it next."""
+    """The manifest.json of a run directory, and the content that is written next."""
 
     def __init__(self, root: Path) -> None:
         self.path = root / MANIFEST
@@ -95,38 +109,41 @@ class ManifestFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there is one, of whatever content."""
+        """Whether the file exists, whatever its content."""
         return self.path.is_file()
 
     @property
     def content(self) -> Manifest:
-        """What it says, as it was last read or changed."""
+        """The content as it was last read or changed."""
         if self._content is None:
             self._content = _read_manifest(self.path) if self.exists else Manifest()
         return self._content
 
     def read(self) -> Manifest:
-        """Take its content over."""
+        """Read the file and return its content."""
         self._content = _read_manifest(self.path)
         return self._content
 
     def create(self, identity: RunIdentity) -> None:
-        """Start a new one."""
+        """Write a new manifest."""
         self._content = Manifest(identity=identity)
         if distributed.is_main_process():
             self._write()
 
     def write(self) -> None:
-        """Put the content into the file; the leader does."""
+        """Write the content to the file; only the main process does."""
         if distributed.is_main_process():
             self.check_exists()
             self._write()
 
     def check_exists(self) -> None:
-        """Raise where the run directory was taken away: writing would make half of one anew."""
+        """Raise InputError if the run directory was removed.
+
+        Writing would create a new directory with a part of the run.
+        """
         if not self.exists:
-            what = f"{self.path.parent} was removed or renamed while the run was at work in it"
-            raise InputError(what, "bring it back and start the same again, or start over")
+            message = f"{self.path.parent} was removed or renamed while the run was at work in it"
+            raise InputError(message, "restore it and run the same command again, or start over")
 
     def _write(self) -> None:
         plain = json.loads(json_text(self.content.model_dump(mode="json", by_alias=True)))
@@ -134,7 +151,7 @@ class ManifestFile:
 
 
 def add_hash(content: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest says, with the hash of it."""
+    """Return the content of a manifest with its hash."""
     rest = {key: value for key, value in content.items() if key != _HASH}
     return {**rest, _HASH: hashlib.sha256(_canonical_json(rest).encode()).hexdigest()}
 
@@ -146,11 +163,9 @@ def _canonical_json(content: dict[str, Any]) -> str:
 def _read_manifest(path: Path) -> Manifest:
     content = read_json(path, RESTORE_HINT)
     if not isinstance(content, dict):
-        raise InputError(f"{path} is damaged: it holds no object", RESTORE_HINT)
+        raise InputError(f"{path} is damaged: it is not a JSON object", RESTORE_HINT)
     if content != add_hash(content):
-        raise InputError(
-            f"{path} is damaged: its content does not have the hash that it names", RESTORE_HINT
-        )
+        raise InputError(f"{path} is damaged: its content does not match its hash", RESTORE_HINT)
     del content[_HASH]
     try:
         return Manifest.model_validate_json(_canonical_json(content))
@@ -161,25 +176,25 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def describe_differences(old: RunIdentity, new: RunIdentity) -> list[str]:
-    """What changed between a run and what is asked for now."""
+    """Return what changed between two identities, a phrase for each change."""
     return _describe_changes(old.model_dump(), new.model_dump(), "")
 
 
 def _describe_changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
-    found = []
+    changes = []
     for key in sorted({*old, *new}):
         a, b = old.get(key), new.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += _describe_changes(a, b, f"{prefix}{key}.")
+            changes += _describe_changes(a, b, f"{prefix}{key}.")
         elif a != b and not prefix and key in ("data", "model", "task"):
-            found.append(
+            changes.append(
                 f"its {key} {'were' if key == 'data' else 'was'} another"
             )  # hashes tell nobody anything
         elif a != b:
-            found.append(f"{prefix}{key} was {_format_setting(a)}, is now {_format_setting(b)}")
-    return found
+            changes.append(f"{prefix}{key} was {_format_setting(a)}, is now {_format_setting(b)}")
+    return changes
 
 
 def _format_setting(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_SETTING_LENGTH else f"{text[:_MAX_SETTING_LENGTH]}…"

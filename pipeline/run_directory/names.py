@@ -1,4 +1,7 @@
-"""Every name that a run writes into its directory; the only place that knows them. What has one can be removed."""
+"""Every name that a run writes into its directory. No other module knows these names.
+
+A file can be removed with its run if and only if its name matches a pattern of this module.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ _MADE = (
     HANDOFF_VERIFY,
 )
 _HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
-# Shell-style, by folder
+# Shell-style patterns of file names, by folder.
 _FILES = {
     "": (MANIFEST, LOG, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, *_MODELS),
     STATE: tuple(
@@ -63,35 +66,39 @@ _FILES = {
 
 
 def tensor_file_name(kind: str, name: str) -> str:
-    """Of a file with tensors: `state/learn.safetensors`."""
+    """Return the name of a file with tensors, such as `state/learn.safetensors`."""
     return f"{kind}/{name}.safetensors"
 
 
 def trail_file_name(entry: int) -> str:
-    """Of the network of a trail entry."""
+    """Return the name of the network of a trail entry."""
     return f"{TRAIL}/{entry:03d}.onnx"
 
 
 def picked_directory_name(entry: int) -> str:
-    """Of the folder in which another entry of the trail is finished."""
+    """Return the name of the folder in which another trail entry is finished."""
     return f"pick-{entry:03d}"
 
 
 def point_folder(point: int | str) -> str:
-    """Where files of a point of the baseline lie in a run directory: by its number, counted from 1, or its name."""
+    """Return the folder with the files of a point of the baseline.
+
+    Args:
+        point: Number of the point, counted from 1, or its name.
+    """
     return BASELINE if point == 1 else f"{BASELINE}/{point}"
 
 
 def list_models(root: Path) -> list[Path]:
-    """The exported models in a run directory, the baseline's too, and data beside them."""
+    """Return the exported models of a run and of its baseline, with their external data."""
     folders = [place for pattern in ("", *_BASELINES) for place in _match_folders(root, pattern)]
     return [file for folder in folders for file in _match_files(folder, _MODELS)]
 
 
 def remove_run(root: Path) -> None:
-    """Remove the files that a run wrote, and folders that are empty then; whatever else is there stays.
+    """Remove the files that a run wrote, and folders that are empty afterwards.
 
-    The manifest goes last, so that a removal that was interrupted can be done again.
+    Other files stay. The manifest goes last, so that an interrupted removal can be repeated.
     """
     remove_leftovers(root)
     files = sorted(_iter_written_files(root), key=lambda file: file == root / MANIFEST)
@@ -103,12 +110,17 @@ def remove_run(root: Path) -> None:
 
 
 def remove_leftovers(root: Path) -> None:
-    """Remove what writing left behind where the process was killed: files beside the names they were to have."""
+    """Remove temporary files that a killed process left behind."""
     _remove_files(list(_iter_written_files(root, lambda pattern: f".{pattern}.{SCRATCH_SUFFIX}")))
 
 
 def _iter_written_files(root: Path, name: Callable[[str], str] = str) -> Iterator[Path]:
-    """Files whose names a run writes. Folders that are links are not followed."""
+    """Yield the files whose names a run writes. Folders that are links are not followed.
+
+    Args:
+        root: The run directory.
+        name: Maps the pattern of a file to that of the files to yield.
+    """
     for folder, patterns in _FILES.items():
         for place in _match_folders(root, folder):
             yield from _match_files(place, tuple(map(name, patterns)))
@@ -117,8 +129,8 @@ def _iter_written_files(root: Path, name: Callable[[str], str] = str) -> Iterato
 
 
 def _match_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    found = [e for e in sorted(folder.iterdir()) if any(fnmatchcase(e.name, p) for p in patterns)]
-    return [entry for entry in found if entry.is_symlink() or not entry.is_dir()]
+    entries = [e for e in sorted(folder.iterdir()) if any(fnmatchcase(e.name, p) for p in patterns)]
+    return [entry for entry in entries if entry.is_symlink() or not entry.is_dir()]
 
 
 def _match_folders(root: Path, pattern: str) -> list[Path]:

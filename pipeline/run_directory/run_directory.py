@@ -1,7 +1,8 @@
-"""The run directory: what is in it, what was done, and whether the same run may go on.
+"""The run directory: its state, and whether a run may be resumed in it.
 
-RUN/manifest.json says what the run depends on and which stages are done (manifest.py); RUN/state, RUN/weights and
-RUN/trail hold what going on needs, each file with its hash in the manifest (kept.py).
+RUN/manifest.json says what the run depends on and which stages are done (manifest.py). RUN/state,
+RUN/weights and RUN/trail hold what a resumed run needs, each file with its hash in the manifest
+(hashed_files.py).
 """
 
 from __future__ import annotations
@@ -68,13 +69,17 @@ __all__ = [
     "point_folder",
 ]
 
-CUSTOM_TASK_HINT = (
-    "give it again: --task FILE.py"  # what to do where a run needs the user's own task
-)
+CUSTOM_TASK_HINT = "give it again: --task FILE.py"  # hint for a run with a custom task
 
 
 class RunDirectory:
-    """One run directory, with the reporter that tells people about the run."""
+    """A run directory, with the reporter that shows progress of the run.
+
+    Attributes:
+        root: Path of the directory.
+        progress: Shows progress and notes to the user.
+        parent: The run whose trail this run continues from; None for a run of its own.
+    """
 
     def __init__(
         self,
@@ -95,9 +100,12 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs out of the directory while this one works in it; a foreign folder is refused.
+        """Keep other processes out of the directory.
 
-        Of the processes of one run, the leader does.
+        Only the main process takes the lock.
+
+        Raises:
+            InputError: Another process works here, or the folder holds something else than a run.
         """
         if not distributed.is_main_process():
             yield
@@ -113,7 +121,11 @@ class RunDirectory:
         return self._manifest.exists
 
     def has_same_run(self, identity: Mapping[str, Any]) -> bool:
-        """Whether a run of this identity is there, to go on with; an error where it is another, or its trail is."""
+        """Return whether a run of this identity is here and can be resumed.
+
+        Raises:
+            InputError: The directory holds another run, or its trail is damaged.
+        """
         if not self.is_run:
             return False
         self._manifest.read()
@@ -122,7 +134,7 @@ class RunDirectory:
         return True
 
     def begin_run(self, identity: Mapping[str, Any]) -> None:
-        """Take the directory for a new run; what an earlier one wrote is removed."""
+        """Begin a new run; files of an earlier run are removed."""
         if distributed.is_main_process():
             access.check_own_directory(self.root)
             if self.is_run:
@@ -130,7 +142,7 @@ class RunDirectory:
         self._manifest.create(RunIdentity(**identity))
 
     def check_identity(self, identity: Mapping[str, Any]) -> None:
-        """Refuse to go on when model, data or settings are no longer those of the run."""
+        """Raise InputError if model, data or settings differ from those of the run."""
         changed = describe_differences(self.manifest.identity, RunIdentity(**identity))
         if changed:
             raise InputError(
@@ -139,7 +151,7 @@ class RunDirectory:
             )
 
     def save_inputs(self, model: Path, settings: Settings, metric: Metric | None = None) -> None:
-        """Keep where the inputs lie and what is measured, for commands that come later and are given only the run."""
+        """Save where the inputs are and what is measured, for later commands on this run."""
         if settings.data.path is not None:
             data = settings.data.model_copy(update={"path": settings.data.path.resolve()})
             settings = settings.model_copy(update={"data": data})
@@ -147,7 +159,11 @@ class RunDirectory:
         self.update_manifest(inputs=inputs, metric=metric or self.manifest.metric)
 
     def load_inputs(self) -> tuple[Path, Settings]:
-        """Model and settings of the run in this directory."""
+        """Return the model's path and the settings of the run.
+
+        Raises:
+            InputError: There is no run, or it was stopped as it began.
+        """
         if not self.is_run:
             raise InputError(
                 f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote"
@@ -155,12 +171,17 @@ class RunDirectory:
         inputs = self._manifest.read().inputs
         if inputs is None:
             raise InputError(
-                f"{self.root} holds a run that was stopped as it began", "start the same run again"
+                f"{self.root} holds a run that was stopped before it began",
+                "start the same run again",
             )
         return Path(inputs.model), inputs.settings
 
     def find_trail_run(self) -> RunDirectory:
-        """The run that has the trail: this one, or the one that a picked entry comes from."""
+        """Return the run that has the trail: this one, or the one that a picked entry comes from.
+
+        Raises:
+            InputError: The folder of a picked entry no longer lies in its run.
+        """
         if self.entry is None:
             return self
         parent = RunDirectory(self.root.absolute().parent, self.progress)
@@ -174,81 +195,91 @@ class RunDirectory:
 
     @property
     def has_custom_task(self) -> bool:
-        """Whether the run in this directory was made with a task of the user's own."""
+        """Whether the run was made with a custom task."""
         return self.is_run and self.task_fingerprint is not None
 
     @property
     def task_fingerprint(self) -> str | None:
-        """Of that task; None where it had none."""
+        """Fingerprint of the custom task; None without one."""
         return self._manifest.read().identity.task
 
     @property
     def entry(self) -> int | None:
-        """Which entry of its parent's trail this run finishes; None for a run of its own."""
+        """The trail entry that this run finishes; None for a run of its own."""
         return self.manifest.identity.entry
 
     # What was found, chosen or done
 
     @property
     def manifest(self) -> Manifest:
-        """What the manifest says, as it was last read or changed."""
+        """The manifest as it was last read or changed."""
         return self._manifest.content
 
     def update_manifest(self, **values: Any) -> None:
-        """Change values of the manifest, for when the run goes on."""
+        """Change values of the manifest."""
         for name, value in values.items():
             setattr(self._manifest.content, name, value)
         self._manifest.write()
 
     def saved_threads(self, fresh: bool = False) -> int | None:
-        """How many threads the run in this directory computes with; None where none has begun, or a `fresh` will."""
+        """Return the number of threads that the run computes with; None if it has not begun.
+
+        Args:
+            fresh: The run starts over, so that nothing is kept.
+        """
         return None if fresh or not self.is_run else self._manifest.read().threads
 
     def add_time(self, stage: str, seconds: float) -> None:
-        """Note time spent in a stage."""
+        """Add time to a stage in the manifest."""
         timings = self.manifest.timings
         self.update_manifest(timings={**timings, stage: timings.get(stage, 0.0) + seconds})
 
     # Checkpoints and final weights
 
     def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Keep what a training phase needs to go on."""
+        """Save a checkpoint of a training phase."""
         self._files.write_tensors(names.tensor_file_name(STATE, name), tensors, meta)
 
     def load_state(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What `save_state` kept, or None; also where it is damaged, which is said: the phase begins again then."""
+        """Return the checkpoint of a training phase, or None.
+
+        A damaged checkpoint is reported to the user and counts as none, so the phase starts again.
+        """
         try:
             return self._files.read_tensors(names.tensor_file_name(STATE, name))
         except CorruptFileError as error:
-            self.progress.say(f"Note: {error.message}; this phase begins again")
+            self.progress.say(f"Note: {error.message}; this phase starts again")
             return None
 
     def save_weights(
         self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
     ) -> None:
-        """Keep the final weights of a network."""
+        """Save the final weights of a network."""
         self._files.write_tensors(names.tensor_file_name(WEIGHTS, name), tensors, meta)
 
     def load_weights(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """What `save_weights` kept, or None; also where it is damaged, which is said: checkpoints give it again."""
+        """Return the final weights of a network, or None.
+
+        Damaged weights are reported to the user and count as none: checkpoints give them again.
+        """
         try:
             return self._files.read_tensors(names.tensor_file_name(WEIGHTS, name))
         except CorruptFileError as error:
-            self.progress.say(f"Note: {error.message}; these weights are made again")
+            self.progress.say(f"Note: {error.message}; these weights are computed again")
             return None
 
     def load_weights_metadata(self, name: str) -> dict[str, Any] | None:
-        """What stands beside kept weights that are as they were written."""
+        """Return the metadata of saved weights; None if these are missing or damaged."""
         try:
-            found = self._files.read_tensors(
+            stored = self._files.read_tensors(
                 names.tensor_file_name(WEIGHTS, name), with_tensors=False
             )
         except CorruptFileError:
             return None
-        return None if found is None else found[1]
+        return None if stored is None else stored[1]
 
     def inherit_weights(self, name: str) -> None:
-        """Take over what the parent run kept, unless there is something already."""
+        """Copy weights from the parent run, unless this run has its own."""
         file = names.tensor_file_name(WEIGHTS, name)
         if self.parent is None or self.load_weights_metadata(name) is not None:
             return
@@ -258,28 +289,34 @@ class RunDirectory:
                 self._files.write(file, iter(lambda: content.read(COPY_CHUNK), b""))
 
     def corrupt_state_error(self, name: str, why: str) -> CorruptFileError:
-        """The error where a checkpoint holds something else than it should."""
+        """Return the error for a checkpoint whose content does not fit."""
         return CorruptFileError.for_path(self.path(names.tensor_file_name(STATE, name)), why)
 
     def corrupt_weights_error(self, name: str, why: str) -> CorruptFileError:
-        """The same of kept weights."""
+        """Return the error for saved weights whose content does not fit."""
         return CorruptFileError.for_path(self.path(names.tensor_file_name(WEIGHTS, name)), why)
 
     # The trail
 
     def trail_path(self, entry: int) -> Path:
-        """Where the network of a trail entry lies."""
+        """Return the path of the network of a trail entry."""
         return self._trail_run.path(names.trail_file_name(entry))
 
     def forget_trail_entry(self, entry: int) -> None:
-        """An entry is about to be written."""
+        """Remove the hashes of a trail entry that is about to be written."""
         for data in ("", DATA_SUFFIX):
             self._files.remove_hash(names.trail_file_name(entry) + data)
 
     def save_trail_entry(
-        self, entry: int, hashes: tuple[str | None, str | None], listed: list[dict[str, Any]]
+        self, entry: int, hashes: tuple[str | None, str | None], entries: list[dict[str, Any]]
     ) -> None:
-        """Keep the hashes of an entry that was written and of the data beside it, and the list of all entries."""
+        """Save the hashes of a trail entry, and the list of all entries.
+
+        Args:
+            entry: Number of the entry, whose file is written.
+            hashes: SHA-256 of the file and of its external data.
+            listed: All entries, as trail.json holds them.
+        """
         file = names.trail_file_name(entry)
         self._files.add_hashes(
             {
@@ -288,22 +325,25 @@ class RunDirectory:
                 if digest
             }
         )
-        self._files.write(TRAIL_INDEX, [json_text(listed).encode()])
+        self._files.write(TRAIL_INDEX, [json_text(entries).encode()])
 
     def read_trail(self) -> Any:
-        """The list of the trail's entries, as it was kept."""
+        """Return the content of trail.json; an empty list if there is none."""
         path = self._trail_run._files.find_file(TRAIL_INDEX)
         return [] if path is None else read_json(path, RESTORE_HINT)
 
     def corrupt_trail_error(self, why: str) -> CorruptFileError:
-        """The error where that list makes no sense."""
+        """Return the error for a trail.json whose content does not fit."""
         return CorruptFileError.for_path(self._trail_run.path(TRAIL_INDEX), why)
 
     def check_trail(self) -> None:
-        """Raise where a file of the trail is not as it was written: only learning anew would bring it back."""
-        kept = self._trail_run._files
-        for name in kept.list_names(TRAIL):
-            kept.find_file(name)
+        """Raise CorruptFileError if a file of the trail has changed.
+
+        Only learning again would restore it.
+        """
+        files = self._trail_run._files
+        for name in files.list_names(TRAIL):
+            files.find_file(name)
 
     @property
     def _trail_run(self) -> RunDirectory:
@@ -312,7 +352,7 @@ class RunDirectory:
     # The log, and other files
 
     def append_log(self, line: Mapping[str, Any]) -> None:
-        """Append one line to the log."""
+        """Append a line to the log."""
         if not distributed.is_main_process():
             return
         self._log.append(line)
@@ -320,30 +360,40 @@ class RunDirectory:
             self._events.add_line(line)
 
     def read_log(self) -> list[dict[str, Any]]:
-        """Every line of the log that can be read."""
+        """Return every readable line of the log."""
         lines, unreadable = self._log.read()
         if unreadable:
             self.progress.say(
-                f"Note: {pluralize(unreadable, 'line')} of {self._log.path} cannot be read and is left out"
+                f"Note: {pluralize(unreadable, 'line')} of {self._log.path} "
+                "cannot be read and is skipped"
             )
         return lines
 
-    def remove_other_models(self, wanted: Collection[str]) -> list[str]:
-        """Remove models that an earlier call wrote and this one was not asked for: nothing proves them."""
+    def remove_other_models(self, requested: Collection[str]) -> list[str]:
+        """Remove models of an earlier call that were not requested now.
+
+        Nothing in the new report verifies them.
+
+        Args:
+            wanted: Names of the files to keep.
+
+        Returns:
+            Names of the removed files.
+        """
         there = {self.relative_name(file): file for file in names.list_models(self.root)}
-        removed = sorted(name for name in there if name.removesuffix(DATA_SUFFIX) not in wanted)
+        removed = sorted(name for name in there if name.removesuffix(DATA_SUFFIX) not in requested)
         for name in removed:
             there[name].unlink()
         return removed
 
     def path(self, name: str) -> Path:
-        """Where a file of the run lies."""
+        """Return the path of a file of the run."""
         return self.root / name
 
     def picked_directory(self, entry: int) -> Path:
-        """Where another entry of the trail is finished."""
+        """Return the directory in which another trail entry is finished."""
         return self.path(names.picked_directory_name(entry))
 
     def relative_name(self, path: Path) -> str:
-        """Name of a file as the report and the manifest say it."""
+        """Return the name of a file as report and manifest have it."""
         return Path(os.path.relpath(path, self.root)).as_posix()

@@ -1,4 +1,4 @@
-"""The log as TensorBoard shows it: one curve for every number, one for every layer's threshold."""
+"""Write the log for TensorBoard: a curve for each number, and one for each layer's threshold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACE = ("stage", "key", "epoch", "step")
 
 
 class TensorBoardLog:
-    """Event files in a folder, begun with the first line."""
+    """Event files in a folder, created with the first line."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,7 +31,7 @@ class TensorBoardLog:
             ) from None
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Add the numbers of a log line at its step; steps that an interruption undid are taken back."""
+        """Add the numbers of a log line at its step; repeated steps replace earlier ones."""
         phase = line["key"]
         if phase not in self._writers:
             from torch.utils.tensorboard.writer import SummaryWriter
@@ -43,7 +43,7 @@ class TensorBoardLog:
 
 
 def iter_numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a log line by its name; what says where in the run it belongs is left out."""
+    """Yield name and value of every number of a log line, except for its position in the run."""
     for name, value in line.items():
         if isinstance(value, Mapping):
             yield from iter_numbers(value, f"{prefix}{name}/")

@@ -10,5 +10,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Array: TypeAlias = np.ndarray[Any, Any]
-# Trained tensors by name: weights and running statistics, those of restored normalization layers too
+# Trained tensors by name: weights and running statistics, those of restored normalization layers
+# too
 StateDict: TypeAlias = "dict[str, Tensor]"

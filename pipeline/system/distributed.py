@@ -1,7 +1,8 @@
-"""Several processes that train together, started by torchrun; one process alone is its own leader.
+"""Several processes that train together, started by torchrun.
 
-Every rank takes the same path through the training stages with its share of each batch. Only the leader writes, and
-only it exports, validates and reports.
+Every rank takes the same path through the training stages, with its part of each batch. Only the
+main process (rank 0) writes, exports, measures and reports. A process that runs alone is the main
+process.
 """
 
 from __future__ import annotations
@@ -16,33 +17,33 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.system.arrays import Array
 
-# The leader validates large models for hours while the others wait to train the baseline.
+# The main process measures large models for hours while the others wait to train the baseline.
 TIMEOUT = timedelta(days=2)
 _started = False
 
 
 def is_distributed() -> bool:
-    """Whether torchrun started more than this process."""
+    """Return whether torchrun started more than this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def get_world_size() -> int:
-    """How many processes train."""
+    """Return the number of processes."""
     return int(os.environ["WORLD_SIZE"]) if is_distributed() else 1
 
 
 def get_rank() -> int:
-    """Number of this process among them."""
+    """Return the number of this process, counted from zero."""
     return int(os.environ["RANK"]) if is_distributed() else 0
 
 
 def is_main_process() -> bool:
-    """Whether this is the one process that writes."""
+    """Return whether this is the process that writes."""
     return get_rank() == 0
 
 
 def init_process_group(device: torch.device) -> torch.device:
-    """Meet the others; returns this process's own device."""
+    """Connect to the other processes and return the device of this one."""
     import torch
     from torch import distributed
 
@@ -57,33 +58,44 @@ def init_process_group(device: torch.device) -> torch.device:
 
 
 def begin_independent_work() -> None:
-    """From here on ranks read different samples, and one may fail where the others do not."""
+    """Mark that ranks read different samples from now on.
+
+    One rank may then fail while the others do not, so every rank reports its errors.
+    """
     global _started
     _started = True
 
 
 def stop_together() -> None:
-    """All ranks are about to fail for one reason, which the leader has found: it alone tells of it."""
+    """Wait for all ranks before they fail for a reason that the main process has found.
+
+    Only the main process reports it.
+    """
     global _started
     barrier()
     _started = False
 
 
 def should_report_errors() -> bool:
-    """Whether this process tells people of its errors: the leader for all, as long as all fail alike."""
+    """Return whether this process reports its errors.
+
+    As long as all ranks fail alike, only the main process does.
+    """
     return is_main_process() or _started
 
 
 def is_lost_peer(error: Exception) -> bool:
-    """Whether an error only says that another process has gone."""
-    told = str(error)
+    """Return whether an error only says that another process has gone."""
+    message = str(error)
     return (
-        is_distributed() and isinstance(error, RuntimeError) and ("gloo" in told or "NCCL" in told)
+        is_distributed()
+        and isinstance(error, RuntimeError)
+        and ("gloo" in message or "NCCL" in message)
     )
 
 
 def destroy_process_group() -> None:
-    """Part from the others at the end."""
+    """Disconnect from the other processes."""
     if is_distributed():
         from torch import distributed
 
@@ -92,7 +104,7 @@ def destroy_process_group() -> None:
 
 
 def barrier() -> None:
-    """Go on when all have come here."""
+    """Wait until all processes are here."""
     if is_distributed():
         from torch import distributed
 
@@ -100,7 +112,7 @@ def barrier() -> None:
 
 
 def all_reduce_mean(tensor: Tensor) -> Tensor:
-    """The mean over all processes, in place."""
+    """Replace a tensor by its mean over all processes, in place, and return it."""
     if is_distributed():
         from torch import distributed
 
@@ -110,18 +122,18 @@ def all_reduce_mean(tensor: Tensor) -> Tensor:
 
 
 def all_reduce_sum(value: float, device: torch.device) -> float:
-    """The sum over all processes."""
+    """Return the sum of a value over all processes."""
     if not is_distributed():
         return value
     from torch import distributed
 
-    told = _make_scalar(value, device)
-    distributed.all_reduce(told)
-    return float(told)
+    total = _make_scalar(value, device)
+    distributed.all_reduce(total)
+    return float(total)
 
 
 def all_gather_rows(rows: Array, device: torch.device) -> Array:
-    """The rows of all processes, one after the other."""
+    """Return the rows of all processes, concatenated."""
     if not is_distributed():
         return rows
     import torch
@@ -136,21 +148,21 @@ def all_gather_rows(rows: Array, device: torch.device) -> Array:
     wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)
     parts = [torch.empty_like(wide) for _ in counts]
     distributed.all_gather(parts, wide)
-    found: Array = (
+    gathered: Array = (
         torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
     )
-    return found.astype(rows.dtype)
+    return gathered.astype(rows.dtype)
 
 
 def broadcast_from_main(value: float, device: torch.device) -> float:
-    """The leader's number, on every rank."""
+    """Return the value of the main process."""
     if not is_distributed():
         return value
     from torch import distributed
 
-    told = _make_scalar(value, device)
-    distributed.broadcast(told, 0)
-    return float(told)
+    scalar = _make_scalar(value, device)
+    distributed.broadcast(scalar, 0)
+    return float(scalar)
 
 
 def _make_scalar(value: float, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reading small files whole, and writing files so that a name never shows half a content."""
+"""Read small files as a whole, and write files so that a name never shows partial content."""
 
 import hashlib
 import json
@@ -12,15 +12,24 @@ from typing import Any
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.scratch import is_disk_full
 
-AnyPath = str | os.PathLike[str]  # how a caller may give a path
-COPY_CHUNK = 1 << 22  # bytes at a time
-DATA_SUFFIX = ".data"  # ends the name of a second file, for weights that are not in the model file
-SCRATCH_SUFFIX = "????????"  # shell-style: ends the name of a file that is being written, which begins with a dot
-MAX_TEXT_BYTES = 64 << 20  # bytes of a report or a manifest
+AnyPath = str | os.PathLike[str]  # a path argument of a public function
+COPY_CHUNK = 1 << 22  # bytes copied at a time
+DATA_SUFFIX = ".data"  # suffix of the file that holds the external weights of a model
+SCRATCH_SUFFIX = "????????"  # shell-style pattern: suffix of a file that is being written
+MAX_TEXT_BYTES = 64 << 20  # size limit of a report or a manifest
 
 
 def read_text(path: AnyPath, hint: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a small file; `remedy` is what to do where it cannot be read."""
+    """Return the text of a small file, with Unix line endings.
+
+    Args:
+        path: The file.
+        hint: What the user can do if it cannot be read.
+        max_bytes: Larger files are rejected.
+
+    Raises:
+        InputError: The file cannot be read or is not UTF-8.
+    """
     content = read_bytes(path, hint, max_bytes)
     try:
         return content.decode().replace("\r\n", "\n").replace("\r", "\n")
@@ -31,21 +40,25 @@ def read_text(path: AnyPath, hint: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def read_bytes(path: AnyPath, hint: str, max_bytes: int) -> bytes:
-    """The content of a regular file of at most so many bytes.
+    """Return the content of a regular file of at most `max_bytes` bytes.
 
-    It is looked at before it is opened, because opening a pipe would wait for ever, and a device has no end.
+    The file is examined before it is opened, because opening a pipe would wait forever, and a
+    device has no end.
+
+    Raises:
+        InputError: The file cannot be read, is not a regular file, or is too large.
     """
     try:
-        found = Path(path).stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):
             raise InputError(
-                f"cannot read {path}: {_describe_kind(found.st_mode)}, no regular file", hint
+                f"cannot read {path}: {_describe_kind(status.st_mode)}, not a regular file", hint
             )
-        if found.st_size > max_bytes:
-            what = (
-                f"cannot read {path}: {found.st_size:,} bytes, and at most {max_bytes:,} are read"
+        if status.st_size > max_bytes:
+            message = (
+                f"cannot read {path}: {status.st_size:,} bytes, and at most {max_bytes:,} are read"
             )
-            raise InputError(what, hint)
+            raise InputError(message, hint)
         return Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", hint) from None
@@ -60,7 +73,7 @@ def _describe_kind(mode: int) -> str:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse to write where something is that is no regular file: it would be replaced, also a device."""
+    """Raise InputError if writing a path would replace something that is not a regular file."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -78,14 +91,23 @@ def check_replaceable(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write one content in one move."""
+    """Write a file in one move."""
     write_pieces(path, [content])
 
 
 def write_pieces(
     path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[], None] = lambda: None
 ) -> None:
-    """Write beside the final name, flush to disk, move into place; in pieces, because joining them copies a model."""
+    """Write a file beside its final name, flush it to disk and move it into place.
+
+    Args:
+        path: The file.
+        pieces: Its content. Joining the pieces would copy a whole model.
+        before_move: Called when the content is on disk.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
     check_replaceable(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,13 +125,10 @@ def write_pieces(
         before_move()
         Path(scratch).replace(path)
     except OSError as error:
-        space, rights = (
-            "free some space, then run the same again",
-            "give another name, or check its rights",
-        )
-        raise InputError(
-            f"cannot write {path}: {error.strerror}", space if is_disk_full(error) else rights
-        ) from None
+        hint = "choose another name, or check its permissions"
+        if is_disk_full(error):
+            hint = "free some space, then run the same command again"
+        raise InputError(f"cannot write {path}: {error.strerror}", hint) from None
     finally:
         Path(scratch).unlink(missing_ok=True)
 
@@ -117,7 +136,16 @@ def write_pieces(
 def write_hashed(
     path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[str], None]
 ) -> str:
-    """The same, hashed on the way; `ready` is told the SHA-256 before the file is moved into place."""
+    """Write a file in one move and hash it on the way.
+
+    Args:
+        path: The file.
+        pieces: Its content.
+        before_move: Called with the SHA-256 when the content is on disk.
+
+    Returns:
+        The SHA-256.
+    """
     digest = hashlib.sha256()
 
     def hashed() -> Iterator[bytes | memoryview]:
@@ -130,7 +158,10 @@ def write_hashed(
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file in one move; never a link, because onnx refuses external data that have several names."""
+    """Copy a file in one move.
+
+    The copy is never a link, because onnx rejects external data with several names.
+    """
     with source.open("rb") as file:
         write_pieces(target, iter(lambda: file.read(COPY_CHUNK), b""))
 
@@ -140,8 +171,8 @@ def write_text(path: Path, content: str) -> None:
     try:
         encoded = content.encode()
     except UnicodeEncodeError:
-        what = f"cannot write {path}: a name that it should hold is no UTF-8"
-        raise InputError(what, "rename the files and folders that have such names") from None
+        message = f"cannot write {path}: a name that it should hold is not UTF-8"
+        raise InputError(message, "rename the files and folders that have such names") from None
     write_bytes(path, encoded)
 
 
@@ -151,29 +182,39 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def json_text(content: Any) -> str:
-    """Readable JSON; NaN and infinity are refused, because JSON has none, and a zero has no sign."""
+    """Return readable JSON.
+
+    NaN and infinity are rejected, because JSON does not have them. A zero gets no sign.
+    """
     return (
         json.dumps(_drop_zero_signs(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     )
 
 
 def _drop_zero_signs(value: Any) -> Any:
-    """The same without the sign of -0.0, which strict_json.py refuses."""
+    """Return a copy in which -0.0 is 0.0, because system/json.py rejects -0.0."""
     if isinstance(value, float):
         return value + 0.0
     if isinstance(value, dict):
-        return {key: _drop_zero_signs(one) for key, one in value.items()}
-    return [_drop_zero_signs(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _drop_zero_signs(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_drop_zero_signs(item) for item in value]
+    return value
 
 
 def external_data_path(path: Path) -> Path:
-    """Where an ONNX file that we wrote keeps its weights, if it keeps them outside."""
+    """Return the path of the external weights of an ONNX file that this program writes."""
     return path.with_name(path.name + DATA_SUFFIX)
 
 
 def check_output_path(out: AnyPath, sources: Iterable[Path]) -> None:
-    """Refuse a file to write that would replace, with the data beside it, one of those that are read, or no file."""
-    check_replaceable(Path(out))  # refuses an empty name, too, which is the folder's
+    """Raise InputError if writing a file would replace one that is read.
+
+    Args:
+        out: The file to write, with external data beside it.
+        sources: Files that are read.
+    """
+    check_replaceable(Path(out))  # also rejects an empty name, which is that of the folder
     check_replaceable(external_data_path(Path(out)))
     written = [part for part in (Path(out), external_data_path(Path(out))) if part.exists()]
     for source in sources:

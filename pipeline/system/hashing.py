@@ -1,4 +1,4 @@
-"""Hashes of files, and the list of them that `sha256sum -c` takes."""
+"""SHA-256 of files, and lists of checksums that `sha256sum -c` reads."""
 
 import hashlib
 import re
@@ -13,13 +13,16 @@ LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<name>.+)")
 
 
 def sha256_file(path: Path) -> str:
-    """Hash of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_files(paths: Sequence[Path]) -> str:
-    """Hash of one file, or of the hashes of several: a model and the data beside it."""
+    """Return the hash of one file, or of the hashes of several.
+
+    A model with external data has several files.
+    """
     digests = [sha256_file(path) for path in paths]
     return (
         digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -27,16 +30,20 @@ def sha256_files(paths: Sequence[Path]) -> str:
 
 
 def write_checksums(path: Path, hashes: Mapping[str, str | None]) -> None:
-    """Write the list: a hash and a name in each line."""
+    """Write a list of checksums: a hash and a name in each line."""
     write_text(path, "".join(f"{digest}  {name}\n" for name, digest in hashes.items()))
 
 
 def read_checksums(path: Path, hint: str) -> dict[str, str]:
-    """The same list, read: hashes by name."""
+    """Return the hashes of a list of checksums, by name.
+
+    Raises:
+        InputError: The file cannot be read, or is not such a list.
+    """
     hashes: dict[str, str] = {}
     for line in read_text(path, hint).splitlines():
-        found = LINE.fullmatch(line)
-        if found is None or found["name"] in hashes:
-            raise InputError(f"{path} is no list of hashes: {quote_name(line)}", hint)
-        hashes[found["name"]] = found["digest"]
+        match = LINE.fullmatch(line)
+        if match is None or match["name"] in hashes:
+            raise InputError(f"{path} is not a list of checksums: {quote_name(line)}", hint)
+        hashes[match["name"]] = match["digest"]
     return hashes

@@ -1,7 +1,7 @@
-"""The one place where JSON that may come from elsewhere is read; whatever JSON leaves open is refused.
+"""Read JSON that may come from elsewhere, strictly.
 
-That is: a key twice, NaN and infinity, numbers that are too large or have too many digits, a zero with a minus sign,
-deep nesting, text that is no Unicode, files that are no regular ones or far too large.
+Rejected are duplicate keys, NaN and infinity, numbers that are too large or have too many digits, a
+zero with a minus sign, deep nesting, invalid Unicode, and files that are not regular or too large.
 """
 
 import json
@@ -12,17 +12,34 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.files import AnyPath, read_text
 from ltp_pipeline.system.text import quote_name
 
-MAX_DEPTH = 64  # lists and objects inside each other
-MAX_NUMBER_LENGTH = 40  # characters; a float has up to 24, a whole number of 64 bits 20
+MAX_DEPTH = 64  # nesting of lists and objects
+MAX_NUMBER_LENGTH = 40  # characters; a float has up to 24, an integer of 64 bits 20
 
 
 def read_json(path: AnyPath, hint: str) -> Any:
-    """What the JSON in a file says; `remedy` is what to do where it cannot be read."""
+    """Return the content of a JSON file.
+
+    Args:
+        path: The file.
+        hint: What the user can do if it cannot be read.
+
+    Raises:
+        InputError: The file cannot be read, or is not strict JSON.
+    """
     return parse_json(read_text(path, hint), str(path), hint)
 
 
 def parse_json(text: str, source: str, hint: str) -> Any:
-    """What JSON says; messages call it `what`."""
+    """Return the content of a JSON text.
+
+    Args:
+        text: The text.
+        source: Name of the text in messages.
+        hint: What the user can do about an error.
+
+    Raises:
+        InputError: The text is not strict JSON.
+    """
     try:
         content = json.loads(
             text,
@@ -41,16 +58,16 @@ def parse_json(text: str, source: str, hint: str) -> Any:
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {quote_name(key)} stands twice in one object")
-        found[key] = value
-    return found
+        if key in content:
+            raise ValueError(f"duplicate key {quote_name(key)} in an object")
+        content[key] = value
+    return content
 
 
 def _reject_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _parse_float(written: str) -> float:
@@ -58,14 +75,14 @@ def _parse_float(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {written} is too large")
     if value == 0 and written.startswith("-"):
-        raise ValueError(f"{written} is no number that is measured; write 0.0")
+        raise ValueError(f"{written} is not allowed; write 0.0")
     return value
 
 
 def _parse_int(written: str) -> int:
     value = int(_check_length(written))
     if value == 0 and written.startswith("-"):
-        raise ValueError(f"{written} is no number that is measured; write 0")
+        raise ValueError(f"{written} is not allowed; write 0")
     return value
 
 
@@ -76,13 +93,14 @@ def _check_length(written: str) -> str:
 
 
 def _check_depth(value: Any, depth: int) -> None:
-    """Refuse what is nested too deep, and halves of characters, which cannot be written again."""
+    """Raise an error for deep nesting, and for unpaired surrogates, which cannot be encoded."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, list | dict):
         if depth == MAX_DEPTH:
             raise RecursionError
-        for one in value:  # of a dict, its keys
-            _check_depth(one, depth + 1)
-        for one in value.values() if isinstance(value, dict) else ():
-            _check_depth(one, depth + 1)
+        for item in value:  # the keys of an object
+            _check_depth(item, depth + 1)
+        if isinstance(value, dict):
+            for item in value.values():
+                _check_depth(item, depth + 1)

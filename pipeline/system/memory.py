@@ -1,13 +1,14 @@
-"""Memory of the machine: how much there is to take, and how asking for more fails instead of stopping everything."""
+"""Memory of the machine: how much is available, and limits that turn shortage into an error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 GIGABYTE = 10**9
-USABLE_FRACTION = 0.8  # of what is free; other programs need some too
+USABLE_FRACTION = 0.8  # fraction of the free memory that may be taken; other programs need some too
 _MEMINFO = Path("/proc/meminfo")
-_CGROUPS = (  # most and used, of control groups in version 2 and 1
+# Files with the limit and the use of a control group, in versions 2 and 1.
+_CGROUPS = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (
         Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -24,7 +25,10 @@ _SHORTAGE = (
 
 
 def available_memory() -> int | None:
-    """Bytes that can be taken without swapping, within the limits of a container; None where that is not known."""
+    """Return the bytes that can be taken without swapping; None if that is not known.
+
+    Limits of a container are respected.
+    """
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
         free = (
@@ -41,13 +45,14 @@ def available_memory() -> int | None:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, says that memory was refused."""
+    """Return whether an error, or its cause, says that memory was refused."""
     if error is None:
         return False
-    named = (
-        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    )  # torch's, of a device
-    return named or any(words in str(error) for words in _SHORTAGE) or is_shortage(error.__cause__)
+    # OutOfMemoryError is torch's error for the memory of a device.
+    is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return (
+        is_named or any(words in str(error) for words in _SHORTAGE) or is_shortage(error.__cause__)
+    )
 
 
 @contextmanager
@@ -64,12 +69,12 @@ def limit_memory(max_memory: int | None = None) -> Iterator[None]:
         free = available_memory()
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         old = resource.getrlimit(resource.RLIMIT_AS)
-        wanted = mapped + int(USABLE_FRACTION * free) if free is not None else old[0]
+        limit = mapped + int(USABLE_FRACTION * free) if free is not None else old[0]
         if max_memory is not None:
-            wanted = max_memory
+            limit = max_memory
         if old[0] != resource.RLIM_INFINITY:
-            wanted = min(wanted, old[0])
-        resource.setrlimit(resource.RLIMIT_AS, (wanted, old[1]))
+            limit = min(limit, old[0])
+        resource.setrlimit(resource.RLIMIT_AS, (limit, old[1]))
     except (ImportError, OSError, ValueError):  # not every system has this
         yield
         return

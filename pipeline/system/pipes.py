@@ -1,4 +1,7 @@
-"""Output into a pipe whose reader has gone, as of `| head -1`: dropped, and the command ends with its own code."""
+"""Let output go into a pipe whose reader has gone, as with `| head -1`.
+
+The output is dropped, and the command ends with its own exit code.
+"""
 
 import io
 import os
@@ -11,8 +14,9 @@ if TYPE_CHECKING:
 
 
 def tolerate_closed_pipes() -> None:
-    """Let standard output and standard error of this process forgive a reader that has gone."""
-    sys.stdout, sys.stderr = _wrap_stream(sys.stdout), _wrap_stream(sys.stderr)
+    """Let standard output and standard error tolerate a reader that has gone."""
+    sys.stdout = _wrap_stream(sys.stdout)
+    sys.stderr = _wrap_stream(sys.stderr)
 
 
 class _TolerantPipe(io.FileIO):
@@ -39,6 +43,6 @@ def _wrap_stream(stream: TextIO) -> TextIO:
 def _is_pipe(stream: TextIO) -> bool:
     try:
         mode = os.fstat(stream.fileno()).st_mode
-    except OSError:  # closed, or no file at all
+    except OSError:  # closed, or not a file
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

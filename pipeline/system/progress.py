@@ -6,27 +6,39 @@ from typing import Protocol
 
 
 class Bar(Protocol):
-    """What a stage calls as it goes on."""
+    """Progress of one stretch of work."""
 
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
-        """One step is done; what is shown is a number, or text where it has a unit of its own."""
+        """Advance by one step.
+
+        Args:
+            epoch: Current epoch, counted from one.
+            epochs: Number of epochs.
+            end_of_epoch: Whether the step completes the epoch.
+            shown: Values to show; a text has its unit.
+        """
 
 
 class Reporter(Protocol):
     """Where progress goes."""
 
     def say(self, text: str) -> None:
-        """One line for people."""
+        """Show a line to the user."""
 
     def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
-        """The training phases of a run and their steps; in those that are open-ended, more may still come."""
+        """Announce the training phases of a run.
+
+        Args:
+            steps: Steps of each phase.
+            open_ended: Phases that may be followed by more trainings of their kind.
+        """
 
     def task(self, name: str, total: int, start: int = 0) -> AbstractContextManager[Bar]:
-        """A stretch of work with a known number of steps."""
+        """Begin a stretch of work with a known number of steps."""
 
 
 class SilentReporter:
-    """Says nothing."""
+    """A reporter that shows nothing."""
 
     def say(self, text: str) -> None:
         """Say nothing."""

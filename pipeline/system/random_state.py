@@ -1,4 +1,4 @@
-"""Random numbers that a user's code draws: a function of what it is called for, and no trace of them elsewhere."""
+"""Random numbers of user code: a function of its arguments, without effect on other generators."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import numpy as np
 
 @contextmanager
 def isolate_rng(*parts: int | str) -> Iterator[None]:
-    """Seed every generator that code shares; afterwards each is as it was, that of training above all.
+    """Seed every generator that code shares, and restore all of them afterwards.
 
-    They belong to the process: no other thread may draw meanwhile.
+    The generators belong to the process, so no other thread may draw from them meanwhile.
+
+    Args:
+        parts: What the seed is derived from.
     """
     import torch
 
@@ -29,19 +32,19 @@ def isolate_rng(*parts: int | str) -> Iterator[None]:
 
 
 def seed_all(*parts: int | str) -> None:
-    """Seed them for one purpose."""
+    """Seed every shared generator for one purpose."""
     import torch
 
-    drawn = int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "big")
-    random.seed(drawn)
-    np.random.seed(drawn)
-    torch.default_generator.manual_seed(drawn)
+    value = int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:4], "big")
+    random.seed(value)
+    np.random.seed(value)
+    torch.default_generator.manual_seed(value)
     if _uses_cuda():  # else torch would remember the call, and who made it
-        torch.cuda.manual_seed_all(drawn)
+        torch.cuda.manual_seed_all(value)
 
 
 def _uses_cuda() -> bool:
-    """Whether this process has begun to use such devices; nothing draws there before."""
+    """Return whether this process has begun to use CUDA; nothing draws there before."""
     import torch
 
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

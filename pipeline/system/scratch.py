@@ -1,4 +1,7 @@
-"""Folders for temporary files; where their disk is full, that is what is told, and not what broke for want of space."""
+"""Temporary folders, with a clear error if their disk is full.
+
+Without it, the user would see whatever broke for lack of space.
+"""
 
 import errno
 import os
@@ -11,27 +14,32 @@ from pathlib import Path
 from ltp_pipeline.errors import InputError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-MIN_FREE_BYTES = 1 << 16  # bytes; a disk with less is full
+MIN_FREE_BYTES = 1 << 16  # a disk with less free space counts as full
 HINT = "free some space there, or set TMPDIR to a folder on another disk; then run the same again"
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there was no space, or no more was allowed."""
+    """Return whether an error says that a disk is full or a quota is reached."""
     return error.errno in FULL
 
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A folder that is removed at the end.
+    """Provide a folder that is removed at the end.
 
-    Native code and child processes say many things where they could not write; so any error counts as a full disk
-    where the disk is full.
+    Native code and child processes report many different errors if they cannot write. So any error
+    counts as a full disk if the disk is full.
+
+    Raises:
+        InputError: The disk is full, or the folder cannot be created.
     """
     try:
-        made = tempfile.TemporaryDirectory(prefix=f"ltp-{purpose}-", ignore_cleanup_errors=True)
+        temporary = tempfile.TemporaryDirectory(
+            prefix=f"ltp-{purpose}-", ignore_cleanup_errors=True
+        )
     except OSError as error:
         raise InputError(f"cannot make a temporary folder: {error.strerror}", HINT) from None
-    with made as name:
+    with temporary as name:
         try:
             yield Path(name)
         except Exception as error:
@@ -44,7 +52,7 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def _find_reason(error: Exception, folder: Path) -> str | None:
-    """Why nothing more could be written, if so."""
+    """Return why nothing more can be written; None if something can."""
     if isinstance(error, OSError) and is_disk_full(error):
         return error.strerror
     if folder.is_dir() and shutil.disk_usage(folder).free < MIN_FREE_BYTES:

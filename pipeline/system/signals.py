@@ -1,8 +1,9 @@
-"""Stopping when asked: by Ctrl-C, by a signal to end, by a closed terminal. Light, because it comes before all imports.
+"""Stop on Ctrl-C, on a signal to terminate, and when the terminal is closed.
 
-The first signal raises KeyboardInterrupt, and what is under way cleans up after itself. Further ones leave that alone;
-where it takes too long, the process ends all the same: every file is written in one move, so nothing is damaged. An
-interrupt that other code drops comes again.
+The first signal raises KeyboardInterrupt, so that the current work cleans up. Further signals do
+not disturb that. If it takes too long, the process ends anyway: every file is written in one move,
+so none is damaged. An interrupt that other code drops is raised again. This module is light,
+because it is imported before everything else.
 """
 
 import _thread
@@ -18,21 +19,23 @@ if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 EXIT_CODE = 130
-GRACE_SECONDS = 10.0  # seconds that cleaning up may take, counted from a second signal
-RESEND_SECONDS = 0.05  # seconds until a signal that came at a bad moment comes again
+GRACE_SECONDS = 10.0  # time for cleaning up, counted from a second signal
+RESEND_SECONDS = 0.05  # until a signal that came at a bad moment is sent again
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
-_ours: list[int] = []  # signals that come here
-_held: list["weakref.ref[Interrupt]"] = []  # what was raised, to learn when it is gone
+_ours: list[int] = []  # signals handled here
+_held: list[
+    "weakref.ref[Interrupt]"
+] = []  # interrupts that were raised, to notice when one is dropped
 _asked = _raised = _put_off = _hurried = False
 
 
 class Interrupt(KeyboardInterrupt):
-    """What a signal raises."""
+    """The exception that a signal raises."""
 
 
 def install_handlers() -> None:
-    """Take over the signals of this process; one that it was started to ignore, as by nohup, stays ignored."""
+    """Handle the signals of this process, except those that it was started to ignore."""
     sys.excepthook, sys.unraisablehook = _handle_uncaught, _handle_unraisable
     for name in SIGNALS:
         number = getattr(signal, name, None)  # not every system has all
@@ -42,21 +45,25 @@ def install_handlers() -> None:
 
 
 def stop_requested() -> bool:
-    """Whether this process was asked to stop."""
+    """Return whether this process was asked to stop."""
     return _asked
 
 
 def ignore_signals() -> None:
-    """The command has ended: a signal has nothing more to say."""
+    """Ignore all further signals. Called when the command has finished."""
     for number in _ours:
         signal.signal(number, signal.SIG_IGN)
 
 
 def exit_interrupted(announce: bool = True) -> NoReturn:
-    """End as one who was interrupted."""
+    """Exit as an interrupted command does.
+
+    Args:
+        announce: Whether to print that the command was interrupted.
+    """
     ignore_signals()
     if _ours:
-        _thread.start_new_thread(_force_exit, ())  # should a thread never end
+        _thread.start_new_thread(_force_exit, ())  # in case a thread never ends
     if announce:
         _print_interrupted()
     sys.exit(EXIT_CODE)
@@ -86,7 +93,10 @@ def _handle_signal(number: int, frame: FrameType | None) -> None:
 
 
 def _make_interrupt() -> Interrupt:
-    """An interrupt that tells when it is gone; made here, because a frame on its way that names it would hold it."""
+    """Return an interrupt that notices when it is dropped.
+
+    It is made here, because a frame on its way that names it would keep it alive.
+    """
     interrupt = Interrupt()
     _held.append(weakref.ref(interrupt, _handle_dropped))
     return interrupt
@@ -118,7 +128,7 @@ def _force_exit() -> None:
 def _handle_uncaught(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """An interrupt that came where nothing catches it, as while a command is ending: end all the same."""
+    """End the process after an interrupt that nothing catches, as while a command is ending."""
     if not _asked:
         sys.__excepthook__(kind, error, trace)
         return
@@ -128,13 +138,13 @@ def _handle_uncaught(
 
 
 def _handle_unraisable(lost: "UnraisableHookArgs") -> None:
-    """An interrupt that came while an object was being removed is dropped by Python, and told of by us alone."""
+    """Stay silent about an interrupt in a destructor: Python drops it, and it is sent again."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
 
 
 def _handle_dropped(_: "weakref.ref[Interrupt]") -> None:
-    """Nothing handles the interrupt any more: the process is about to leave, or it was dropped and comes again."""
+    """Send the signal again, because the interrupt was dropped or the process is about to leave."""
     global _raised, _put_off
     _raised, _put_off = False, True
     _thread.start_new_thread(_resend_signal, (_ours[0],))

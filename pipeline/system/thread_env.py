@@ -1,30 +1,31 @@
-"""How threads wait for each other. Light, because it comes before all imports.
+"""How idle threads wait. This module is light, because it is imported before everything else.
 
-Torch's threads wait in a loop, which takes the cores from the very threads that are waited for when others work on them
-too. Its libraries are told by the environment, and hear of it only before torch is loaded.
+Threads of torch wait in a loop. That takes the cores from the very threads they wait for if other
+work runs on these cores too. The thread libraries read the environment when torch is loaded, so it
+has to be set before.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # as typing has it, which takes longer to import than all else here
+TYPE_CHECKING = False  # importing typing would take longer than everything else here
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 TOO_LATE = (
-    "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; import ltp_pipeline "
-    "first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
+    "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; "
+    "import ltp_pipeline first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
 )
 _SETTINGS = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "KMP_BLOCKTIME": "0",
-}  # of GNU's library, and of Intel's and LLVM's
-_OTHERS = ("GOMP_SPINCOUNT",)  # with which a user says the same more exactly
+}  # read by GNU's library, and by Intel's and LLVM's
+_OTHERS = ("GOMP_SPINCOUNT",)  # a user's more exact setting of the same
 _late = False
 
 
 def set_passive_waiting(environ: "MutableMapping[str, str]" = os.environ) -> None:
-    """Have threads that wait give their core away; what a user has set stays."""
+    """Let idle threads sleep, unless the user has set how they wait."""
     global _late
     if any(name in environ for name in (*_SETTINGS, *_OTHERS)):
         return
@@ -34,7 +35,8 @@ def set_passive_waiting(environ: "MutableMapping[str, str]" = os.environ) -> Non
 
 
 def was_set_too_late() -> bool:
-    """Whether torch was there first; told once."""
+    """Return once whether torch was loaded before the environment was set."""
     global _late
-    late, _late = _late, False
-    return late
+    was_late = _late
+    _late = False
+    return was_late

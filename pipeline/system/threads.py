@@ -1,6 +1,6 @@
-"""How many threads compute: what the process may use, divided among ranks, unless it was told.
+"""How many threads compute: the cores that the process may use, divided among ranks.
 
-Torch looks at the machine's cores and not at a container's quota of them.
+Torch looks at the cores of the machine, not at a container's quota of them.
 """
 
 from __future__ import annotations
@@ -20,39 +20,45 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 _V2_FOLDERS = ("", "unified")
-_TIMES_CORES, _ALWAYS = (
-    8,
-    64,
-)  # threads that may be asked for; the system refuses thousands, and ends the process
-_count: int | None = None  # of the run at work
+# Limits of the number of threads that a user may request. Thousands of threads make the system end
+# the process.
+_MAX_PER_CORE = 8
+_MAX_ALWAYS_ALLOWED = 64
+_count: int | None = None  # threads of the current run
 
 
 def count_usable_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
-    """Cores that this process may use: by its affinity, and by the quotas of its control groups."""
+    """Return the number of cores that this process may use, by affinity and quota."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     allowed = read_cpu_quota(root, own)
     return mine if allowed is None else max(min(mine, math.floor(allowed)), 1)
 
 
 def read_cpu_quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
-    """Cores' worth of time that the control groups allow, the least of a group and those above it; None: all."""
-    found: list[float | None] = []
+    """Return the cores' worth of time that control groups allow; None without a quota.
+
+    The smallest quota of a group and of those above it counts.
+    """
+    quotas: list[float | None] = []
     for line in _read_file(own).splitlines():
         _, names, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "")
         if names == "":
-            found += [
+            quotas += [
                 _parse_quota(*_read_file(group / "cpu.max").split())
                 for group in _iter_groups(root, _V2_FOLDERS, path)
             ]
         elif "cpu" in names.split(","):
             for group in _iter_groups(root, _V1_FOLDERS, path):
                 files = (group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us")
-                found.append(_parse_quota(*(_read_file(file).strip() for file in files)))
-    return min((cores for cores in found if cores is not None), default=None)
+                quotas.append(_parse_quota(*(_read_file(file).strip() for file in files)))
+    return min((cores for cores in quotas if cores is not None), default=None)
 
 
 def _iter_groups(root: Path, mounts: Iterable[str], path: str) -> Iterator[Path]:
-    """Folders of a group and of those above it; inside a container the mount itself may be the group."""
+    """Yield the folders of a control group and of those above it.
+
+    Inside a container the mount itself may be the group.
+    """
     for mount in mounts:
         inner = root / mount / path.lstrip("/")
         yield from (p for p in (inner, *inner.parents) if p.is_relative_to(root / mount))
@@ -66,7 +72,7 @@ def _read_file(file: Path) -> str:
 
 
 def _parse_quota(*numbers: str) -> float | None:
-    """`quota period` in microseconds; "max" and -1 mean that there is none."""
+    """Return quota / period; None for "max" and -1, which mean that there is no quota."""
     try:
         allowed, period = map(int, numbers)
         return allowed / period if allowed > 0 else None
@@ -81,51 +87,64 @@ def choose_thread_count(
     cores: int,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
-    """Threads for a run: as asked, as it began with, as OMP_NUM_THREADS says (torch's `default` then), or by cores."""
+    """Return the number of threads of a run.
+
+    Args:
+        asked: The number that the user requests.
+        kept: The number that a resumed run began with.
+        default: The number that torch uses by default, which follows OMP_NUM_THREADS.
+        cores: Number of usable cores.
+        environ: The environment.
+    """
     if asked or kept:
         return asked or kept or default
-    by_torchrun = (
-        distributed.is_distributed() and environ.get("OMP_NUM_THREADS") == "1"
-    )  # which it sets where nobody did
+    # torchrun sets OMP_NUM_THREADS to 1 if nobody has set it.
+    by_torchrun = distributed.is_distributed() and environ.get("OMP_NUM_THREADS") == "1"
     if environ.get("OMP_NUM_THREADS") and not by_torchrun:
         return default
-    share = (
-        max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1)
-        if distributed.is_distributed()
-        else cores
-    )
-    return share if by_torchrun else min(default, share)
+    own_cores = cores
+    if distributed.is_distributed():
+        own_cores = max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    return own_cores if by_torchrun else min(default, own_cores)
 
 
 def current_threads() -> int:
-    """Threads of the run at work; outside of one, as many as this process may use."""
+    """Return the threads of the current run; outside of a run, as many as can be used."""
     if _count is not None:
         return _count
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return int(told) if told.isdecimal() and int(told) else count_usable_cores()
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdecimal() and int(setting):
+        return int(setting)
+    return count_usable_cores()
 
 
 @contextmanager
 def use_threads(asked: int | None, kept: int | None, say: Callable[[str], None]) -> Iterator[None]:
-    """Compute with the threads of a run; `kept` is what it began with: another number gives other bytes."""
+    """Compute with the threads of a run.
+
+    Args:
+        asked: The number that the user requests.
+        kept: The number that a resumed run began with. Another number gives other bytes.
+        say: Shows a line to the user.
+
+    Raises:
+        InputError: Too many threads are requested.
+    """
     global _count
     import torch
 
-    before, cores = torch.get_num_threads(), count_usable_cores()
-    count, now = (
-        choose_thread_count(asked, kept, before, cores),
-        choose_thread_count(asked, None, before, cores),
-    )
-    most = max(_TIMES_CORES * (os.cpu_count() or 1), _ALWAYS)
+    before = torch.get_num_threads()
+    cores = count_usable_cores()
+    count = choose_thread_count(asked, kept, before, cores)
+    most = max(_MAX_PER_CORE * (os.cpu_count() or 1), _MAX_ALWAYS_ALLOWED)
     if count > most:
-        what = f"{count} threads are far more than the {pluralize(os.cpu_count() or 1, 'core')} of this machine"
-        raise InputError(what, f"set train.threads to at most {most}; the default is by the cores")
-    if kept and now != kept:
-        same = (
-            f"{pluralize(kept, 'thread')}, as it began, so that its files are the same to the byte"
+        machine_cores = pluralize(os.cpu_count() or 1, "core")
+        raise InputError(
+            f"{count} threads are far more than the {machine_cores} of this machine",
+            f"set train.threads to at most {most}, or leave it out to use the cores",
         )
-        other = f"{pluralize(count, 'thread')} as asked, not {kept} as it began: its files will differ in the last bits"
-        say(f"Going on with {same if count == kept else other}")
+    if kept and choose_thread_count(asked, None, before, cores) != kept:
+        say(_describe_threads(count, kept))
     if count > 1 and thread_env.was_set_too_late():
         warnings.warn(thread_env.TOO_LATE, stacklevel=2)
     _count = count
@@ -135,3 +154,15 @@ def use_threads(asked: int | None, kept: int | None, say: Callable[[str], None])
     finally:
         torch.set_num_threads(before)
         _count = None
+
+
+def _describe_threads(count: int, kept: int) -> str:
+    """Return the note about the threads of a run that began with `kept` threads."""
+    if count == kept:
+        return (
+            f"Resuming with {pluralize(kept, 'thread')}, as the run began, to get identical files"
+        )
+    return (
+        f"Resuming with {pluralize(count, 'thread')} as requested, and the run began with {kept}: "
+        "the files will differ in their last bits"
+    )

@@ -1,4 +1,4 @@
-"""Several computations timed in turns, so that all see the same machine."""
+"""Time several computations in turns, so that all of them see the same machine."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,12 +7,17 @@ from typing import NamedTuple
 import numpy as np
 
 ROUNDS = 15
-FEWEST_ROUNDS = 3
-MOST_SECONDS = 10.0  # after which no round is begun, once there are the fewest
+MIN_ROUNDS = 3
+MAX_SECONDS = 10.0  # no further round starts after this time, once MIN_ROUNDS are done
 
 
 class Timing(NamedTuple):
-    """Milliseconds of one call: the median, and between which values the middle half of the rounds lay."""
+    """Time of one call.
+
+    Attributes:
+        ms: Median in milliseconds.
+        quartiles: Range of the middle half of the rounds, in milliseconds.
+    """
 
     ms: float
     quartiles: tuple[float, float]
@@ -24,9 +29,19 @@ def time_interleaved(
     seconds: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Timing]:
-    """Time each call so many times, or more until these seconds are over; a first call of each is not counted.
+    """Time several calls in turns.
 
-    Each is called twice in its turn and the second call timed, as the first finds what the others left in the cache.
+    In its turn, each call runs twice and the second one is timed: the first finds in the cache what
+    the other calls left there. A first run of each call is not counted.
+
+    Args:
+        calls: The calls.
+        rounds: Smallest number of rounds.
+        seconds: Smallest total time.
+        clock: Returns the time in seconds.
+
+    Returns:
+        The time of each call.
     """
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
@@ -34,9 +49,7 @@ def time_interleaved(
     begun = time.perf_counter()
     while True:
         done, passed = len(times[0]), time.perf_counter() - begun
-        if (done >= rounds and passed >= seconds) or (
-            done >= FEWEST_ROUNDS and passed > MOST_SECONDS
-        ):
+        if (done >= rounds and passed >= seconds) or (done >= MIN_ROUNDS and passed > MAX_SECONDS):
             break
         for call, taken in zip(calls, times, strict=True):
             call()

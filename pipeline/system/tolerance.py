@@ -1,7 +1,8 @@
-"""When two computations of the same thing count as equal: by the largest value, and above a floor.
+"""When two computations of the same values count as equal: relative to the largest value.
 
-Relative difference alone condemns outputs that are nearly zero: onnxruntime's Sigmoid is off by 6e-8 whatever its
-value, and what is left when large numbers cancel is rounding. Such a difference tells neither for nor against.
+A relative difference of single values would reject outputs that are nearly zero: the Sigmoid of
+onnxruntime is off by 6e-8 whatever its value, and what remains when large numbers cancel is
+rounding. Such a difference is inconclusive.
 """
 
 import math
@@ -13,19 +14,25 @@ import numpy as np
 
 from ltp_pipeline.system.arrays import Array
 
-FLOOR = 1e-6  # the absolute difference that says nothing; a hundredth of the tolerance where that is more
-MARGIN = 10  # times how far onnxruntime is from itself
+# Absolute difference that is inconclusive; or a hundredth of the tolerance if that is more
+FLOOR = 1e-6
+MARGIN = 10  # multiple of the noise of onnxruntime that is inconclusive
 
 
 class MaxDifference(NamedTuple):
-    """The largest difference, and the largest value it is to be seen beside."""
+    """The largest difference of two arrays.
+
+    Attributes:
+        difference: The largest absolute difference.
+        scale: The largest absolute value.
+    """
 
     difference: float
     scale: float
 
     @property
     def relative(self) -> float:
-        """The difference as a share of the largest value; all zeros count as of size one."""
+        """The difference as a fraction of the scale; a scale of zero counts as one."""
         return self.difference / (self.scale or 1.0)
 
 
@@ -33,7 +40,7 @@ SAME, OTHER = MaxDifference(0.0, 1.0), MaxDifference(math.inf, 1.0)
 
 
 class Agreement(Enum):
-    """What a difference says."""
+    """What a difference says about two computations."""
 
     EQUAL = "equal"
     INCONCLUSIVE = "too small to tell"
@@ -41,7 +48,10 @@ class Agreement(Enum):
 
 
 def max_difference(actual: Array, expected: Array) -> MaxDifference:
-    """How far two arrays are apart; of integers the share that differs. Infinities and NaN may be the same."""
+    """Return the largest difference of two arrays; of integers, the fraction that differs.
+
+    Infinities and NaN in the same places count as equal.
+    """
     if actual.shape != expected.shape:
         return OTHER
     if actual.size == 0:
@@ -58,7 +68,15 @@ def max_difference(actual: Array, expected: Array) -> MaxDifference:
 def check_tolerance(
     difference: MaxDifference, tolerance: float, noise: Callable[[], float]
 ) -> Agreement:
-    """Judge a difference; `noise`, asked only in doubt, is how far onnxruntime is from itself without optimisation."""
+    """Return whether two computations agree.
+
+    Args:
+        difference: Their largest difference.
+        tolerance: Relative difference up to which they are equal.
+        noise: Returns the difference between onnxruntime with and without optimization. It is
+            called
+            only in doubt.
+    """
     if difference.difference <= tolerance * difference.scale:
         return Agreement.EQUAL if difference.scale else Agreement.INCONCLUSIVE
     if (

@@ -51,7 +51,7 @@ def test_fresh_empties_a_run(tmp_path: Path):
 
 def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="holds no run"):
+    with pytest.raises(InputError, match="does not hold a run"):
         RunDirectory(tmp_path).begin_run({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
     assert workspace.load_state("learn") is None
     (said,) = told
     assert said.startswith(f"Note: {path} is damaged: ")
-    assert said.endswith("this phase begins again")
+    assert said.endswith("this phase starts again")
 
 
 def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
@@ -106,7 +106,7 @@ def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
     assert workspace.load_weights_metadata("pruned") is None
     assert told == [
         f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
-        "these weights are made again"
+        "these weights are computed again"
     ]
 
 
@@ -172,4 +172,4 @@ def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
     with (tmp_path / "run" / "log.jsonl").open("ab") as file:
         file.write(b"\xff\xfe[1")
     assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
-    assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is left out"]
+    assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is skipped"]

@@ -11,7 +11,7 @@ from ltp_pipeline.system.files import check_output_path, read_bytes, write_hashe
 
 
 def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a name that it should hold is no UTF-8"):
+    with pytest.raises(InputError, match="UTF-8"):
         write_json(tmp_path / "a.json", {"model": "\udcff.onnx"})
     assert not list(tmp_path.iterdir())
 
