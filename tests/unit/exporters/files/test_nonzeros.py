@@ -103,4 +103,4 @@ def test_negative_zeros_of_layer_weights_only_are_written_as_zeros():
         weights = read_tensors(encoding.encode(model, ["w"]), ["w", "other"])
         assert not np.signbit(weights["w"]).any()
         assert np.signbit(weights["other"]).all()
-    assert np.signbit(model.array("w")).any()
+    assert np.signbit(model.get_array("w")).any()
