@@ -27,6 +27,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
@@ -131,7 +132,7 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
                 named(inputs(name, 2, 0), model),
             )
             made = int8.build_graph(
-                model, weights, kernels, shown, calibration(name, model, samples)
+                GraphContext(model, weights, kernels, shown, calibration(name, model, samples))
             )
             found.setdefault("quantize_s", time.perf_counter() - begun)
             scan = NonzeroIndex(made.model, made.weight_names or ())

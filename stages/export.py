@@ -1,9 +1,9 @@
-"""Put the final weights into the original graph, write it in the formats asked for, and prove the files."""
+"""Write a network in the requested formats and verify every file."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,25 +20,38 @@ from ltp_pipeline.exporters.files.labels import write_metadata
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN, verify_weights
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.graph.storage import write_model as write_dense
-from ltp_pipeline.graph.storage import write_models
+from ltp_pipeline.graph.storage import write_model, write_models
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import ExportedFile, ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages.import_model import onnxruntime_child
+from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.system.files import copy_file, external_data_path
 from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.scratch import temporary_folder
 
 if TYPE_CHECKING:
+    from ltp_pipeline.data.dataset import DatasetSplits
+    from ltp_pipeline.graph.model_file import TensorInfo
     from ltp_pipeline.system.arrays import Array
+
+PROOF_SAMPLES = 4  # samples on which files must reproduce the outputs of the network
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A graph to write files of."""
+
+    graph: BuiltGraph
+    index: NonzeroIndex  # of its layer weights, shared by all encodings
+    model_sha256: str  # of the input model
 
 
 @dataclass(frozen=True)
@@ -46,17 +59,14 @@ class _Target:
     """A file to write."""
 
     format: ExportFormat
-    values: str
+    storage: str  # "exact", "fp16" or "int8"
     path: Path
 
 
-@dataclass(frozen=True)
-class _Source:
-    """A graph on its way into files."""
-
-    made: BuiltGraph
-    kernels: NonzeroIndex  # looked through once for all encodings
-    sha256: str  # of the model that was given
+def select_feeds(inputs: Sequence[TensorInfo], data: DatasetSplits) -> dict[str, Array]:
+    """Return the inputs on which files are verified, by name: the first samples of the test split."""
+    samples = data.test.read_first(PROOF_SAMPLES).inputs
+    return {info.name: to_input(info, samples[info.name]) for info in inputs}
 
 
 def run(
@@ -64,227 +74,314 @@ def run(
     weights: Weights,
     weight_names: Collection[str],
     settings: ExportSettings,
-    workspace: RunDirectory,
+    run_directory: RunDirectory,
     feeds: Weights,
     folder: str = "",
     calibration: Calibration | None = None,
 ) -> ExportResult:
-    """Write the files asked for into a folder of the run directory; each is proven on `feeds`, or removed.
+    """Write the requested files of a network into a run directory and verify them.
 
-    Quantised graphs need a `calibration`. Fast files are left out where they would not be faster; where no other is
-    asked for, that of the deploy graph is written in their place.
+    Fast files are skipped if they would not be faster. If nothing else is requested, deploy files
+    are written instead.
+
+    Args:
+        file: The input model.
+        weights: Final weights by name.
+        weight_names: Names of the layer weights.
+        settings: Formats, weight storage and options of graphs.
+        run_directory: Where to write.
+        feeds: Inputs by name, on which files must reproduce the outputs of the network.
+        folder: Folder in the run directory; empty for its root.
+        calibration: Samples and evaluation for int8 files; None without data.
+
+    Raises:
+        ExportFailed: If a file cannot be verified. It is removed, and so are those after it.
     """
-    asked = [find_format(name) for name in settings.formats]
-    model = file.model.with_weights(weights)
-    made, left_out = dict[str, BuiltGraph](), dict[str, str]()
-    for name in (name for name in GRAPHS if any(wanted.graph == name for wanted in asked)):
-        try:
-            made[name] = GRAPHS[name].build(
-                model, weights, weight_names, feeds, calibration, settings
-            )
-        except NotFaster as error:
-            left_out |= {wanted.name: error.message for wanted in asked if wanted.graph == name}
-    if asked and not made:  # a network without a file could not be measured
-        asked = [ExportFormat(DEPLOY, wanted.encoding) for wanted in asked]
-        made[DEPLOY] = GRAPHS[DEPLOY].build(
-            model, weights, weight_names, feeds, calibration, settings
-        )
+    context = GraphContext(
+        file.model.with_weights(weights), weights, weight_names, feeds, calibration, settings
+    )
+    formats = [find_format(name) for name in settings.formats]
+    graphs, skipped = _build_graphs(formats, context)
+    if formats and not graphs:  # a network without a file could not be measured
+        formats = [ExportFormat(DEPLOY, skipped_format.encoding) for skipped_format in formats]
+        graphs, _ = _build_graphs(formats, context)
     files = []
-    for name, graph in made.items():
-        source = _source(graph, weight_names, file.sha256)
-        targets = [
-            _Target(wanted, values, workspace.path(folder) / wanted.file_name(values))
-            for wanted in asked
-            if wanted.graph == name
-            for values in (EXACT, *(settings.weight_storage if wanted.can_be_rounded else ()))
-        ]
+    for name, graph in graphs.items():
+        targets = []
+        for file_format in formats:
+            if file_format.graph != name:
+                continue
+            storages = (EXACT, *settings.weight_storage) if file_format.can_be_rounded else (EXACT,)
+            for storage in storages:
+                path = run_directory.path(folder) / file_format.file_name(storage)
+                targets.append(_Target(file_format, storage, path))
+        source = _make_source(graph, weight_names, file.sha256)
         for target in _write_verified(source, targets, feeds, settings.external_data):
             files.append(
                 ExportedFile(
                     target.path,
-                    workspace.relative_name(target.path),
+                    run_directory.relative_name(target.path),
                     graph=name,
                     encoding=target.format.encoding,
                     **hash_file(target.path),
                     bytes=get_file_size(target.path),
-                    weight_storage=target.values,
+                    weight_storage=target.storage,
                     notes=graph.notes,
                     quantization=graph.quantization,
                     sparse_kernels=graph.sparse_kernels,
                 )
             )
-    return ExportResult(files, left_out)
+    return ExportResult(files, skipped)
+
+
+def _build_graphs(
+    formats: list[ExportFormat], context: GraphContext
+) -> tuple[dict[str, BuiltGraph], dict[str, str]]:
+    """Build the graphs of formats.
+
+    Returns:
+        Graphs by name, and by format name why a format is skipped.
+    """
+    graphs: dict[str, BuiltGraph] = {}
+    skipped: dict[str, str] = {}
+    for name, graph in GRAPHS.items():
+        format_names = [f.name for f in formats if f.graph == name]
+        if not format_names:
+            continue
+        try:
+            graphs[name] = graph.build(context)
+        except NotFaster as error:
+            skipped |= dict.fromkeys(format_names, error.message)
+    return graphs, skipped
 
 
 def write_file(
     file: ModelFile, weights: Weights, weight_names: Collection[str], encoding: str, path: Path
 ) -> None:
-    """Write one file of the original graph; it is read back and compared bit for bit, and removed where it differs."""
+    """Write a file of the original graph and verify its weights bit for bit.
+
+    Args:
+        file: The input model.
+        weights: Final weights by name.
+        weight_names: Names of the layer weights.
+        encoding: Name of the encoding.
+        path: The file to write; it is removed if it cannot be verified.
+    """
     model = file.model.with_weights(weights)
-    source = _source(BuiltGraph(model, weights), weight_names, file.sha256)
+    source = _make_source(BuiltGraph(model, weights), weight_names, file.sha256)
     target = _Target(ExportFormat(ORIGINAL, encoding), EXACT, path)
-    with _remove_unverified() as unproven:
-        writing, held = _write_files(source, [target], unproven)
-        writing[path].result()
-        verify_weights(path, held[target], encoding)
+    with _remove_unverified() as unverified:
+        futures, stored_weights = _write_files(source, [target], unverified, external=False)
+        futures[path].result()
+        verify_weights(path, stored_weights[target], encoding)
 
 
 def write_graph(
-    made: BuiltGraph,
-    weight_names: Collection[str],
-    target: ExportFormat,
+    graph: BuiltGraph,
+    context: GraphContext,
+    file_format: ExportFormat,
     path: Path,
-    feeds: Weights,
-    sha256: str,
-) -> Path:
-    """Write a graph that is no part of a run, proven as others are."""
-    _write_verified(
-        _source(made, weight_names, sha256), [_Target(target, EXACT, path)], feeds, external=False
-    )
-    return path
+    model_sha256: str,
+) -> None:
+    """Write a file of a graph that is not part of a run, and verify it.
+
+    Args:
+        graph: The graph.
+        context: What the graph was built from.
+        file_format: Format of the file.
+        path: The file to write; it is removed if it cannot be verified.
+        model_sha256: SHA-256 of the input model.
+    """
+    source = _make_source(graph, context.weight_names, model_sha256)
+    target = _Target(file_format, EXACT, path)
+    _write_verified(source, [target], context.feeds, external=False)
 
 
-def _source(made: BuiltGraph, weight_names: Collection[str], sha256: str) -> _Source:
-    held = weight_names if made.weight_names is None else made.weight_names
-    return _Source(made, NonzeroIndex(made.model, held), sha256)
+def _make_source(graph: BuiltGraph, weight_names: Collection[str], model_sha256: str) -> _Source:
+    """Return a source with an index of the graph's layer weights.
+
+    Args:
+        graph: The graph.
+        weight_names: Names of the layer weights in the original graph.
+        model_sha256: SHA-256 of the input model.
+    """
+    names = weight_names if graph.weight_names is None else graph.weight_names
+    return _Source(graph, NonzeroIndex(graph.model, names), model_sha256)
+
+
+def _write_verified(
+    source: _Source, targets: list[_Target], feeds: Weights, external: bool
+) -> list[_Target]:
+    """Write the files of a graph and verify them one after the other.
+
+    Args:
+        source: The graph.
+        targets: Files to write.
+        feeds: Inputs by name.
+        external: True to store data in a second file each.
+
+    Returns:
+        The targets that were written. Targets without anything to round are not.
+
+    Raises:
+        ExportFailed: If a file cannot be verified. It is removed, and so are those after it.
+    """
+    dense_model = source.graph.dense_model
+    expected_outputs: dict[str, list[Array]] = {}  # by storage
+    with _remove_unverified() as unverified:
+        futures, stored_weights = _write_files(source, targets, unverified, external)
+        for target, weights in stored_weights.items():
+            futures[target.path].result()
+            verify_weights(target.path, weights, target.format.encoding)
+            if target.storage not in expected_outputs:
+                model = dense_model or source.graph.model
+                if target.storage != EXACT:
+                    model = model.with_weights(weights)
+                outputs = run_proof.run_dense_model(model, source.index, feeds)
+                expected_outputs[target.storage] = outputs
+            run_proof.verify_outputs(target.path, feeds, expected_outputs[target.storage])
+            if dense_model is not None and target.storage == EXACT:
+                _verify_without_library(target.path, dense_model, feeds)
+            unverified.remove(target.path)
+        return list(stored_weights)
+
+
+def _verify_without_library(path: Path, dense_model: OnnxModel, feeds: Weights) -> None:
+    """Verify a file in a child process, which has not loaded the library of sparse operators.
+
+    Args:
+        path: The file.
+        dense_model: The model whose outputs it must reproduce bit for bit.
+        feeds: Inputs by name.
+
+    Raises:
+        ExportFailed: If its outputs differ, or it does not run.
+    """
+    with temporary_folder("proof") as folder:
+        dense_path = folder / "dense.onnx"
+        write_model(dense_model, dense_path)
+        for part in _list_parts(path):
+            copy_file(part, folder / part.name)
+        try:
+            actual_outputs = onnxruntime_child.run_model(folder / path.name, dict(feeds))
+            expected_outputs = onnxruntime_child.run_model(dense_path, dict(feeds))
+        except onnxruntime_child.FAILURES as error:
+            raise ExportFailed(
+                f"{path.name} does not run in a child process: {summarize_error(error)}",
+                EXPORT_AGAIN,
+            ) from None
+    for actual, expected in zip(actual_outputs, expected_outputs, strict=True):
+        if not isinstance(actual, np.ndarray) or not isinstance(expected, np.ndarray):
+            continue
+        if not run_proof.is_bit_identical(actual, expected):
+            raise ExportFailed(
+                f"{path.name} gives other outputs than the dense model"
+                " without the library of sparse operators",
+                EXPORT_AGAIN,
+            )
+
+
+def _write_files(
+    source: _Source, targets: list[_Target], written: list[Path], external: bool
+) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
+    """Encode and write the files of a graph, in the background.
+
+    Args:
+        source: The graph.
+        targets: Files to write.
+        written: Gets the path of each file when it is written.
+        external: True to store data in a second file each.
+
+    Returns:
+        The result of each write by path, and by target the weights that its file must hold.
+        Targets without anything to round are left out.
+    """
+    stored_weights: dict[_Target, Weights] = {}
+
+    def iter_encoded() -> Iterator[tuple[OnnxModel, Path]]:
+        # Dense files are the largest, so they are written first.
+        for target in sorted(targets, key=lambda target: target.format.encoding != "dense"):
+            encoded = _encode_target(source, target)
+            if encoded is not None:
+                model, stored_weights[target] = encoded
+                yield model, target.path
+
+    for target in targets:
+        # The data of an older file would be taken for those of the new file.
+        external_data_path(target.path).unlink(missing_ok=True)
+    futures = write_models(iter_encoded(), written, external)
+    return futures, {t: stored_weights[t] for t in targets if t in stored_weights}
+
+
+def _encode_target(source: _Source, target: _Target) -> tuple[OnnxModel, Weights] | None:
+    """Return an encoded model with labels and the weights that its file must hold.
+
+    Returns None if values are to be rounded, but no tensor is packed.
+    """
+    encoding = ENCODINGS[target.format.encoding]
+    model = source.graph.model
+    weights = source.graph.weights
+    if target.storage == EXACT:
+        encoded = encoding.encode(model, source.index)
+    else:
+        encoded = encoding.encode(model, source.index, storage=target.storage)
+        packed_names = encoding.find_encoded_names(encoded)
+        if not packed_names:
+            return None
+        weights = rounding.round_packed_weights(weights, packed_names, model.graph, target.storage)
+    layers = count_layers(weights, source.index)
+    labels = {
+        "format": encoding.name,
+        "version": __version__,
+        "sparsity": f"{layers.sparsity:.6f}",
+        "nonzeros": layers.nonzeros,
+        "source_sha256": source.model_sha256,
+        "values": target.storage,
+    }
+    if target.format.graph != ORIGINAL:
+        labels["graph"] = target.format.graph
+    return write_metadata(encoded, **labels), weights
+
+
+@contextmanager
+def _remove_unverified() -> Iterator[list[Path]]:
+    """Yield a list for files that are not verified yet; remove those in it if an error occurs."""
+    unverified: list[Path] = []
+    try:
+        yield unverified
+    except BaseException:
+        for path in unverified:
+            remove_file(path)
+        raise
 
 
 def count_layers(weights: Weights, weight_names: Collection[str]) -> Sparsity:
-    """Sparsity over all kernels."""
+    """Return the sparsity over all layer weights."""
     return Sparsity.combine(
         Sparsity(weights[name].size, int((weights[name] != 0).sum())) for name in weight_names
     )
 
 
 def hash_file(path: Path) -> dict[str, Any]:
-    """Hash of a file that was written, and of its data where they are beside it."""
+    """Return the hashes of a written file and of its data: `sha256` and `data_sha256`, or None."""
     hashes = [sha256_file(part) for part in _list_parts(path)]
     return {"sha256": hashes[0], "data_sha256": hashes[1] if hashes[1:] else None}
 
 
-def _write_verified(
-    source: _Source, targets: list[_Target], feeds: Weights, external: bool
-) -> list[_Target]:
-    """Write the files of one graph and prove them, one after the other; those that were left out are not returned."""
-    expected: dict[str, list[Array]] = {}  # outputs by the kind of values
-    with _remove_unverified() as unproven:
-        writing, held = _write_files(source, targets, unproven, external)
-        for target, weights in held.items():
-            writing[target.path].result()
-            verify_weights(target.path, weights, target.format.encoding)
-            if target.values not in expected:
-                model = source.made.dense_model or source.made.model
-                if target.values != EXACT:
-                    model = model.with_weights(weights)
-                expected[target.values] = run_proof.run_dense_model(model, source.kernels, feeds)
-            run_proof.verify_outputs(target.path, feeds, expected[target.values])
-            if source.made.dense_model is not None and target.values == EXACT:
-                _verify_without_library(target.path, source.made.dense_model, feeds)
-            unproven.remove(target.path)
-        return list(held)
-
-
-def _verify_without_library(path: Path, dense: OnnxModel, feeds: Weights) -> None:
-    """Prove that a file gives the bits of the dense model in a process that has never seen the sparse kernels."""
-    with temporary_folder("proof") as folder:
-        write_dense(dense, folder / "dense.onnx")
-        for part in _list_parts(path):
-            copy_file(part, folder / part.name)
-        try:
-            found = [
-                onnxruntime_child.run_model(folder / name, dict(feeds))
-                for name in (path.name, "dense.onnx")
-            ]
-        except onnxruntime_child.FAILURES as error:
-            what = f"{path.name} does not run in a process of its own: {summarize_error(error)}"
-            raise ExportFailed(what, EXPORT_AGAIN) from None
-    pairs = [
-        (a, b)
-        for a, b in zip(*found, strict=True)
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    ]
-    if not all(run_proof.is_bit_identical(a, b) for a, b in pairs):
-        raise ExportFailed(
-            f"{path.name} gives other bits than the dense model without the sparse kernels",
-            EXPORT_AGAIN,
-        )
-
-
-def _write_files(
-    source: _Source, targets: list[_Target], written: list[Path], external: bool = False
-) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
-    """Write the files: how that went for each, and what each must hold.
-
-    Where nothing could be packed, nothing can be rounded, and such a file is left out.
-    """
-    held: dict[_Target, Weights] = {}
-
-    def encoded() -> Iterator[tuple[OnnxModel, Path]]:
-        for target in sorted(
-            targets, key=lambda target: target.format.encoding != "dense"
-        ):  # the largest file first
-            model, weights = _encode_target(source, target)
-            if model is not None:
-                held[target] = weights
-                yield model, target.path
-
-    for target in targets:
-        external_data_path(target.path).unlink(
-            missing_ok=True
-        )  # an older file's, which would be taken for the new one's
-    writing = write_models(encoded(), written, external)
-    return writing, {target: held[target] for target in targets if target in held}
-
-
-def _encode_target(source: _Source, target: _Target) -> tuple[OnnxModel | None, Weights]:
-    """An encoded model with its labels, and what it must hold; None where there is nothing to round."""
-    encoding, model, weights = (
-        ENCODINGS[target.format.encoding],
-        source.made.model,
-        source.made.weights,
-    )
-    if target.values == EXACT:
-        encoded = encoding.encode(model, source.kernels)
-    else:
-        encoded = encoding.encode(model, source.kernels, storage=target.values)
-        packed = encoding.find_encoded_names(encoded)
-        if not packed:
-            return None, {}
-        weights = rounding.round_packed_weights(weights, packed, model.graph, target.values)
-    counted = count_layers(weights, source.kernels)
-    encoded = write_metadata(
-        encoded,
-        format=encoding.name,
-        version=__version__,
-        sparsity=f"{counted.sparsity:.6f}",
-        nonzeros=counted.nonzeros,
-        source_sha256=source.sha256,
-        values=target.values,
-        **({} if target.format.graph == ORIGINAL else {"graph": target.format.graph}),
-    )
-    return encoded, weights
-
-
-@contextmanager
-def _remove_unverified() -> Iterator[list[Path]]:
-    """A list for files that were written and are to be proven; those in it when anything goes wrong are removed."""
-    unproven: list[Path] = []
-    try:
-        yield unproven
-    except BaseException:
-        for path in unproven:
-            remove_file(path)
-        raise
-
-
 def get_file_size(path: Path) -> int:
-    """Bytes of a file and of the data beside it."""
+    """Return the bytes of a file, external data included."""
     return sum(part.stat().st_size for part in _list_parts(path))
 
 
 @contextmanager
 def move_when_done(target: Path) -> Iterator[Path]:
-    """Where to write a file that is proven and measured before it has its name; what fails leaves nothing behind."""
+    """Yield a temporary path for a file, and move the file to its target when the block is done.
+
+    If the block fails, nothing is left behind, and errors name the target.
+
+    Raises:
+        InputError: If the target cannot be written.
+    """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(
@@ -294,15 +391,14 @@ def move_when_done(target: Path) -> Iterator[Path]:
         raise InputError(
             f"cannot write {target}: {error.strerror}", "give a name in a writable folder"
         ) from None
-    with folder as name:
-        path = Path(name, target.name)
+    with folder as folder_name:
+        path = Path(folder_name, target.name)
         try:
             yield path
-        except (InputError, ExportFailed) as error:  # what is told is the name that was given
+        except (InputError, ExportFailed) as error:
             raise type(error)(error.message.replace(str(path), str(target)), error.hint) from None
-        if external_data_path(
-            path
-        ).is_file():  # an older model never has the new one's data, nor the other way round
+        # At no time does a model lie next to the data of another one.
+        if external_data_path(path).is_file():
             target.unlink(missing_ok=True)
             external_data_path(path).replace(external_data_path(target))
             path.replace(target)
@@ -312,11 +408,11 @@ def move_when_done(target: Path) -> Iterator[Path]:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file and the data beside it."""
+    """Remove a file and its external data."""
     for part in _list_parts(path):
         part.unlink()
 
 
 def _list_parts(path: Path) -> list[Path]:
-    """A file and the external data beside it, as far as they are there."""
-    return [p for p in (path, external_data_path(path)) if p.is_file()]
+    """Return a file and the file of its external data, those of them that exist."""
+    return [part for part in (path, external_data_path(path)) if part.is_file()]

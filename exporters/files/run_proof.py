@@ -17,6 +17,7 @@ from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
+from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import temporary_folder
 
@@ -148,6 +149,35 @@ def run_dense_model(
         path = folder / "dense.onnx"
         write_model(ENCODINGS["dense"].encode(model, weight_names), path)
         return run_file(path, feeds)
+
+
+def find_difference(
+    model: OnnxModel,
+    reference: OnnxModel,
+    weight_names: Collection[str],
+    feeds: Mapping[str, Array],
+    limit: float,
+) -> float | None:
+    """Compare the outputs of two dense models that should compute the same.
+
+    Args:
+        model: The model to check.
+        reference: The model that it was made of.
+        weight_names: Names of the layer weights of both.
+        feeds: Inputs by name.
+        limit: Largest difference that is accepted, relative to an output's largest value.
+
+    Returns:
+        The relative difference of the first output that differs by more, or None if none does.
+    """
+    actual_outputs = run_dense_model(model, weight_names, feeds)
+    expected_outputs = run_dense_model(reference, weight_names, feeds)
+    for actual, expected in zip(actual_outputs, expected_outputs, strict=True):
+        difference = tolerance.max_difference(actual, expected)
+        agreement = tolerance.check_tolerance(difference, limit, lambda: 0.0)
+        if agreement is tolerance.Agreement.DIFFERENT:
+            return difference.relative
+    return None
 
 
 def verify_outputs(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:

@@ -1,21 +1,22 @@
-"""The deploy graph: norms folded into the layers before them, nodes that do nothing taken out, constants folded.
+"""The deploy graph: BatchNormalization and constants are folded, and nodes without effect removed.
 
-Kernels keep their names and their zeros, so that the file can still be held against the others, weight by weight.
+Layer weights keep their names and their zeros, so that a file can be compared with others weight by
+weight.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files.nonzeros import replace_negative_zeros
-from ltp_pipeline.exporters.files.run_proof import run_dense_model
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
-from ltp_pipeline.exporters.int8.calibration import Calibration
-from ltp_pipeline.graph.constants import collect_constants, get_small_value
+from ltp_pipeline.exporters.files.run_proof import find_difference
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph, GraphContext
+from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.edit import (
     UniqueNames,
     copy_fields,
@@ -28,7 +29,6 @@ from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.tensors import (
-    Weights,
     collect_stored_tensors,
     get_constant_tensor,
     has_constant_tensor,
@@ -36,208 +36,253 @@ from ltp_pipeline.graph.tensors import (
     to_array,
 )
 from ltp_pipeline.graph.view import iter_read_names
-from ltp_pipeline.settings.schema import ExportSettings
-from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.arrays import Array
 
-IR_VERSION = 4  # from here on an initializer need not be a graph input, so new ones can be added
-EPSILON = 1e-5  # BatchNormalization's own default
-TOLERANCE = 1e-5  # of an output's largest value: what folding norms may change by rounding
-HALF_TOLERANCE = 2e-2  # the same where every node rounds to half precision
-# Half precision would round the product, and outputs would differ by more than is promised.
+IR_VERSION = 4  # first in which an initializer need not be a graph input, so that new ones can come
+EPSILON = 1e-5  # default of BatchNormalization
+# Largest difference of outputs, relative to an output's largest value, that rounding may cause.
+TOLERANCE = 1e-5
+HALF_TOLERANCE = 2e-2  # for graphs in which every node rounds to half precision
+# Half precision is not folded, because rounding the product would exceed the tolerance.
 _FOLDED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE)
+_NORM = "BatchNormalization"
 
 
-def build_graph(
-    model: OnnxModel,
-    weights: Weights,
-    weight_names: Collection[str],
-    feeds: Weights,
-    calibration: Calibration | None = None,
-    settings: ExportSettings | None = None,
-) -> BuiltGraph:
-    """The deploy graph, proven to compute the same and to have kept its kernels and their zeros."""
-    del calibration, settings
-    new, note = rewrite_model(model, weight_names)
-    kept = {name: new.get_array(name) for name in weight_names}
-    if any(((kept[name] != 0) != (weights[name] != 0)).any() for name in weight_names):
-        raise ExportFailed(
-            "the deploy graph has other zeros than the pruned network",
-            "leave deploy out of --export",
-        )
-    limit = (
-        HALF_TOLERANCE if any(array.dtype.itemsize < 4 for array in kept.values()) else TOLERANCE
-    )
-    outputs = (run_dense_model(m, weight_names, feeds) for m in (new, model))
-    for ours, theirs in zip(*outputs, strict=True):
-        gap = tolerance.max_difference(ours, theirs)
-        if tolerance.check_tolerance(gap, limit, lambda: 0.0) is tolerance.Agreement.DIFFERENT:
+def build_graph(context: GraphContext) -> BuiltGraph:
+    """Build the deploy graph.
+
+    Raises:
+        ExportFailed: If it computes something else, or its layer weights have other zeros.
+    """
+    model, note = rewrite_model(context.model, context.weight_names)
+    weights = {name: model.get_array(name) for name in context.weight_names}
+    for name, weight in weights.items():
+        if ((weight != 0) != (context.weights[name] != 0)).any():
             raise ExportFailed(
-                f"the deploy graph computes something else: outputs differ by {gap.relative:.2g} of the largest",
-                "leave deploy out of --export, and please report this as a bug",
+                f"the deploy graph has other zeros in '{name}' than the pruned network",
+                "leave deploy out of --export",
             )
-    return BuiltGraph(new, kept, (note,))
+    is_half = any(weight.dtype.itemsize < 4 for weight in weights.values())
+    limit = HALF_TOLERANCE if is_half else TOLERANCE
+    difference = find_difference(model, context.model, context.weight_names, context.feeds, limit)
+    if difference is not None:
+        raise ExportFailed(
+            "the deploy graph computes something else:"
+            f" outputs differ by {difference:.2g} of the largest",
+            "leave deploy out of --export, and please report this as a bug",
+        )
+    return BuiltGraph(model, weights, (note,))
 
 
 def rewrite_model(model: OnnxModel, weight_names: Collection[str]) -> tuple[OnnxModel, str]:
-    """A smaller graph that computes the same, and what was done."""
-    proto, weights = copy_proto(model.proto), dict(model.weights)
+    """Return a smaller graph that computes the same, and a note of what was done."""
+    proto = copy_proto(model.proto)
+    weights = dict(model.weights)
     raise_ir_version(proto, IR_VERSION)
     _lift_constants(proto.graph, weight_names)
     _remove_passthrough_nodes(proto.graph)
-    norms = sum(is_standard(n, "BatchNormalization") for n in proto.graph.node)
-    folded = _fold_batch_norms(proto.graph, weights)
+    num_norms = sum(is_standard(node, _NORM) for node in proto.graph.node)
+    num_folded = _BatchNormFolder(proto.graph, weights).fold_all()
     _remove_unused(proto.graph, weight_names)
-    new, done = OnnxModel(proto, weights), f"{folded} of {norms} BatchNormalization folded"
-    new = replace(
-        new, weights={name: array for name, array in weights.items() if name in new.tensors}
-    )
+    result = OnnxModel(proto, weights)
+    weights = {name: array for name, array in weights.items() if name in result.tensors}
+    result = replace(result, weights=weights)
+    changes = f"{num_folded} of {num_norms} {_NORM} folded"
     try:
-        new = _simplify_model(new, weight_names)
+        result = _simplify_model(result, weight_names)
     except (simplify.SimplifyFailed, InputError) as error:
-        done += f", constants not folded: {error}"
-    return new, f"deploy graph: {len(model.graph.node)} nodes became {len(new.graph.node)}, {done}"
+        changes += f", constants not folded: {error}"
+    num_nodes = len(result.graph.node)
+    return result, f"deploy graph: {len(model.graph.node)} nodes became {num_nodes}, {changes}"
 
 
 def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
-    """Turn kernels in Constant nodes into initializers, which keep their names whatever is done to the nodes."""
-    kept = []
+    """Turn layer weights in Constant nodes into initializers, which keep their names."""
+    nodes = []
     for node in graph.node:
         if has_constant_tensor(node) and node.output[0] in weight_names:
-            slot = graph.initializer.add()
-            slot.CopyFrom(get_constant_tensor(node))
-            slot.name = node.output[0]
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(get_constant_tensor(node))
+            tensor.name = node.output[0]
         else:
-            kept.append(node)
-    _keep_nodes(graph, kept)
+            nodes.append(node)
+    _keep_nodes(graph, nodes)
 
 
 def _remove_passthrough_nodes(graph: GraphProto) -> None:
-    """Take out Identity and Dropout; what they pass on goes by one name."""
-    known, reads = collect_constants(graph), Counter(iter_read_names(graph))
-    fixed = {o.name for g in iter_graphs(graph) for o in g.output}
+    """Remove Identity and Dropout, so that their input and output have one name."""
+    constants = collect_constants(graph)
+    read_counts = Counter(iter_read_names(graph))
+    output_names = {value.name for nested in iter_graphs(graph) for value in nested.output}
     renamed: dict[str, str] = {}
-    made, kept = set[str](), list[NodeProto]()
+    computed_names = set[str]()
+    nodes: list[NodeProto] = []
     for node in graph.node:
-        if _is_passthrough(node, known, reads):
-            source, target = _resolve_name(node.input[0], renamed), node.output[0]
-            if target not in fixed:
+        if _is_passthrough(node, constants, read_counts):
+            source = _resolve_name(node.input[0], renamed)
+            target = node.output[0]
+            if target not in output_names:
                 renamed[target] = source
                 continue
-            if source in made and source not in fixed:
+            if source in computed_names and source not in output_names:
                 renamed[source] = target
-                made.add(target)
+                computed_names.add(target)
                 continue
-        kept.append(node)
-        made.update(node.output)
-    _keep_nodes(graph, kept)
+        nodes.append(node)
+        computed_names.update(node.output)
+    _keep_nodes(graph, nodes)
     for node in graph.node:
         node.output[:] = [_resolve_name(name, renamed) for name in node.output]
     for node in iter_nodes(graph):
         node.input[:] = [_resolve_name(name, renamed) for name in node.input]
 
 
-def _is_passthrough(node: NodeProto, known: Mapping[str, object], reads: Mapping[str, int]) -> bool:
+def _is_passthrough(node: NodeProto, constants: Constants, read_counts: Mapping[str, int]) -> bool:
+    """Return true if a node passes its input on unchanged.
+
+    Args:
+        node: The node.
+        constants: Constants of the graph, by name.
+        read_counts: How often each value is read.
+    """
     if is_standard(node, "Identity"):
         return len(node.input) == len(node.output) == 1
-    if not is_standard(node, "Dropout") or any(reads.get(name) for name in node.output[1:] if name):
+    if not is_standard(node, "Dropout"):
+        return False
+    if any(read_counts.get(name) for name in node.output[1:] if name):
         return False
     if len(node.input) < 3 or not node.input[2]:
         return True
-    training = get_small_value(known, node.input[2])  # type: ignore[arg-type]
-    return training is not None and not training.any()
+    training_mode = get_small_value(constants, node.input[2])
+    return training_mode is not None and not training_mode.any()
 
 
 def _resolve_name(name: str, renamed: Mapping[str, str]) -> str:
+    """Return the last name of a value that may have been renamed several times."""
     while name in renamed:
         name = renamed[name]
     return name
 
 
-def _fold_batch_norms(graph: GraphProto, weights: dict[str, Array]) -> int:
-    """Fold each BatchNormalization into the layer before it where nothing else sees that layer; count them."""
-    given = {v.name for v in graph.input}
-    known = {name: t for name, t in collect_stored_tensors(graph).items() if name not in given}
-    reads, taken = Counter(iter_read_names(graph)), UniqueNames.from_graph(graph)
-    layers = {n.output[0]: n for n in graph.node if is_standard(n, "Conv", "ConvTranspose", "Gemm")}
-    gone = set[str]()
-    for norm in graph.node:
-        layer = layers.get(norm.input[0]) if is_standard(norm, "BatchNormalization") else None
-        if layer is None or reads[layer.output[0]] > 1:
-            continue
-        if not _fold_into_layer(layer, norm, graph, known, weights, reads, taken):
-            continue
-        layer.output[0] = norm.output[0]
-        gone.add(norm.output[0])
-    _keep_nodes(
-        graph,
-        [
-            n
-            for n in graph.node
-            if not (is_standard(n, "BatchNormalization") and n.output[0] in gone)
-        ],
-    )
-    return len(gone)
+class _BatchNormFolder:
+    """Folds BatchNormalization into the layers of a graph, in place.
 
+    Args:
+        graph: The graph to change.
+        weights: Weights of the graph, also changed.
+    """
 
-def _fold_into_layer(
-    layer: NodeProto,
-    norm: NodeProto,
-    graph: GraphProto,
-    known: dict[str, TensorProto],
-    weights: dict[str, Array],
-    reads: Mapping[str, int],
-    taken: UniqueNames,
-) -> bool:
-    """Scale a layer's weight and move its bias as the norm would; False where that cannot be done exactly enough."""
+    def __init__(self, graph: GraphProto, weights: dict[str, Array]) -> None:
+        self.graph = graph
+        self.weights = weights
+        self.read_counts = Counter(iter_read_names(graph))
+        self.names = UniqueNames.from_graph(graph)
+        self.tensors = collect_stored_tensors(graph)
+        for value in graph.input:  # the caller may override these
+            self.tensors.pop(value.name, None)
 
-    def array(name: str) -> Array:
-        return weights[name] if name in weights else to_array(known[name], name)
+    def fold_all(self) -> int:
+        """Fold each BatchNormalization whose input only it reads; return how many were folded."""
+        layers = {}
+        for node in self.graph.node:
+            if is_standard(node, "Conv", "ConvTranspose", "Gemm"):
+                layers[node.output[0]] = node
+        folded = set[str]()
+        for node in self.graph.node:
+            layer = layers.get(node.input[0]) if is_standard(node, _NORM) else None
+            if layer is None or self.read_counts[layer.output[0]] > 1:
+                continue
+            if self._fold(layer, node):
+                layer.output[0] = node.output[0]
+                folded.add(node.output[0])
+        nodes = [
+            n for n in self.graph.node if not (is_standard(n, _NORM) and n.output[0] in folded)
+        ]
+        _keep_nodes(self.graph, nodes)
+        return len(folded)
 
-    names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
-    types = [known[n].data_type for n in names if n in known]
-    attributes = {
-        a.name: helper.get_attribute_value(a) for a in (*layer.attribute, *norm.attribute)
-    }
-    own_bias = len(layer.input) > 2 and layer.input[2]
-    if any(n and n not in known for n in names) or len(set(types)) > 1:
-        return False
-    if (
-        types[0] not in _FOLDED_TYPES
-        or reads[layer.input[1]] > 1
-        or layer.input[0] == layer.input[1]
-    ):
-        return False
-    if attributes.get("training_mode") or any(norm.output[1:]) or not attributes.get("spatial", 1):
-        return False
-    gamma, beta, mean, variance = (array(n).astype(np.float64) for n in norm.input[1:5])
-    weight = array(layer.input[1])
-    bias = array(layer.input[2]).astype(np.float64) if own_bias else np.zeros(1)
-    if bias.size not in (1, gamma.size) or (bias.ndim > 1 and bias.shape[-1] != bias.size):
-        return False  # a Gemm may add a different bias to every row
-    with np.errstate(all="ignore"):
-        factor = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
-        scaled = (weight * _broadcast_factor(factor, layer, attributes, weight.shape)).astype(
-            weight.dtype
+    def _fold(self, layer: NodeProto, norm: NodeProto) -> bool:
+        """Scale a layer's weight and shift its bias as a norm would.
+
+        Returns:
+            False if that is not possible or not exact enough; then nothing is changed.
+        """
+        attributes = {}
+        for attribute in (*layer.attribute, *norm.attribute):
+            attributes[attribute.name] = helper.get_attribute_value(attribute)
+        if not self._can_fold(layer, norm, attributes):
+            return False
+        gamma, beta, mean, variance = (
+            self._get_array(name).astype(np.float64) for name in norm.input[1:5]
         )
-        moved = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
-    if (
-        not np.isfinite(scaled).all()
-        or not np.isfinite(moved).all()
-        or ((scaled != 0) != (weight != 0)).any()
-    ):
-        return False
-    weights[layer.input[1]] = replace_negative_zeros(scaled)
-    weights[_prepare_bias(layer, graph, known, reads, taken, moved.shape)] = moved.astype(
-        weight.dtype
-    )
-    return True
+        weight = self._get_array(layer.input[1])
+        bias = np.zeros(1)
+        if len(layer.input) > 2 and layer.input[2]:
+            bias = self._get_array(layer.input[2]).astype(np.float64)
+        if bias.size not in (1, gamma.size) or (bias.ndim > 1 and bias.shape[-1] != bias.size):
+            return False  # a Gemm may add a different bias to every row
+        with np.errstate(all="ignore"):
+            factor = gamma / np.sqrt(variance + attributes.get("epsilon", EPSILON))
+            weight_factor = _broadcast_factor(factor, layer, attributes, weight.shape)
+            new_weight = (weight * weight_factor).astype(weight.dtype)
+            new_bias = (bias.reshape(-1) * attributes.get("beta", 1.0) - mean) * factor + beta
+        if not np.isfinite(new_weight).all() or not np.isfinite(new_bias).all():
+            return False
+        if ((new_weight != 0) != (weight != 0)).any():
+            return False
+        self.weights[layer.input[1]] = replace_negative_zeros(new_weight)
+        bias_name = self._prepare_bias(layer, new_bias.shape)
+        self.weights[bias_name] = new_bias.astype(weight.dtype)
+        return True
+
+    def _can_fold(self, layer: NodeProto, norm: NodeProto, attributes: Mapping[str, Any]) -> bool:
+        """Return true if all tensors are known and the norm is a plain one in inference mode."""
+        names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
+        if any(name and name not in self.tensors for name in names):
+            return False
+        types = {self.tensors[name].data_type for name in names if name}
+        if len(types) > 1 or types.pop() not in _FOLDED_TYPES:
+            return False
+        if self.read_counts[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
+            return False
+        is_training = attributes.get("training_mode") or any(norm.output[1:])
+        return not is_training and bool(attributes.get("spatial", 1))
+
+    def _get_array(self, name: str) -> Array:
+        """Return the values of a stored tensor."""
+        if name in self.weights:
+            return self.weights[name]
+        return to_array(self.tensors[name], name)
+
+    def _prepare_bias(self, layer: NodeProto, shape: tuple[int, ...]) -> str:
+        """Return the name of a layer's bias, or add one if it has none of this shape of its own."""
+        name = layer.input[2] if len(layer.input) > 2 else ""
+        if not name or self.read_counts[name] > 1 or tuple(self.tensors[name].dims) != shape:
+            weight_name = layer.input[1]
+            name = self.names.make_unique(f"{weight_name}.folded_bias")
+            tensor = make_empty_tensor(name, self.tensors[weight_name].data_type, shape)
+            self.tensors[name] = tensor
+            self.graph.initializer.append(tensor)
+            layer.input[2:] = [name]
+        if layer.op_type == "Gemm":
+            # The new bias includes the factor beta.
+            attributes = [a for a in layer.attribute if a.name != "beta"]
+            del layer.attribute[:]
+            layer.attribute.extend(attributes)
+        return name
 
 
 def _broadcast_factor(
-    factor: Array, layer: NodeProto, attributes: Mapping[str, int], shape: tuple[int, ...]
+    factor: Array, layer: NodeProto, attributes: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Array:
-    """A factor per output channel, shaped to multiply the weight of a layer."""
+    """Return a factor per output channel in a shape that multiplies the weight of a layer.
+
+    Args:
+        factor: One factor per output channel.
+        layer: A Conv, ConvTranspose or Gemm.
+        attributes: Attributes of the layer by name.
+        shape: Shape of its weight.
+    """
     if layer.op_type == "Gemm":
         return factor[:, None] if attributes.get("transB") else factor
     if layer.op_type == "Conv":
@@ -247,62 +292,48 @@ def _broadcast_factor(
     return spread.reshape(*shape[:2], *[1] * (len(shape) - 2))
 
 
-def _prepare_bias(
-    layer: NodeProto,
-    graph: GraphProto,
-    known: dict[str, TensorProto],
-    reads: Mapping[str, int],
-    taken: UniqueNames,
-    shape: tuple[int, ...],
-) -> str:
-    """The name of a layer's bias of this shape: its own, or a new one where that is shared or shaped differently."""
-    name = layer.input[2] if len(layer.input) > 2 else ""
-    if not name or reads[name] > 1 or tuple(known[name].dims) != shape:
-        name = taken.make_unique(f"{layer.input[1]}.folded_bias")
-        known[name] = make_empty_tensor(name, known[layer.input[1]].data_type, shape)
-        graph.initializer.append(known[name])
-        layer.input[2:] = [name]
-    if layer.op_type == "Gemm":
-        kept = [a for a in layer.attribute if a.name != "beta"]  # it is in the bias now
-        del layer.attribute[:]
-        layer.attribute.extend(kept)
-    return name
-
-
 def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
-    read = {*iter_read_names(graph), *weight_names}
-    unused = [t.name for t in graph.initializer if t.name not in read]
-    drop_inputs(graph, unused)
-    set_initializers(graph, [t for t in graph.initializer if t.name in read])
-    _keep_nodes(graph, [n for n in graph.node if not has_constant_tensor(n) or n.output[0] in read])
+    """Remove initializers and Constant nodes that nothing reads, except layer weights."""
+    read_names = {*iter_read_names(graph), *weight_names}
+    drop_inputs(graph, [t.name for t in graph.initializer if t.name not in read_names])
+    set_initializers(graph, [t for t in graph.initializer if t.name in read_names])
+    nodes = [n for n in graph.node if not has_constant_tensor(n) or n.output[0] in read_names]
+    _keep_nodes(graph, nodes)
     del graph.value_info[:]  # shapes of values, some of which are gone
 
 
 def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """Let onnxsim fold constants, as long as it leaves the kernels and what is around the graph alone."""
-    simple = simplify.simplify_model(model)
-    if any(
-        n not in simple.tensors or model.get_array(n).tobytes() != simple.get_array(n).tobytes()
-        for n in weight_names
-    ):
-        raise simplify.SimplifyFailed("onnxsim changed kernels")
+    """Let onnxsim fold constants, and keep everything else of the model as it is.
+
+    Raises:
+        SimplifyFailed: If onnxsim changed layer weights, inputs or outputs.
+    """
+    simplified = simplify.simplify_model(model)
+    for name in weight_names:
+        if name not in simplified.tensors:
+            raise simplify.SimplifyFailed(f"onnxsim removed the layer weight '{name}'")
+        if model.get_array(name).tobytes() != simplified.get_array(name).tobytes():
+            raise simplify.SimplifyFailed(f"onnxsim changed the layer weight '{name}'")
     for kind in ("input", "output"):
-        if [v.name for v in getattr(simple.graph, kind)] != [
-            v.name for v in getattr(model.graph, kind)
-        ]:
+        names = [value.name for value in getattr(model.graph, kind)]
+        if [value.name for value in getattr(simplified.graph, kind)] != names:
             raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
-    result, around = ModelProto(), {"graph", "functions", "opset_import", "ir_version"}
-    copy_fields(model.proto, result, skip=around)
-    copy_fields(simple.proto, result, skip={f.name for f in result.DESCRIPTOR.fields} - around)
-    for field in ("input", "output", "value_info"):
-        result.graph.ClearField(field)
-    result.graph.name, result.graph.doc_string = model.graph.name, model.graph.doc_string
+    taken_fields = {"graph", "functions", "opset_import", "ir_version"}
+    result = ModelProto()
+    all_fields = {field.name for field in result.DESCRIPTOR.fields}
+    copy_fields(model.proto, result, skip=taken_fields)
+    copy_fields(simplified.proto, result, skip=all_fields - taken_fields)
+    for field_name in ("input", "output", "value_info"):
+        result.graph.ClearField(field_name)
+    result.graph.name = model.graph.name
+    result.graph.doc_string = model.graph.doc_string
     result.graph.input.extend(model.graph.input)
     result.graph.output.extend(model.graph.output)
-    return replace(simple, proto=result)
+    return replace(simplified, proto=result)
 
 
 def _keep_nodes(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
+    """Replace the nodes of a graph by some of them, unless these are all."""
     if len(nodes) < len(graph.node):
         set_nodes(graph, nodes)
 

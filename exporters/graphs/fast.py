@@ -1,20 +1,20 @@
-"""The fast graph: the deploy graph with layers that have many zeros turned over to the library of sparse kernels.
+"""The fast graph: the deploy graph with sparse operators for layers that have many zeros.
 
-The same file runs without the library as any other: each of its operators is a function of standard ones, too.
+Such a file also runs without the library of sparse operators, because each of them is a function of
+standard operators.
 """
 
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from ltp_pipeline.errors import ExportFailed, InputError, NotFaster
 from ltp_pipeline.exporters.encodings import ENCODINGS
-from ltp_pipeline.exporters.files.run_proof import open_session, run_file
+from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
-from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph, GraphContext
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.exporters.sparse_ops.cost_model import select_layers
 from ltp_pipeline.exporters.sparse_ops.functions import DOMAIN
@@ -26,69 +26,80 @@ from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST
-from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.system.timing import time_interleaved
 
-TOLERANCE = 1e-5  # of an output's largest value: what sums in another order may change
-MAX_RATIO = 0.95  # of the dense time; what is between that and 1 is within what timing can tell
-TIMING_SECONDS = 0.5  # of timing at least
-NAMED = 3  # of many reasons
-# One thread computes: by its own time, what else the machine does counts little. On Windows that ticks every 16 ms.
+# Largest difference of outputs, relative to an output's largest value, of sums in another order.
+TOLERANCE = 1e-5
+MAX_RATIO = 0.95  # largest latency ratio to the dense file; timing cannot tell 0.95 from 1
+TIMING_SECONDS = 0.5
+MAX_REASONS = 3  # reasons in a message
+# The time of the one thread that computes leaves out other work of the machine. On Windows that
+# clock ticks only every 16 ms.
 TIMING_CLOCK = time.perf_counter if sys.platform == "win32" else time.thread_time
-STEPS = "name the layers before nodes that round (QuantizeLinear, Round) in prune.exclude, or leave this graph out"
-LEAVE = "for another machine, set export.accelerate_min_sparsity (`accelerate --accelerate-min-sparsity`) to a sparsity"
+ROUNDING_HINT = (
+    "name the layers before nodes that round (QuantizeLinear, Round) in prune.exclude,"
+    " or leave this graph out"
+)
+MACHINE_HINT = (
+    "to write the file for another machine, set export.accelerate_min_sparsity"
+    " (`accelerate --accelerate-min-sparsity`)"
+)
 
 
-def build_graph(
-    model: OnnxModel,
-    weights: Weights,
-    weight_names: Collection[str],
-    feeds: Weights,
-    calibration: Calibration | None = None,
-    settings: ExportSettings | None = None,
-) -> BuiltGraph:
-    """The fast graph, proven on the kernels of this machine; NotFaster where they are not there, or gain nothing."""
-    del calibration
+def build_graph(context: GraphContext) -> BuiltGraph:
+    """Build the fast graph and verify it with the library of sparse operators.
+
+    Raises:
+        NotFaster: If the library is missing, or no layer gets faster on this machine.
+        ExportFailed: If the graph computes something else.
+    """
     try:
-        kernels_at = library.sparse_ops_library()
-        path = library.query_instruction_sets(kernels_at).chosen
+        library_path = library.sparse_ops_library()
+        instruction_set = library.query_instruction_sets(library_path).chosen
     except InputError as error:
         raise NotFaster(error.message, error.hint) from None
-    smaller = deploy.build_graph(model, weights, weight_names, feeds)
-    flat, _ = flatten_model(smaller.model)  # functions would hide layers
-    sample = select_first_sample(model, feeds)
-    accelerate_min_sparsity = settings.accelerate_min_sparsity if settings else None
-    choice = select_layers(flat, weight_names, sample, path, accelerate_min_sparsity)
-    if not choice.weight_names:
-        raise NotFaster(f"no layer is worth turning over: {_format_reasons(choice.skipped)}", LEAVE)
-    new, turned = convert_to_sparse_ops(flat, choice.weight_names)
+    deployed = deploy.build_graph(context)
+    flat, _ = flatten_model(deployed.model)  # layers in functions would not be found
+    sample = select_first_sample(context.model, context.feeds)
+    min_sparsity = context.settings.accelerate_min_sparsity if context.settings else None
+    selection = select_layers(flat, context.weight_names, sample, instruction_set, min_sparsity)
+    if not selection.weight_names:
+        reasons = _format_reasons(selection.skipped)
+        raise NotFaster(f"no layer is worth converting: {reasons}", MACHINE_HINT)
+    model, chains = convert_to_sparse_ops(flat, selection.weight_names)
+    ratio = None
     with temporary_folder("fast") as folder:
-        fast, dense, given = (folder / name for name in ("fast.onnx", "deploy.onnx", "given.onnx"))
-        for one, at in ((new, fast), (smaller.model, dense), (model, given)):
-            write_model(ENCODINGS["dense"].encode(one, weight_names), at)
-        _verify_outputs(fast, dense, feeds, kernels_at)
-        ratio = (
-            None
-            if accelerate_min_sparsity is not None
-            else _measure_ratio([fast, dense, given], sample, kernels_at, choice.skipped)
-        )
-    names = tuple(dict.fromkeys(one.weight_name for one in turned))
-    how = SparseKernelInfo(path, sha256_file(kernels_at), names, choice.skipped, ratio)
+        paths = []
+        models = {"fast": model, "deploy": deployed.model, "original": context.model}
+        for name, built_model in models.items():
+            path = folder / f"{name}.onnx"
+            write_model(ENCODINGS["dense"].encode(built_model, context.weight_names), path)
+            paths.append(path)
+        _verify_outputs(paths[0], paths[1], context.feeds, library_path)
+        if min_sparsity is None:
+            ratio = _measure_ratio(paths, sample, library_path, selection.skipped)
+    info = SparseKernelInfo(
+        instruction_set,
+        sha256_file(library_path),
+        tuple(dict.fromkeys(chain.weight_name for chain in chains)),
+        selection.skipped,
+        ratio,
+    )
     return BuiltGraph(
-        new,
-        smaller.weights,
-        (*smaller.notes, _format_note(how)),
-        sparse_kernels=how,
-        dense_model=smaller.model,
+        model,
+        deployed.weights,
+        (*deployed.notes, _format_note(info)),
+        sparse_kernels=info,
+        dense_model=deployed.model,
     )
 
 
 def explain_missing_library() -> str | None:
-    """Why the sparse kernels cannot be used here, and what to do; None where they can."""
+    """Return why sparse operators cannot be used here and what to do, or None if they can."""
     try:
         library.query_instruction_sets(library.sparse_ops_library())
     except InputError as error:
@@ -97,98 +108,141 @@ def explain_missing_library() -> str | None:
 
 
 def uses_sparse_ops(model: OnnxModel) -> bool:
-    """Whether a model uses the sparse kernels."""
+    """Return true if a model has sparse operators."""
     return any(node.domain == DOMAIN for node in iter_nodes(model.graph))
 
 
 def select_first_sample(model: OnnxModel, feeds: Weights) -> Weights:
-    """The first of several samples, where the model takes one alone."""
-    lengths = {array.shape[:1] for array in feeds.values()}
-    if len(lengths) != 1 or lengths == {()}:
+    """Return the first sample of a batch, or the batch if the model takes no single sample."""
+    batch_sizes = {array.shape[:1] for array in feeds.values()}
+    if len(batch_sizes) != 1 or batch_sizes == {()}:
         return feeds
-    fixed = {
-        value.name
-        for value in model.graph.input
-        if value.type.tensor_type.shape.dim and value.type.tensor_type.shape.dim[0].dim_value > 0
-    }
-    return feeds if fixed & feeds.keys() else {name: array[:1] for name, array in feeds.items()}
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name in feeds and dims and dims[0].dim_value > 0:
+            return feeds
+    return {name: array[:1] for name, array in feeds.items()}
 
 
-def _verify_outputs(fast: Path, dense: Path, feeds: Weights, kernels_at: Path) -> None:
-    """Hold what the sparse kernels compute against the dense model."""
-    expected = run_file(dense, feeds)
-    for nth, (ours, theirs) in enumerate(
-        zip(run_file(fast, feeds, library=kernels_at), expected, strict=True)
-    ):
-        gap = tolerance.max_difference(ours, theirs)
-        if (
-            tolerance.check_tolerance(gap, TOLERANCE, lambda: 0.0)
-            is not tolerance.Agreement.DIFFERENT
-        ):
+def _verify_outputs(fast_path: Path, dense_path: Path, feeds: Weights, library_path: Path) -> None:
+    """Compare the outputs of the fast file with those of the dense file.
+
+    Args:
+        fast_path: The file with sparse operators.
+        dense_path: The same graph without them.
+        feeds: Inputs by name.
+        library_path: Library of sparse operators.
+
+    Raises:
+        ExportFailed: If an output differs.
+        NotFaster: If an output differs as much when onnxruntime optimizes the dense file.
+    """
+    expected_outputs = run_proof.run_file(dense_path, feeds)
+    actual_outputs = run_proof.run_file(fast_path, feeds, library_path)
+    for i, (actual, expected) in enumerate(zip(actual_outputs, expected_outputs, strict=True)):
+        difference = tolerance.max_difference(actual, expected)
+        noise = partial(_measure_noise, dense_path, feeds, i)
+        if not _is_different(difference, lambda: 0.0):
             continue
-        apart = f"outputs differ by {gap.relative:.2g} of the largest"
-        if (
-            tolerance.check_tolerance(gap, TOLERANCE, partial(_measure_noise, dense, feeds, nth))
-            is tolerance.Agreement.DIFFERENT
-        ):
-            what = f"the sparse kernels compute something else: {apart}"
+        finding = f"outputs differ by {difference.relative:.2g} of the largest"
+        if _is_different(difference, noise):
             raise ExportFailed(
-                what, "please report this as a bug; files of other graphs can be written"
+                f"the sparse operators compute something else: {finding}",
+                "please report this as a bug; files of other graphs can be written",
             )
         raise NotFaster(
-            f"it cannot be proven: {apart}, as onnxruntime's own do by its optimisation", STEPS
+            f"the fast graph cannot be verified: {finding},"
+            " and the dense graph's own differ as much when onnxruntime optimizes it",
+            ROUNDING_HINT,
         )
 
 
-def _measure_noise(dense: Path, feeds: Weights, nth: int) -> float:
-    """How far onnxruntime's output is from itself: rounding on the way turns the last bit of a sum into a step."""
-    levels = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")
-    first, *others = (run_file(dense, feeds, optimization=level)[nth] for level in levels)
-    return max(tolerance.max_difference(other, first).difference for other in others)
+def _is_different(difference: tolerance.MaxDifference, noise: Callable[[], float]) -> bool:
+    """Return true if a difference exceeds the tolerance and the noise of onnxruntime."""
+    agreement = tolerance.check_tolerance(difference, TOLERANCE, noise)
+    return agreement is tolerance.Agreement.DIFFERENT
+
+
+def _measure_noise(path: Path, feeds: Weights, output: int) -> float:
+    """Return how much an output of onnxruntime changes by its level of optimization.
+
+    A graph that rounds turns a difference in the last bit of a sum into a whole step.
+
+    Args:
+        path: The file.
+        feeds: Inputs by name.
+        output: Number of the output.
+    """
+    reference = run_proof.run_file(path, feeds, optimization=run_proof.NO_OPTIMIZATIONS)[output]
+    noise = 0.0
+    for level in (run_proof.BASIC_OPTIMIZATIONS, run_proof.ALL_OPTIMIZATIONS):
+        optimized = run_proof.run_file(path, feeds, optimization=level)[output]
+        noise = max(noise, tolerance.max_difference(optimized, reference).difference)
+    return noise
 
 
 def _measure_ratio(
-    paths: Sequence[Path], sample: Weights, kernels_at: Path, left: Mapping[str, str]
+    paths: Sequence[Path], sample: Weights, library_path: Path, skipped: Mapping[str, str]
 ) -> float:
-    """The share of the time that the first of these files takes, on the sparse kernels, of the fastest other one."""
-    sessions = [open_session(path, None if nth else kernels_at) for nth, path in enumerate(paths)]
+    """Return the latency of the first file as a fraction of the fastest other file's.
+
+    Args:
+        paths: The file with sparse operators, then files without.
+        sample: Inputs by name.
+        library_path: Library of sparse operators.
+        skipped: Reasons of the layers that stay dense, for the error.
+
+    Raises:
+        NotFaster: If the fraction is larger than MAX_RATIO.
+    """
+    sessions = [run_proof.open_session(paths[0], library_path)]
+    sessions += [run_proof.open_session(path) for path in paths[1:]]
     calls = [partial(session.run, None, dict(sample)) for session in sessions]
-    ours, *others = (
-        timing.ms for timing in time_interleaved(calls, seconds=TIMING_SECONDS, clock=TIMING_CLOCK)
-    )
-    ratio = ours / min(others)
+    timings = time_interleaved(calls, seconds=TIMING_SECONDS, clock=TIMING_CLOCK)
+    fast_ms = timings[0].ms
+    dense_ms = min(timing.ms for timing in timings[1:])
+    ratio = fast_ms / dense_ms
     if ratio > MAX_RATIO:
-        times = f"{ours:.3f} ms against {min(others):.3f} for one sample on one thread"
-        still = f"; left dense: {_format_reasons(left)}" if left else ""
-        raise NotFaster(
-            f"it would take {ratio:.2f} of the dense file's time ({times}){still}", LEAVE
+        message = (
+            f"the fast file would take {ratio:.2f} of the dense file's time"
+            f" ({fast_ms:.3f} ms against {dense_ms:.3f} ms for one sample on one thread)"
         )
+        if skipped:
+            message += f"; not converted: {_format_reasons(skipped)}"
+        raise NotFaster(message, MACHINE_HINT)
     return ratio
 
 
-def _format_reasons(left: Mapping[str, str]) -> str:
-    """Reasons, each with the first of the kernels that it holds for."""
-    found: dict[str, list[str]] = {}
-    for name, reason in left.items():
-        found.setdefault(reason, []).append(name)
-    said = [
-        f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {why}"
-        for why, names in found.items()
-    ]
-    return "; ".join(
-        [*said[:NAMED], *([f"and {len(said) - NAMED} more reasons"] if len(said) > NAMED else [])]
-    )
+def _format_reasons(skipped: Mapping[str, str]) -> str:
+    """Format why layers are not converted, one of each reason's layers by name."""
+    names_by_reason: dict[str, list[str]] = {}
+    for name, reason in skipped.items():
+        names_by_reason.setdefault(reason, []).append(name)
+    parts = []
+    for reason, names in names_by_reason.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        parts.append(f"{names[0]}{others}: {reason}")
+    if len(parts) > MAX_REASONS:
+        parts[MAX_REASONS:] = [f"and {len(parts) - MAX_REASONS} more reasons"]
+    return "; ".join(parts)
 
 
-def _format_note(how: SparseKernelInfo) -> str:
-    said = f"fast graph: {pluralize(len(how.converted_layers), 'kernel')} on sparse kernels ({how.instruction_set})"
-    if how.latency_ratio is not None:
-        said += f", {how.latency_ratio:.2f} of the dense graph's time"
-    return f"{said}; left dense: {_format_reasons(how.dense_layers)}" if how.dense_layers else said
+def _format_note(info: SparseKernelInfo) -> str:
+    """Format the note of the report on sparse operators."""
+    num_layers = pluralize(len(info.converted_layers), "layer")
+    note = f"fast graph: {num_layers} on sparse operators ({info.instruction_set})"
+    if info.latency_ratio is not None:
+        note += f", {info.latency_ratio:.2f} of the dense graph's time"
+    if info.dense_layers:
+        note += f"; not converted: {_format_reasons(info.dense_layers)}"
+    return note
 
 
 GRAPH = ExportGraph(
     name=FAST,
-    description="norms folded; faster than dense where our library of sparse kernels is registered, and runs without it",
+    description=(
+        "norms folded; faster than dense if the library of sparse operators is registered,"
+        " and runs without it"
+    ),
     build=build_graph,
 )

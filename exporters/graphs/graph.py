@@ -1,4 +1,4 @@
-"""What an export graph is: the model's graph as a file has it, and how that is made and proven."""
+"""Export graph: a form of the model's graph that files are written of."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -11,36 +11,41 @@ from ltp_pipeline.settings.schema import ExportSettings
 
 
 @dataclass(frozen=True)
+class GraphContext:
+    """The network that export graphs are built from, and what they need to build it."""
+
+    model: OnnxModel  # the original graph with the final dense weights
+    weights: Weights  # the final weights by name
+    weight_names: Collection[str]  # names of the layer weights
+    feeds: Weights  # inputs by name, to run the graph on
+    calibration: Calibration | None = None  # for quantization; None without data
+    settings: ExportSettings | None = None
+
+
+@dataclass(frozen=True)
 class BuiltGraph:
-    """A graph with its final dense weights, and what files of it must hold."""
+    """A graph with its final dense weights."""
 
     model: OnnxModel
-    weights: Weights
-    notes: tuple[str, ...] = ()  # what was done to the graph, for the report
-    weight_names: tuple[str, ...] | None = (
-        None  # the tensors that hold the kernels, where they have other names
-    )
+    weights: Weights  # the weights that files of the graph must hold
+    notes: tuple[str, ...] = ()  # for the report: what was done to the graph
+    # Names of the tensors that hold the layer weights; None if they have their original names.
+    weight_names: tuple[str, ...] | None = None
     quantization: QuantizationInfo | None = None
     sparse_kernels: SparseKernelInfo | None = None
-    dense_model: OnnxModel | None = (
-        None  # what files must compute bit for bit without the sparse kernels; None: the model itself
-    )
+    # The model whose outputs files reproduce bit for bit without the sparse operator library;
+    # None if that is `model`.
+    dense_model: OnnxModel | None = None
 
 
 @dataclass(frozen=True)
 class ExportGraph:
-    """One graph that files are written of. Its name is its part of the file name; that of the original is left out.
+    """A kind of graph that files are written of.
 
-    `make` takes the original graph with its final dense weights, these weights, the names of the kernels, inputs to
-    run it on, where there are data what quantising needs, and the settings. It raises ExportFailed unless the new graph
-    computes what it should, and NotFaster where it would be of no use.
+    `build` raises ExportFailed unless the new graph computes what it should, and NotFaster if it
+    would be of no use.
     """
 
-    name: str
-    description: (
-        str  # how it differs from the original, for HANDOFF.md; empty for the original itself
-    )
-    build: Callable[
-        [OnnxModel, Weights, Collection[str], Weights, Calibration | None, ExportSettings | None],
-        BuiltGraph,
-    ]
+    name: str  # also part of the file name, except for the original graph
+    description: str  # for HANDOFF.md: how it differs from the original; empty for the original
+    build: Callable[[GraphContext], BuiltGraph]

@@ -1,7 +1,7 @@
-"""The int8 graph: the deploy graph quantised, so that every onnxruntime computes it in 8 bits.
+"""The int8 graph: the deploy graph quantized, so that every onnxruntime computes it in 8 bits.
 
-Kernels are the quantised tensors, NAME_quantized; those that stay float keep their names. Wherever a weight was zero,
-it is zero in 8 bits.
+A quantized layer weight has the name of the weight and the suffix "_quantized"; weights that stay
+float keep their names. Weights that were zero are zero in 8 bits.
 """
 
 from collections.abc import Collection
@@ -9,11 +9,10 @@ from collections.abc import Collection
 from onnx import version_converter
 
 from ltp_pipeline.errors import ExportFailed, UnsupportedModel, summarize_error
-from ltp_pipeline.exporters.files.run_proof import run_dense_model
+from ltp_pipeline.exporters.files.run_proof import find_difference
 from ltp_pipeline.exporters.graphs import deploy
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph, GraphContext
 from ltp_pipeline.exporters.int8 import proof, search
-from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.exporters.int8.compact_names import compact_names
 from ltp_pipeline.exporters.int8.layers import (
     SKIP_HINT,
@@ -22,137 +21,144 @@ from ltp_pipeline.exporters.int8.layers import (
     make_no_layer_error,
 )
 from ltp_pipeline.exporters.int8.prepare import prepare_graph
-from ltp_pipeline.exporters.int8.training_graph import build_training_graph, insert_trained_tensors
+from ltp_pipeline.exporters.int8.training_graph import (
+    build_training_graph,
+    insert_trained_tensors,
+)
 from ltp_pipeline.exporters.int8.transposed import restore_transposes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import QuantizationInfo
-from ltp_pipeline.settings.schema import ExportSettings
-from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.text import pluralize
 
-OPSET = 13  # from here on a weight may have a scale for each channel
+OPSET = 13  # first in which a weight may have a scale for each channel
 
 
-def build_graph(
-    model: OnnxModel,
-    weights: Weights,
-    weight_names: Collection[str],
-    feeds: Weights,
-    calibration: Calibration | None = None,
-    settings: ExportSettings | None = None,
-) -> BuiltGraph:
-    """The int8 graph, proven to hold the weights and their zeros."""
+def build_graph(context: GraphContext) -> BuiltGraph:
+    """Build the int8 graph and verify that it holds the weights and their zeros.
+
+    Raises:
+        UnsupportedModel: If no layer can be quantized.
+        ExportFailed: If there are no data to calibrate on, or the graph is not as it should be.
+    """
+    calibration = context.calibration
     if calibration is None:
         raise ExportFailed(
-            "an int8 file needs the data, to choose ranges and to measure it", "bring them back"
+            "an int8 file needs the data of the run, to choose ranges and to measure accuracy",
+            "put the data back where they were",
         )
-    check_quantizable(model, weight_names)
-    smaller = deploy.build_graph(model, weights, weight_names, feeds)
-    plain, behind = prepare_graph(raise_opset(smaller.model, weight_names, feeds), weight_names)
-    choice = search.QuantizationSearch(
-        plain, find_quantizable_layers(plain, weight_names), calibration
-    )
-    found, trained, settings, notes = choice.run(), None, calibration.settings, list(smaller.notes)
+    weight_names = context.weight_names
+    check_quantizable(context.model, weight_names)
+    deployed = deploy.build_graph(context)
+    raised = raise_opset(deployed.model, weight_names, context.feeds)
+    float_model, transposed_names = prepare_graph(raised, weight_names)
+    layers = find_quantizable_layers(float_model, weight_names)
+    quantization = search.QuantizationSearch(float_model, layers, calibration)
+    variant = quantization.run()
+    notes = list(deployed.notes)
+    exact = {name: float_model.get_array(name) for name in weight_names}
+    trained_epochs = 0
     if calibration.train is not None:
-        trained = calibration.train(
-            build_training_graph(found.model, plain, found.layers, choice.extremes), found.layers
+        training_graph = build_training_graph(
+            variant.model, float_model, variant.layers, quantization.extremes
         )
-        after = choice.evaluate_trained(
-            found, insert_trained_tensors(found.model, trained.int8_tensors)
-        )
-        if after.drop > found.drop:
-            trained = None
+        trained = calibration.train(training_graph, variant.layers)
+        trained_model = insert_trained_tensors(variant.model, trained.int8_tensors)
+        trained_variant = quantization.evaluate_trained(variant, trained_model)
+        if trained_variant.drop > variant.drop:
             notes.append(
-                "int8 graph: training in 8 bits made it worse on the validation split, and was not taken"
+                "int8 graph: quantization-aware training was discarded, because it made the"
+                " network worse on the validation split"
             )
         else:
-            found = after
-    quantised = {layer.weight_name: layer for layer in found.layers}
-    exact = {name: plain.get_array(name) for name in weight_names} | (
-        {} if trained is None else dict(trained.float_tensors)
+            variant = trained_variant
+            exact |= trained.float_tensors
+            trained_epochs = trained.epochs
+    settings = calibration.settings
+    weights = proof.verify_int8_weights(
+        variant.model,
+        exact,
+        weight_names,
+        {layer.weight_name: layer for layer in variant.layers},
+        settings.int8_weight_bits,
     )
-    held = proof.verify_int8_weights(
-        found.model, exact, weight_names, quantised, settings.int8_weight_bits
-    )
-    is_static = found.method != search.DYNAMIC
-    how = QuantizationInfo(
-        method=found.method,
+    info = QuantizationInfo(
+        method=variant.method,
         weight_bits=settings.int8_weight_bits,
-        samples=settings.int8_samples if is_static else None,
-        num_layers=len(quantised),
-        float_layers=found.reasons,
-        validation_drop=found.drop,
-        trained_epochs=0 if trained is None else trained.epochs,
+        samples=None if variant.method == search.DYNAMIC else settings.int8_samples,
+        num_layers=len(variant.layers),
+        float_layers=variant.reasons,
+        validation_drop=variant.drop,
+        trained_epochs=trained_epochs,
     )
-    new = restore_transposes(compact_names(found.model, plain), behind)
-    return BuiltGraph(
-        new,
-        {name: new.get_array(name) for name in held},
-        (*notes, _format_note(how)),
-        tuple(held),
-        how,
-    )
+    model = restore_transposes(compact_names(variant.model, float_model), transposed_names)
+    stored = {name: model.get_array(name) for name in weights}
+    return BuiltGraph(model, stored, (*notes, _format_note(info)), tuple(weights), info)
 
 
 def check_quantizable(model: OnnxModel, weight_names: Collection[str]) -> None:
-    """Refuse a model of which no int8 file can be made, whatever its weights are."""
-    if nodes := describe_quantized_nodes(model.proto):
+    """Raise UnsupportedModel if no int8 file can be made of a model, whatever its weights are."""
+    quantized_nodes = describe_quantized_nodes(model.proto)
+    if quantized_nodes:
         raise UnsupportedModel(
-            f"the model is quantised already: {nodes}", "give the model from before quantisation"
+            f"the model is already quantized: {quantized_nodes}",
+            "give the model as it was before quantization",
         )
-    layers = find_quantizable_layers(prepare_graph(model, weight_names)[0], weight_names)
+    float_model, _ = prepare_graph(model, weight_names)
+    layers = find_quantizable_layers(float_model, weight_names)
     if not layers.layers:
         raise make_no_layer_error(layers.reasons)
 
 
 def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights) -> OnnxModel:
-    """The model in an opset that can be quantised, proven to compute the same."""
+    """Return the model in an opset that can be quantized, and verify that it computes the same.
+
+    Args:
+        model: The model.
+        weight_names: Names of the layer weights.
+        feeds: Inputs by name.
+
+    Raises:
+        ExportFailed: If it cannot be converted to that opset.
+    """
     opset = get_standard_opset(model.proto)
     if opset >= OPSET:
         return model
-    why = f"opset {opset} has no scale for each channel, and the model cannot be raised to {OPSET}"
+    problem = f"opset {opset} has no scale per channel, and cannot be converted to {OPSET}"
     try:
-        new = OnnxModel.from_proto(version_converter.convert_version(model.to_proto(), OPSET))
+        converted_proto = version_converter.convert_version(model.to_proto(), OPSET)
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
-        reason = summarize_error(error)
-        raise ExportFailed(f"{why}: {reason}", SKIP_HINT) from None
-    if any(
-        k not in new.tensors or new.get_array(k).tobytes() != model.get_array(k).tobytes()
-        for k in weight_names
-    ):
-        raise ExportFailed(f"{why}: its kernels would change", SKIP_HINT)
-    proto = copy_proto(new.proto)
-    proto.ir_version = max(new.proto.ir_version, model.proto.ir_version)
-    new = OnnxModel(proto, new.weights)
-    for ours, theirs in zip(
-        *(run_dense_model(m, weight_names, feeds) for m in (new, model)), strict=True
-    ):
-        gap = tolerance.max_difference(ours, theirs)
-        if (
-            tolerance.check_tolerance(gap, deploy.TOLERANCE, lambda: 0.0)
-            is tolerance.Agreement.DIFFERENT
-        ):
-            raise ExportFailed(
-                f"{why}: outputs would differ by {gap.relative:.2g} of the largest", SKIP_HINT
-            )
-    return new
+        raise ExportFailed(f"{problem}: {summarize_error(error)}", SKIP_HINT) from None
+    converted = OnnxModel.from_proto(converted_proto)
+    for name in weight_names:
+        if name not in converted.tensors:
+            raise ExportFailed(f"{problem}: the layer weight '{name}' would be gone", SKIP_HINT)
+        if converted.get_array(name).tobytes() != model.get_array(name).tobytes():
+            raise ExportFailed(f"{problem}: the layer weight '{name}' would change", SKIP_HINT)
+    proto = copy_proto(converted.proto)
+    proto.ir_version = max(proto.ir_version, model.proto.ir_version)
+    converted = OnnxModel(proto, converted.weights)
+    difference = find_difference(converted, model, weight_names, feeds, deploy.TOLERANCE)
+    if difference is not None:
+        raise ExportFailed(
+            f"{problem}: outputs would differ by {difference:.2g} of the largest", SKIP_HINT
+        )
+    return converted
 
 
-def _format_note(how: QuantizationInfo) -> str:
-    ranges = (
-        "ranges found at every run"
-        if how.samples is None
-        else f"ranges by {how.method} on {how.samples} samples"
-    )
-    said = f"int8 graph: {pluralize(how.num_layers, 'kernel')} in {how.weight_bits} bits, {ranges}"
-    if how.trained_epochs:
-        said += f", trained in 8 bits for {pluralize(how.trained_epochs, 'epoch')}"
-    if how.float_layers:
-        named = "; ".join(f"{name}: {reason}" for name, reason in how.float_layers.items())
-        said += f"; {pluralize(len(how.float_layers), 'kernel')} float ({named})"
-    return said
+def _format_note(info: QuantizationInfo) -> str:
+    """Format the note of the report on quantization."""
+    ranges = "ranges computed at every run"
+    if info.samples is not None:
+        ranges = f"ranges by {info.method} on {info.samples} samples"
+    note = f"int8 graph: {pluralize(info.num_layers, 'layer')} in {info.weight_bits} bits, {ranges}"
+    if info.trained_epochs:
+        note += f", trained in 8 bits for {pluralize(info.trained_epochs, 'epoch')}"
+    if info.float_layers:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in info.float_layers.items())
+        note += f"; {pluralize(len(info.float_layers), 'layer')} in float ({reasons})"
+    return note
 
 
 GRAPH = ExportGraph(

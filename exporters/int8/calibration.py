@@ -1,4 +1,4 @@
-"""What quantising needs beside a model: samples to run it on, and a judge of what comes out."""
+"""Data that quantization needs: samples to choose ranges by, and an evaluation of files."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ if TYPE_CHECKING:
     from ltp_pipeline.exporters.int8.layers import QuantizableLayer
     from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 
-Feeds = Mapping[str, Array]
+Feeds = Mapping[str, Array]  # inputs by name
 
 
 class FileEvaluation(NamedTuple):
-    """How good a file is on the validation split, and its judged outputs for a few of its samples."""
+    """Result of a file on the validation split."""
 
-    value: float
-    outputs: Sequence[Array]
+    value: float  # of the metric
+    outputs: Sequence[Array]  # for some samples, those outputs that the metric uses
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Samples of the training split, and how files are judged on the validation split."""
+    """Samples of the training split, and the evaluation of files on the validation split."""
 
-    read_samples: Callable[
-        [int], Iterator[Feeds]
-    ]  # so many samples of the training split, in batches a model takes
+    read_samples: Callable[[int], Iterator[Feeds]]  # yields this number of samples, in batches
     evaluate: Callable[[Path], FileEvaluation]
     metric: Metric
     settings: ExportSettings
-    say: Callable[[str], None] = lambda _: None
-    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], QatResult] | None = (
-        None  # in 8 bits, if that is asked for
-    )
+    say: Callable[[str], None] = lambda _: None  # shows a line of progress
+    # Quantization-aware training; None without.
+    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], QatResult] | None = None

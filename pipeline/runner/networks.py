@@ -16,7 +16,6 @@ from ltp_pipeline.results.records import MeasuredNetwork, PrunedNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
-from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.stages.import_model.values import array_to_torch
 from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.prune import nonzero_masks
@@ -32,8 +31,6 @@ from ltp_pipeline.stages.write_back import (
 if TYPE_CHECKING:
     from ltp_pipeline.exporters.int8.layers import QuantizableLayer
     from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
-
-PROOF_SAMPLES = 4  # on which exported files must give the bits of the dense one
 
 
 class Kept(BaseModel):
@@ -103,8 +100,8 @@ def export_and_evaluate(
     """Export a network into a folder of the run directory and measure its files; the leader does."""
     if reference is None:
         return None
-    file, shown = job.network.file, job.data.test.read_first(PROOF_SAMPLES).inputs
-    feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
+    file = job.network.file
+    feeds = export.select_feeds(file.inputs, job.data)
     kernels, asked = [k.name for k in job.network.layer_weights], settings or job.settings.export
     with timed(job.workspace, "export", but=finetune_qat.NAME):
         judged = quantize.make_calibration(

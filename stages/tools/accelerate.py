@@ -1,4 +1,4 @@
-"""Turn a file of any origin over to the sparse kernels, where that makes it faster."""
+"""Convert any file to sparse operators if that makes it faster."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.graphs import fast
+from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.sparse_ops.library import query_instruction_sets, sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.tool_results import AccelerationResult
 from ltp_pipeline.settings.file_names import FAST, ExportFormat
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_likely_inputs, to_input
+from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_likely_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.network import validate_beside
 from ltp_pipeline.stages.measure.session import Session, try_elsewhere
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.files import AnyPath
     from ltp_pipeline.tasks.custom import CustomTask
 
-PROOF_SAMPLES = 4
-
 
 def accelerate(
     model: AnyPath,
@@ -43,85 +42,96 @@ def accelerate(
     with_data: bool = False,
     custom_task: CustomTask | None = None,
 ) -> AccelerationResult:
-    """Write a fast file, proven on samples or else on random inputs; NotFaster where it would not be."""
-    source, target = Path(model), Path(out)
-    library = sparse_ops_library()
-    query_instruction_sets(library)  # raises where it cannot be loaded
+    """Write a fast file of any file, verify it, and time both.
+
+    Args:
+        model: The file.
+        out: The fast file to write.
+        settings: Data, task and options of the fast graph.
+        encoding: Encoding of the fast file.
+        with_data: True to verify and measure it on data, false to verify it on random inputs.
+        custom_task: A task of the user; None for a built-in one.
+
+    Raises:
+        NotFaster: If the fast file would not be faster.
+        UnsupportedModel: If the model has no layer weights.
+        ExportFailed: If the fast file cannot be verified.
+    """
+    source = Path(model)
+    target = Path(out)
+    library_path = sparse_ops_library()
+    query_instruction_sets(library_path)  # raises InputError if it cannot be loaded
     file = read_model_file(source)
     check_output_path(target, [source, *(source.parent / name for name in file.data_files)])
-    walked, _ = flatten_model(file.model)
-    kernels = [
-        kernel.name
-        for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
-    ]
-    if not kernels:
+    flat, _ = flatten_model(file.model)
+    layers = find_layer_weights(flat, settings.prune.include, settings.prune.exclude)
+    if not layers:
         raise UnsupportedModel(
-            "the model has no kernels", "`ltp-pipeline inspect` shows what was found"
+            "the model has no layer weights", "`ltp-pipeline inspect` shows what it has"
         )
     session = Session(source, single=True, is_foreign=True).session
     if with_data:
-        shown = (
-            open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
-            .test.read_first(PROOF_SAMPLES)
-            .inputs
-        )
-        feeds, proven_on = (
-            {i.name: to_input(i, shown[i.name]) for i in file.inputs},
-            "the test split",
-        )
+        data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
+        feeds = export.select_feeds(file.inputs, data)
+        feeds_description = "the test split"
         try_elsewhere(source, feeds)
     else:
-        feeds, proven_on = _find_random_inputs(source, session, file.inputs)
-    weights = {name: walked.get_array(name) for name in kernels}
-    made = fast.build_graph(walked, weights, kernels, feeds, settings=settings.export)
-    assert made.sparse_kernels is not None  # noqa: S101 - a fast graph has them
+        feeds, feeds_description = _find_random_inputs(source, session, file.inputs)
+    weights = {layer.name: flat.get_array(layer.name) for layer in layers}
+    context = GraphContext(flat, weights, list(weights), feeds, settings=settings.export)
+    graph = fast.build_graph(context)
+    assert graph.sparse_kernels is not None  # noqa: S101 - a fast graph has them
+    measurement = None
     with export.move_when_done(target) as path:
-        export.write_graph(made, kernels, ExportFormat(FAST, encoding), path, feeds, file.sha256)
-        measured = (
-            replace(validate_beside(path, source, settings, custom_task), path=str(target))
-            if with_data
-            else None
-        )
-        sessions = [run_proof.open_session(path, library), run_proof.open_session(source)]
-        calls = [
-            partial(session.run, None, dict(fast.select_first_sample(walked, feeds)))
-            for session in sessions
-        ]
-        ours, theirs = (
-            timing.ms
-            for timing in time_interleaved(
-                calls, seconds=fast.TIMING_SECONDS, clock=fast.TIMING_CLOCK
-            )
+        export.write_graph(graph, context, ExportFormat(FAST, encoding), path, file.sha256)
+        if with_data:
+            measurement = validate_beside(path, source, settings, custom_task)
+            measurement = replace(measurement, path=str(target))
+        sessions = [run_proof.open_session(path, library_path), run_proof.open_session(source)]
+        sample = dict(fast.select_first_sample(flat, feeds))
+        calls = [partial(session.run, None, sample) for session in sessions]
+        fast_timing, source_timing = time_interleaved(
+            calls, seconds=fast.TIMING_SECONDS, clock=fast.TIMING_CLOCK
         )
     return AccelerationResult(
         path=str(out),
         bytes=export.get_file_size(target),
-        sparse_kernels=made.sparse_kernels,
-        latency_ms=ours,
-        source_latency_ms=theirs,
-        latency_ratio=ours / theirs,
-        proven_on=proven_on,
-        notes=made.notes,
-        measurement=measured,
+        sparse_kernels=graph.sparse_kernels,
+        latency_ms=fast_timing.ms,
+        source_latency_ms=source_timing.ms,
+        latency_ratio=fast_timing.ms / source_timing.ms,
+        proven_on=feeds_description,
+        notes=graph.notes,
+        measurement=measurement,
     )
 
 
 def _find_random_inputs(
-    source: Path, session: Any, inputs: Sequence[TensorInfo]
+    path: Path, session: Any, inputs: Sequence[TensorInfo]
 ) -> tuple[dict[str, Array], str]:
-    """Random inputs that the model runs on, and what to call them."""
-    refused = InputError(
-        "no random inputs were found that the model runs on", "give samples with --data"
-    )
+    """Find random inputs on which a model runs.
+
+    Args:
+        path: The file of the model.
+        session: Session of the file in onnxruntime.
+        inputs: Inputs of the model.
+
+    Returns:
+        Inputs by name, and a description of them.
+
+    Raises:
+        InputError: If the model runs on none of them.
+    """
+    no_inputs = InputError("the model does not run on random inputs", "give samples with --data")
     if not all(map(is_numeric, inputs)):
-        raise refused
+        raise no_inputs
     for feeds in iter_likely_inputs(inputs, None):
         if feeds is None:
             continue
-        try_elsewhere(source, feeds.arrays)
+        try_elsewhere(path, feeds.arrays)
         try:
             session.run(None, feeds.arrays)
         except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do
             continue
         return feeds.arrays, feeds.description
-    raise refused
+    raise no_inputs

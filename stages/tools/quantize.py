@@ -1,4 +1,4 @@
-"""Quantise with data: samples to choose ranges by, and the validation split to judge by."""
+"""Quantize a float file with data: training samples choose ranges, the validation split decides."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits, Split
     from ltp_pipeline.graph.model_file import TensorInfo
     from ltp_pipeline.settings.schema import ExportSettings, Settings
+    from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.system.files import AnyPath
     from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.evaluator import Evaluator
 
-PROOF_SAMPLES = 4  # on which files must give the bits of the dense one
-BATCH = 8  # samples at once, whose activations are all in memory
-MOST_JUDGED = 2000  # samples of the validation split
-SHOWN = 64  # of these, whose outputs are compared
+BATCH_SIZE = 8  # small, because all activations of a batch are in memory
+MAX_EVALUATED = 2000  # samples of the validation split that a variant is evaluated on
+NUM_COMPARED = 64  # of these, samples whose outputs are compared
 
 
 def make_calibration(
@@ -45,22 +46,29 @@ def make_calibration(
     settings: ExportSettings,
     say: Callable[[str], None] = lambda _: None,
 ) -> Calibration:
-    """Samples of the training split, evenly taken, and a judge that measures files as the run measures them."""
-    rows = None if len(data.val) <= MOST_JUDGED else _select_evenly(len(data.val), MOST_JUDGED)
+    """Return the samples and the evaluation that quantization needs.
+
+    Args:
+        inputs: Inputs of the model.
+        data: Samples come from the training split and the evaluation uses the validation split.
+        evaluator: Evaluates files as the run does.
+        settings: Options of quantization.
+        say: Shows a line of progress.
+    """
+    rows = None
+    if len(data.val) > MAX_EVALUATED:
+        rows = _select_evenly(len(data.val), MAX_EVALUATED)
     positions = [output.position for output in evaluator.task.outputs]
 
-    def judge(path: Path) -> FileEvaluation:
+    def evaluate(path: Path) -> FileEvaluation:
         session = Session(path, positions=positions)
         value = evaluator(session.outputs, data.val, rows)[0].value
-        return FileEvaluation(value, session.outputs(data.val.read_first(SHOWN).inputs))
+        return FileEvaluation(value, session.outputs(data.val.read_first(NUM_COMPARED).inputs))
 
-    return Calibration(
-        lambda count: _iter_batches(inputs, data.train, count),
-        judge,
-        evaluator.task.metric,
-        settings,
-        say,
-    )
+    def read_samples(count: int) -> Iterator[Feeds]:
+        return _iter_batches(inputs, data.train, count)
+
+    return Calibration(read_samples, evaluate, evaluator.task.metric, settings, say)
 
 
 def quantize(
@@ -71,18 +79,28 @@ def quantize(
     custom_task: CustomTask | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> QuantizationResult:
-    """Write an int8 file of a float file of any origin, proven, and measure the two beside each other."""
-    source, target = Path(model), Path(out)
+    """Write an int8 file of any float file, verify it, and measure both.
+
+    Args:
+        model: The float file.
+        out: The int8 file to write.
+        settings: Data, task and options of quantization.
+        encoding: Encoding of the int8 file.
+        custom_task: A task of the user; None for a built-in one.
+        say: Shows a line of progress.
+
+    Raises:
+        UnsupportedModel: If no layer can be quantized.
+        ExportFailed: If the file cannot be verified.
+    """
+    source = Path(model)
+    target = Path(out)
     file = read_model_file(source)
     check_output_path(target, [source, *(source.parent / name for name in file.data_files)])
-    walked, _ = flatten_model(
-        file.model
-    )  # functions would hide layers, as those of a fast file are
-    kernels = [
-        kernel.name
-        for kernel in find_layer_weights(walked, settings.prune.include, settings.prune.exclude)
-    ]
-    int8.check_quantizable(walked, kernels)
+    flat, _ = flatten_model(file.model)  # layers in functions, as in fast files, are not found
+    layers = find_layer_weights(flat, settings.prune.include, settings.prune.exclude)
+    weight_names = [layer.name for layer in layers]
+    int8.check_quantizable(flat, weight_names)
     data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(source, is_foreign=True)
     evaluator, data = find_evaluator(
@@ -95,31 +113,47 @@ def quantize(
         custom_task,
     )
     check_metric_limits(evaluator.task.metric, settings.gates, export=settings.export)
-    shown = data.test.read_first(PROOF_SAMPLES).inputs
-    feeds = {i.name: to_input(i, shown[i.name]) for i in file.inputs}
-    judged = make_calibration(file.inputs, data, evaluator, settings.export, say)
-    made = int8.build_graph(
-        walked, {name: walked.get_array(name) for name in kernels}, kernels, feeds, judged
+    context = GraphContext(
+        flat,
+        {name: flat.get_array(name) for name in weight_names},
+        weight_names,
+        export.select_feeds(file.inputs, data),
+        make_calibration(file.inputs, data, evaluator, settings.export, say),
     )
+    graph = int8.build_graph(context)
+    assert graph.quantization is not None  # noqa: S101 - an int8 graph has one
     with export.move_when_done(target) as path:
-        export.write_graph(made, kernels, ExportFormat(INT8, encoding), path, feeds, file.sha256)
-        measured = replace(validate_beside(path, source, settings, custom_task), path=str(target))
-    assert made.quantization is not None  # noqa: S101 - an int8 graph has one
-    return QuantizationResult(measured, made.quantization, made.notes)
+        export.write_graph(graph, context, ExportFormat(INT8, encoding), path, file.sha256)
+        measurement = validate_beside(path, source, settings, custom_task)
+    measurement = replace(measurement, path=str(target))
+    return QuantizationResult(measurement, graph.quantization, graph.notes)
 
 
 def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
-    """So many samples, in batches that the model takes; of a fixed size, the last one is filled up."""
+    """Yield samples, evenly selected, in batches that the model takes.
+
+    Args:
+        inputs: Inputs of the model. If its batch size is fixed, the last batch is filled up.
+        split: Samples to select from.
+        count: Number of samples.
+    """
     rows = _select_evenly(len(split), min(count, len(split)))
-    step = next(
-        (i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int) and i.shape[0] > 0),
-        BATCH,
-    )
-    for start in range(0, len(rows), step):
-        batch = split.read(rows[start : start + step]).inputs
-        yield {i.name: to_input(i, batch[i.name]) for i in inputs}
+    batch_size = BATCH_SIZE
+    for info in inputs:
+        size = info.shape[0] if info.shape else None
+        if isinstance(size, int) and size > 0:
+            batch_size = size
+            break
+    for start in range(0, len(rows), batch_size):
+        batch = split.read(rows[start : start + batch_size]).inputs
+        yield {info.name: to_input(info, batch[info.name]) for info in inputs}
 
 
-def _select_evenly(size: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """So many row numbers, evenly over all."""
+def _select_evenly(size: int, count: int) -> Array:
+    """Return row numbers, evenly spread over a split.
+
+    Args:
+        size: Number of rows of the split.
+        count: Number of rows to select.
+    """
     return np.arange(count, dtype=np.int64) * size // count

@@ -205,7 +205,7 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
     np.testing.assert_allclose(ours, theirs.run(None, x)[0], rtol=1e-4, atol=1e-6)
     refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "none.onnx")
     assert refused.code == 7
-    assert "no layer is worth turning over" in refused.err
+    assert "no layer is worth converting" in refused.err
     assert not (tmp_path / "none.onnx").exists()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import ModelProto
 
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
@@ -59,9 +59,8 @@ def quantised(
     names = kernels_of(model) if kernels is None else list(kernels)
     plain = OnnxModel.from_proto(model)
     weights = {name: plain.get_array(name) for name in names}
-    return int8.build_graph(
-        plain, weights, names, random_inputs(model), judged or calibration(model, **settings)
-    )
+    judged = judged or calibration(model, **settings)
+    return int8.build_graph(GraphContext(plain, weights, names, random_inputs(model), judged))
 
 
 def outputs(model: ModelProto, feeds: dict[str, Array]) -> Array:

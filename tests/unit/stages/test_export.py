@@ -80,7 +80,7 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(
             formats=("sparse", "packed", "deploy-sparse", "deploy"), weight_storage=values
         ),
     )
-    assert [f.values for f in files] == 2 * ["exact", "exact", values]
+    assert [f.weight_storage for f in files] == 2 * ["exact", "exact", values]
     names = ("sparse", "packed", f"packed.rounded-{values}")
     assert [f.name for f in files] == [
         f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names
@@ -103,8 +103,8 @@ def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(
     exact, *rounded = exported(
         tmp_path / "both", ExportSettings(formats=("packed",), weight_storage=("int8", "fp16"))
     )
-    assert (exact.sha256, exact.values) == (plain.sha256, "exact")
-    assert [f.values for f in rounded] == ["int8", "fp16"]
+    assert (exact.sha256, exact.weight_storage) == (plain.sha256, "exact")
+    assert [f.weight_storage for f in rounded] == ["int8", "fp16"]
     assert len({f.sha256 for f in (exact, *rounded)}) == 3
 
 
@@ -116,7 +116,7 @@ def test_where_nothing_can_be_packed_nothing_is_called_rounded(
         encodings.ENCODINGS, "packed", replace(packed, find_encoded_names=lambda _: [])
     )
     files = exported(tmp_path, ExportSettings(formats=("packed",), weight_storage="int8"))
-    assert [(f.name, f.values) for f in files] == [("model.packed.onnx", "exact")]
+    assert [(f.name, f.weight_storage) for f in files] == [("model.packed.onnx", "exact")]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
 
 
@@ -263,9 +263,7 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
     ]
     runner = SimpleNamespace(run_model=changed, FAILURES=())
     monkeypatch.setattr(export, "onnxruntime_child", runner)
-    with pytest.raises(
-        ExportFailed, match="gives other bits than the dense model without the sparse kernels"
-    ):
+    with pytest.raises(ExportFailed, match="without the library"):
         export_of(tmp_path / "bad", settings)
     assert asked == ["model.fast.packed.onnx", "dense.onnx"]
     assert not list((tmp_path / "bad").glob("*.onnx"))

@@ -12,7 +12,7 @@ import torch
 from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.graphs import int8
-from ltp_pipeline.exporters.graphs.graph import BuiltGraph
+from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
 from ltp_pipeline.exporters.int8.calibration import FileEvaluation
 from ltp_pipeline.exporters.int8.dynamic import LARGEST_STEPS
 from ltp_pipeline.exporters.int8.layers import QuantizableLayer
@@ -99,7 +99,7 @@ class Run:
         calibration = replace(
             calibration, evaluate=valued, train=self._train if self.trains else None
         )
-        return int8.build_graph(file.model, weights, kernels, feeds, calibration)
+        return int8.build_graph(GraphContext(file.model, weights, kernels, feeds, calibration))
 
     def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> QatResult:
         self.training, self.layers = training, layers

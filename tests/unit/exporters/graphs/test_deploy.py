@@ -11,6 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.graphs import deploy
+from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.system.tolerance import max_difference
@@ -95,7 +96,7 @@ def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.Monke
     monkeypatch.setattr(simplify, "simplify_model", meddling)
     model = prune(conv_bn_classifier())
     made, note = rewrite(model, KERNELS)
-    assert "onnxsim changed kernels" in note
+    assert "onnxsim changed the layer weight" in note
     check_same(model, made)
 
 
@@ -254,7 +255,9 @@ def test_half_precision_may_differ_by_what_its_nodes_round(
     monkeypatch.setattr(deploy, "rewrite_model", shifted)
     told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
     with told:
-        deploy.build_graph(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
+        deploy.build_graph(
+            GraphContext(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
+        )
 
 
 def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -263,4 +266,4 @@ def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPa
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
     monkeypatch.setattr(deploy, "rewrite_model", lambda *_: (other, ""))
     with pytest.raises(ExportFailed, match="other zeros"):
-        deploy.build_graph(model, weights, KERNELS, random_inputs(model.proto))
+        deploy.build_graph(GraphContext(model, weights, KERNELS, random_inputs(model.proto)))

@@ -15,6 +15,7 @@ from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.graphs import int8
+from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.int8 import search
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
@@ -195,14 +196,14 @@ def test_half_precision_is_refused_with_the_reason() -> None:
 
 def test_a_quantised_model_is_refused_by_its_nodes() -> None:
     once = quantised(mlp()).model.to_proto()
-    with pytest.raises(UnsupportedModel, match=r"quantised already: .*QuantizeLinear"):
+    with pytest.raises(UnsupportedModel, match="QuantizeLinear"):
         quantised(once, calibration(once))
 
 
 def test_without_data_there_is_no_int8_graph() -> None:
     model = OnnxModel.from_proto(mlp())
     with pytest.raises(ExportFailed, match="needs the data"):
-        int8.build_graph(model, {}, [], {}, None)
+        int8.build_graph(GraphContext(model, {}, [], {}))
 
 
 def of_opset_11() -> ModelProto:
