@@ -349,7 +349,7 @@ def handoff(
         else None
     )
     if of_baseline:
-        make, usual = stage.run_of_baseline, stage.FOLDER_OF_BASELINE
+        make, usual = stage.run_baseline, stage.FOLDER_OF_BASELINE
     else:
         make, usual = stage.run, stage.FOLDER
     return make(content, folder, Path(out) if out is not None else folder / usual, samples)

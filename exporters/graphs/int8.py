@@ -163,6 +163,6 @@ def _format_note(info: QuantizationInfo) -> str:
 
 GRAPH = ExportGraph(
     name="int8",
-    description="norms folded, computes in 8 bits: faster in any onnxruntime",
+    description="norms folded, computes in 8 bits",
     build=build_graph,
 )

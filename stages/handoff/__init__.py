@@ -1,122 +1,137 @@
-"""The handoff folder: the files, their report and hashes, and a page for people who know nothing of the training."""
+"""Fill the handoff folder: the files of a network with everything that is needed to deploy them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline.data.dataset import Samples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results import read_write
-from ltp_pipeline.results.schema import Report
 from ltp_pipeline.run_directory import names
 from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings.schema import DataSettings, InputSettings, Section, TaskSettings
+from ltp_pipeline.settings.schema import (
+    DataSettings,
+    InputSettings,
+    Section,
+    TaskSettings,
+    TrainSettings,
+)
 from ltp_pipeline.settings.write import format_toml
-from ltp_pipeline.stages.handoff import example, of_baseline, sparse_ops, text
+from ltp_pipeline.stages.handoff import of_baseline
+from ltp_pipeline.stages.handoff.example import ModelInputs, make_example, read_inputs
+from ltp_pipeline.stages.handoff.page import MARKER, render_page
+from ltp_pipeline.stages.handoff.sparse_ops import ARCHIVE, collect_sparse_ops, find_fast_files
 from ltp_pipeline.stages.report.render import render_html
 from ltp_pipeline.system.files import copy_file, json_text, write_bytes
 from ltp_pipeline.system.hashing import sha256_file, write_checksums
 
+if TYPE_CHECKING:
+    from ltp_pipeline.data.dataset import Samples
+    from ltp_pipeline.results.schema import Report
+
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
-README, SETTINGS = names.HANDOFF_README, names.HANDOFF_SETTINGS
-PREPROCESS, PREPROCESS_JSON = names.HANDOFF_PREPROCESS, names.HANDOFF_PREPROCESS_JSON
-EXAMPLE, VERIFY = names.HANDOFF_EXAMPLE, names.HANDOFF_VERIFY
-SCRIPTS = Path(__file__).parent  # preprocess.py and verify.py are copied from here as they are
-# Settings of data that decide which samples are measured and how these become inputs.
+SCRIPTS = (names.HANDOFF_PREPROCESS, names.HANDOFF_VERIFY)  # copied from this package as they are
+# Settings that decide which samples are measured and how they become inputs.
 DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_fraction", "classes")
 
 
 def run(
     report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
 ) -> Path:
-    """Fill `out` from the run directory `source`; a folder that holds anything else is left alone.
+    """Fill a handoff folder from a finished run.
 
-    The example has the stored `samples` that are given, by input; without any it has generated ones.
+    Args:
+        report: Report of the run.
+        source: Run directory.
+        out: Folder to fill: a new one, an empty one, or an earlier handoff, which is replaced.
+        samples: Stored samples by input for the example; None for generated ones.
+
+    Returns:
+        `out`.
+
+    Raises:
+        InputError: If files of the run are missing or changed, or `out` has other files.
     """
     if not (source / REPORT_HTML).is_file():
         raise InputError(
             f"{source / REPORT_HTML} is missing",
-            "start the same run again; it writes what is missing",
+            "start the same run again; it writes missing files",
         )
-    copied = {
-        **_models(report, source),
-        **{name: source / name for name in (REPORT_JSON, REPORT_HTML)},
-    }
-    return _fill(out, report, copied, {}, samples)
+    copied = _check_models(report, source)
+    copied |= {name: source / name for name in (REPORT_JSON, REPORT_HTML)}
+    return _fill_folder(out, report, copied, {}, samples)
 
 
-def run_of_baseline(
+def run_baseline(
     report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
 ) -> Path:
-    """The same with the run's baseline, and a report in which that is the pruned network."""
-    workspace = RunDirectory(source)
-    if workspace.is_run:
-        workspace.load_inputs()
-    report = of_baseline.as_pruned(report, picked=workspace.entry is not None)
-    log = [line for line in workspace.read_log() if line.get("stage") == BASELINE]
+    """Fill a handoff folder with the baseline of a run, with a report in which it is the result.
+
+    The arguments are those of `run`.
+    """
+    run_directory = RunDirectory(source)
+    if run_directory.is_run:
+        run_directory.load_inputs()
+    report = of_baseline.as_pruned(report, picked=run_directory.entry is not None)
+    log = [line for line in run_directory.read_log() if line.get("stage") == BASELINE]
     pages = {
         REPORT_JSON: json_text(read_write.plain(report)),
         REPORT_HTML: render_html(report, log),
     }
-    return _fill(out, report, _models(report, source / BASELINE), pages, samples)
+    copied = _check_models(report, source / BASELINE)
+    return _fill_folder(out, report, copied, pages, samples)
 
 
-def _fill(
+def _fill_folder(
     out: Path,
     report: Report,
     copied: Mapping[str, Path],
     pages: Mapping[str, str],
     samples: Mapping[str, Samples] | None,
 ) -> Path:
-    """Write files that are copied, pages that are given, and what is made for every handoff."""
-    _refuse_foreign(out)
-    handed = sparse_ops.find(report)
-    if handed is not None and handed.path is not None:
-        copied = {**copied, handed.path.name: handed.path}
-    made = _made(
-        report, [path for path in copied.values() if path.suffix == ".onnx"], samples, handed
-    )
-    made |= {name: page.encode() for name, page in pages.items()}
-    stale = _listed_in(out) - {*copied, *made}
-    write_bytes(
-        out / README, made[README]
-    )  # first: it marks the folder as ours, should we be stopped
-    for name in (*stale, SUMS):
+    """Write a handoff and remove the files of an earlier one.
+
+    Args:
+        out: Folder to fill.
+        report: Report of the handoff.
+        copied: Files to copy, by their names in the folder.
+        pages: Texts to write, by their names in the folder.
+        samples: Stored samples for the example; None for generated ones.
+    """
+    _check_folder(out)
+    inputs = read_inputs(report)
+    models = [path for path in copied.values() if path.suffix == ".onnx"]
+    files = dict(copied)
+    contents = {name: page.encode() for name, page in pages.items()}
+    sparse_ops = collect_sparse_ops(report)
+    libraries = {}
+    if sparse_ops is not None:
+        contents[ARCHIVE] = sparse_ops.sources
+        if sparse_ops.library is not None:
+            files[sparse_ops.library_name] = sparse_ops.library
+            libraries = {file.path: sparse_ops.library_name for file in find_fast_files(report)}
+    example = make_example(inputs, models, samples, libraries)
+    page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
+    contents[names.HANDOFF_README] = page.encode()
+    contents[names.HANDOFF_EXAMPLE] = example.content
+    contents[names.HANDOFF_PREPROCESS_JSON] = format_preprocessing(inputs).encode()
+    data_option = "--data" if report.custom_task is None else "--task"
+    contents[names.HANDOFF_SETTINGS] = format_settings(report.settings, data_option).encode()
+    for name in SCRIPTS:
+        contents[name] = (Path(__file__).parent / name).read_bytes()
+    outdated = _list_earlier_files(out) - {*files, *contents}
+    # The page comes first: if writing is interrupted, it marks the folder as a handoff.
+    write_bytes(out / names.HANDOFF_README, contents[names.HANDOFF_README])
+    for name in (*outdated, SUMS):
         (out / name).unlink(missing_ok=True)
-    for name, content in made.items():
+    for name, content in contents.items():
         write_bytes(out / name, content)
-    for name, path in copied.items():
+    for name, path in files.items():
         copy_file(path, out / name)
-    write_checksums(out / SUMS, {name: sha256_file(out / name) for name in (*copied, *made)})
+    write_checksums(out / SUMS, {name: sha256_file(out / name) for name in (*files, *contents)})
     return out
-
-
-def _made(
-    report: Report,
-    models: Sequence[Path],
-    samples: Mapping[str, Samples] | None,
-    handed: sparse_ops.Kernels | None,
-) -> dict[str, bytes]:
-    """What is written for this handoff, by name."""
-    inputs = example.read_inputs(report)
-    library = handed.path.name if handed and handed.path else None
-    libraries = {file.path: library for file in sparse_ops.fast_files(report) if library}
-    shown = example.make_example(inputs, models, samples, libraries)
-    pages = {
-        SETTINGS: format_settings(
-            report.settings, "--data" if report.custom_task is None else "--task"
-        ),
-        README: text.render(report, shown.tolerance, shown.num_real_samples, handed),
-        PREPROCESS_JSON: format_preprocessing(inputs),
-        **{name: (SCRIPTS / name).read_text(encoding="utf-8") for name in (PREPROCESS, VERIFY)},
-    }
-    sources = {} if handed is None else {sparse_ops.SOURCES: handed.sources}
-    return {
-        EXAMPLE: shown.content,
-        **{name: page.encode() for name, page in pages.items()},
-        **sources,
-    }
 
 
 def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
@@ -128,25 +143,22 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
     """
     data, train = settings.get("data", {}), settings.get("train", {})
     sections = {
-        "data": _changed_settings(data, DATA_KEYS, DataSettings),
-        "task": _changed_settings(
-            settings.get("task", {}), TaskSettings.model_fields, TaskSettings
-        ),
-        "train": {
-            "seed": train.get("seed") or 0,
-            "distill_outputs_as": train.get("distill_outputs_as"),
-        },
+        "data": _select_changed(data, DATA_KEYS, DataSettings),
+        "task": _select_changed(settings.get("task", {}), TaskSettings.model_fields, TaskSettings),
+        "train": _select_changed(train, ("distill_outputs_as",), TrainSettings),
     }
-    sections["data"]["inputs"] = {
-        name: {key: own[key] for key in InputSettings.model_fields if key in own}
-        for name, own in data.get("inputs", {}).items()
-    }
+    sections["train"]["seed"] = train.get("seed") or 0
+    if data.get("inputs"):
+        sections["data"]["inputs"] = {
+            name: {key: own[key] for key in InputSettings.model_fields if key in own}
+            for name, own in data["inputs"].items()
+        }
     comment = "# How samples become the model's inputs. Pass the data themselves with"
     filled = {name: section for name, section in sections.items() if section}
     return f"{comment} {data_option}.\n{format_toml(filled)}"
 
 
-def format_preprocessing(inputs: example.ModelInputs) -> str:
+def format_preprocessing(inputs: ModelInputs) -> str:
     """Return preprocess.json: how preprocess.py makes each input of the model, by its name."""
     steps = {}
     for tensor in inputs.tensors:
@@ -155,7 +167,7 @@ def format_preprocessing(inputs: example.ModelInputs) -> str:
     return json_text(steps)
 
 
-def _changed_settings(
+def _select_changed(
     values: Mapping[str, Any], keys: Iterable[str], section: type[Section]
 ) -> dict[str, Any]:
     """Return the settings under these keys that are set and differ from their defaults."""
@@ -166,39 +178,47 @@ def _changed_settings(
     }
 
 
-def _models(report: Report, source: Path) -> dict[str, Path]:
-    """The exported files in a folder, which must still be those of the report, and data that belong to them."""
-    sums = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
-    for path in (source / name for name in sums):
+def _check_models(report: Report, source: Path) -> dict[str, Path]:
+    """Return the model files of a report and their data by name, if they are unchanged.
+
+    Raises:
+        InputError: If a file is missing or its hash is not that of the report.
+    """
+    hashes = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
+    paths = {name: source / name for name in hashes}
+    for path in paths.values():
         if path.parent != source or not path.is_file():
             raise InputError(
-                f"{path} is missing", "start the same run again; it writes what is missing"
+                f"{path} is missing", "start the same run again; it writes missing files"
             )
-    for name, digest in sums.items():
-        if sha256_file(source / name) != digest:
-            again = "export it again: ltp-pipeline export"
-            raise InputError(f"{source / name} is not the file the report speaks of", again)
-    return {name: source / name for name in sums}
+    for name, path in paths.items():
+        if sha256_file(path) != hashes[name]:
+            raise InputError(
+                f"{path} has changed since the report was written",
+                "export it again: ltp-pipeline export",
+            )
+    return paths
 
 
-def _refuse_foreign(out: Path) -> None:
+def _check_folder(out: Path) -> None:
+    """Raise InputError if a path exists and is neither an empty folder nor a handoff."""
     if not out.exists():
         return
     if not out.is_dir():
-        raise InputError(f"{out} is no folder", "give an empty or new folder with --out")
-    page = out / README
-    ours = page.is_file() and page.read_bytes().startswith(text.MARK.encode())
-    if not ours and any(out.iterdir()):
+        raise InputError(f"{out} is not a folder", "pass an empty or new folder with --out")
+    page = out / names.HANDOFF_README
+    is_handoff = page.is_file() and page.read_bytes().startswith(MARKER.encode())
+    if not is_handoff and any(out.iterdir()):
         raise InputError(
-            f"{out} is not empty and holds no handoff", "give an empty or new folder with --out"
+            f"{out} is neither empty nor a handoff", "pass an empty or new folder with --out"
         )
 
 
-def _listed_in(folder: Path) -> set[str]:
-    """Files of an earlier handoff; only names in the folder itself, whatever the list says."""
+def _list_earlier_files(folder: Path) -> set[str]:
+    """Return the files of an earlier handoff; names in SHA256SUMS outside the folder are ignored."""
     sums = folder / SUMS
     if not sums.is_file():
         return set()
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
-    names = {line[66:] for line in lines if len(line) > 66}
-    return {name for name in names if Path(name).name == name and (folder / name).is_file()}
+    listed = {line[66:] for line in lines if len(line) > 66}
+    return {name for name in listed if Path(name).name == name and (folder / name).is_file()}

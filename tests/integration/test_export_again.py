@@ -85,7 +85,7 @@ def test_rounded_files_are_written_beside_the_exact_one(
         f"  {name}\n" in listed and (finished / "handoff" / name).is_file() for name in names
     )
     page = (finished / "handoff" / "HANDOFF.md").read_text()
-    assert "One file is enough: model.packed.onnx" in page
+    assert "need only one row: `model.packed.onnx`" in page
     assert "values rounded to int8" in page
     assert "| file, packed, int8 |" in (finished / "report.md").read_text()
 

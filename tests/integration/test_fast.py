@@ -17,7 +17,7 @@ import pytest
 import ltp_pipeline
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.settings.file_names import FAST
-from ltp_pipeline.stages.handoff.sparse_ops import FOLDER, SOURCES
+from ltp_pipeline.stages.handoff.sparse_ops import ARCHIVE, FOLDER
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.cli import invoke
 from tests.support.kernels import conv_net, missing, needs_kernels
@@ -126,13 +126,13 @@ def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
 def test_the_command_of_the_page_builds_the_library_from_its_sources(
     example: Path, tmp_path: Path
 ) -> None:
-    shutil.copy(example / "run" / "handoff" / SOURCES, tmp_path)
+    shutil.copy(example / "run" / "handoff" / ARCHIVE, tmp_path)
     shutil.copy(example / "run" / PACKED, tmp_path)
     page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
-    command = next(line for line in page.splitlines() if SOURCES in line and "&&" in line).split(
+    command = next(line for line in page.splitlines() if ARCHIVE in line and "&&" in line).split(
         "&&"
     )[1]
-    with zipfile.ZipFile(tmp_path / SOURCES) as archive:
+    with zipfile.ZipFile(tmp_path / ARCHIVE) as archive:
         archive.extractall(tmp_path)
     assert (tmp_path / FOLDER / "ops.cpp").is_file()
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - as the page says it

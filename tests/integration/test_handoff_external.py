@@ -91,7 +91,7 @@ def test_files_hold_their_tensors_whatever_the_original_did(finished: Path):
         path = finished / "run" / file["path"]
         assert file["data_sha256"] is None
         assert (file["bytes"], file["sha256"]) == (path.stat().st_size, sha256_file(path))
-    assert "One file is enough: model.packed.onnx, unless" in page(finished)
+    assert "need only one row: `model.packed.onnx`, unless" in page(finished)
 
 
 def page(finished: Path) -> str:
@@ -126,8 +126,8 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
             assert not holds_its_tensors(path)
             assert file.data_sha256 == sha256_file(data)
             assert file.bytes == path.stat().st_size + data.stat().st_size
-            assert f"| {path.name} with {data.name} |" in page(finished)
-    assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page(
+            assert f"| `{path.name}` with `{data.name}` |" in page(finished)
+    assert "need only one row: `model.packed.onnx` with `model.packed.onnx.data`, unless" in page(
         finished
     )
     opens_everywhere(finished / "run", tmp_path)
@@ -137,7 +137,7 @@ def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_pa
         data.write(b"other")
     done = bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py")
     assert done.returncode == 1
-    assert "FAILED  model.packed.onnx.data is not the file" in done.stdout
+    assert "FAILED  model.packed.onnx.data has been changed" in done.stdout
     assert "FAILED  model.packed.onnx is not run" in done.stdout
     again = short_run(finished, few).report
     assert not list((finished / "run").rglob("*.onnx.data"))

@@ -53,7 +53,7 @@ def test_a_run_writes_it_smaller_than_the_float_file_and_tells_how(example: Path
     assert how["num_layers"] + len(how["float_layers"]) == report["model"]["num_layers"]
     assert float_["quantization"] is None
     page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
-    assert "## 8 bits" in page
+    assert "## Int8 files" in page
     assert report["environment"]["processor"] in page.replace("\\", "")
 
 
@@ -232,7 +232,7 @@ def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(
     report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
     for network in ("pruned", "baseline"):
         assert file_of(report[network])["quantization"]["trained_epochs"] == 1
-    assert "trained in 8 bits for 1 epoch" in page
+    assert "trained for 1 epoch with quantization" in page
     before, after = ((f / "run" / "model.packed.onnx").read_bytes() for f in (example, folder))
     assert before == after
     assert (folder / "run" / PACKED).read_bytes() != (example / "run" / PACKED).read_bytes()

@@ -187,7 +187,7 @@ def test_a_handoff_names_the_task_file_and_holds_real_samples(own: Path, capsys)
     )
     digest = hashlib.sha256(TASK.encode()).hexdigest()
     page = Path("model-ltp/handoff/HANDOFF.md").read_text()
-    assert f"Samples and metric are those of `my_task.py` (SHA-256 `{digest}`)" in page
+    assert f"`my_task.py` (SHA-256 `{digest}`)" in page
     assert "ltp-pipeline validate model.packed.onnx --task my_task.py" in page
     assert "--data" not in page
     example = np.load("model-ltp/handoff/example.npz")

@@ -10,7 +10,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import format_settings
-from ltp_pipeline.stages.handoff import text as handoff_text
+from ltp_pipeline.stages.handoff.page import render_page
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
@@ -85,7 +85,7 @@ def test_foreign_folders_and_files_are_refused(tmp_path: Path):
 def test_a_file_that_changed_since_the_report_is_not_handed_off(tmp_path: Path):
     report = finished(tmp_path / "run")
     (tmp_path / "run" / "model.packed.onnx").write_text("something else")
-    with pytest.raises(InputError, match=r"model\.packed\.onnx is not the file"):
+    with pytest.raises(InputError, match=r"model\.packed\.onnx has changed"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     (tmp_path / "run" / "model.packed.onnx").unlink()
     with pytest.raises(InputError, match="missing"):
@@ -103,19 +103,19 @@ def test_external_data_go_along(tmp_path: Path):
     out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert "  model.packed.onnx.data\n" in (out / "SHA256SUMS").read_text()
     data.write_text("other weights")
-    with pytest.raises(InputError, match=r"model\.packed\.onnx\.data is not the file"):
+    with pytest.raises(InputError, match=r"model\.packed\.onnx\.data has changed"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
 
 
-def test_a_file_with_data_beside_it_is_named_with_them(tmp_path: Path):
+def test_render_page_file_with_data_is_named_with_them(tmp_path: Path) -> None:
     report = finished(tmp_path)
-    next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = (
-        "0" * 64
-    )
-    page = handoff_text.render(report_of(report)).replace("\\", "")
-    assert "| model.packed.onnx with model.packed.onnx.data |" in page
-    assert "Two files are enough: model.packed.onnx with model.packed.onnx.data, unless" in page
-    assert "both go into one folder, names unchanged" in page
+    packed = next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")
+    packed["data_sha256"] = "0" * 64
+    page = render_page(report_of(report))
+    both = "`model.packed.onnx` with `model.packed.onnx.data`"
+    assert f"| {both} |" in page
+    assert f"need only one row: {both}," in page
+    assert "Keep both in one folder" in page
 
 
 def test_copies_have_no_second_name(tmp_path: Path):

@@ -96,7 +96,7 @@ def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_pa
     )
     assert np.array_equal(np.load(out / "example.npz")["samples/image"], samples)
     assert (
-        "**Its samples are real data**: the first 3 of the test split."
+        "**The samples are real data**: the first 3 of the test split."
         in (out / "HANDOFF.md").read_text()
     )
     assert verify(out).returncode == 0

@@ -1,4 +1,4 @@
-"""What is handed over with fast files: the library only where it is the one by which they were measured."""
+"""The library of sparse operators is delivered only if the files were measured with it."""
 
 import io
 import zipfile
@@ -8,7 +8,8 @@ import pytest
 
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.stages.handoff import sparse_ops, text
+from ltp_pipeline.stages.handoff import sparse_ops
+from ltp_pipeline.stages.handoff.page import render_page
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.kernels import missing
 from tests.support.sample_report import report_of, sample
@@ -38,39 +39,43 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_library_goes_along_where_it_is_the_one_that_was_measured_with(built: Path) -> None:
-    handed = sparse_ops.find(with_fast(sha256_file(built)))
-    assert handed is not None
-    assert handed.path == built
-    other = sparse_ops.find(with_fast("0" * 64))
-    assert other is not None
-    assert other.path is None
+def test_collect_sparse_ops_returns_the_library_of_the_measurement(built: Path) -> None:
+    files = sparse_ops.collect_sparse_ops(with_fast(sha256_file(built)))
+    assert files is not None
+    assert files.library == built
+    page = render_page(with_fast(sha256_file(built)), sparse_ops=files)
+    assert sha256_file(built) in page
 
 
-def test_where_it_is_not_at_hand_the_page_says_so_and_how_to_build_it(
+def test_collect_sparse_ops_leaves_out_another_library(built: Path) -> None:
+    files = sparse_ops.collect_sparse_ops(with_fast("0" * 64))
+    assert files is not None
+    assert files.library is None
+
+
+def test_render_page_missing_library_has_the_command_that_builds_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     report = with_fast("0" * 64)
-    page = text.render(report, handed=sparse_ops.find(report))
+    page = render_page(report, sparse_ops=sparse_ops.collect_sparse_ops(report))
     assert "The library is not in this folder" in page
-    assert f"unzip {sparse_ops.SOURCES} && c++ -O3" in page
+    assert f"unzip {sparse_ops.ARCHIVE} && c++ -O3" in page
     assert "ltp_kernels/*.cpp -pthread" in page
-    assert "They make the model faster only in `model.fast.packed.onnx`" in page
+    assert "faster only in `model.fast.packed.onnx`" in page
 
 
-def test_a_report_without_fast_files_hands_over_nothing_of_it() -> None:
+def test_collect_sparse_ops_without_fast_files_returns_none() -> None:
     report = report_of(sample()[0])
-    assert sparse_ops.find(report) is None
-    assert "## Sparse kernels" not in text.render(report)
+    assert sparse_ops.collect_sparse_ops(report) is None
+    assert "## Sparse operators" not in render_page(report)
 
 
-def test_the_sources_are_whole_readable_and_the_same_bytes_every_time(built: Path) -> None:
-    first, second = (sparse_ops.find(with_fast(sha256_file(built))) for _ in range(2))
+def test_collect_sparse_ops_archive_is_complete_and_reproducible(built: Path) -> None:
+    first, second = (sparse_ops.collect_sparse_ops(with_fast(sha256_file(built))) for _ in range(2))
     assert first == second
     assert first is not None
     with zipfile.ZipFile(io.BytesIO(first.sources)) as archive:
-        assert {Path(e.filename).name for e in archive.infolist()} == {
-            p.name for p in library.SOURCE.iterdir()
-        }
+        names = {Path(entry.filename).name for entry in archive.infolist()}
+        assert names == {path.name for path in library.SOURCE.iterdir()}
         assert all(entry.external_attr >> 16 == 0o644 for entry in archive.infolist())

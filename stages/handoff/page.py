@@ -1,0 +1,180 @@
+"""Render HANDOFF.md, the page for the people who deploy the model, from the report alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from ltp_pipeline.exporters.encodings import ENCODINGS
+from ltp_pipeline.exporters.graphs import GRAPHS
+from ltp_pipeline.results.schema import LTP_METHOD, FileResult
+from ltp_pipeline.results.schema_parts import InputInfo, ModelTensorInfo, PreprocessingInfo
+from ltp_pipeline.settings.file_names import EXACT, FORMATS
+from ltp_pipeline.stages.handoff.example import INT8_TOLERANCE, TOLERANCE
+from ltp_pipeline.stages.report.render import render_markdown_template
+
+if TYPE_CHECKING:
+    from ltp_pipeline.results.schema import Report
+    from ltp_pipeline.stages.handoff.sparse_ops import SparseOpsFiles
+
+MARKER = "<!-- ltp-pipeline handoff -->"  # first line of the page; it marks a folder as a handoff
+DTYPES = {"FLOAT": "float32", "DOUBLE": "float64"}  # names that differ from those in ONNX
+MAX_NAMED_CLASSES = 20
+
+
+def render_page(
+    report: Report,
+    tolerance: float = TOLERANCE,
+    num_real_samples: int = 0,
+    sparse_ops: SparseOpsFiles | None = None,
+) -> str:
+    """Return HANDOFF.md.
+
+    Args:
+        report: Report of the handoff.
+        tolerance: Allowed difference of outputs on the example, relative to the largest value.
+        num_real_samples: Number of samples in the example that are from the data of the run.
+        sparse_ops: What the folder has to run fast files; None without such files.
+    """
+    inputs = [_describe_input(report, tensor) for tensor in report.model.inputs]
+    file = _select_file(report)
+    encodings = [ENCODINGS[name] for name in ENCODINGS if _has_encoding(report, name)]
+    values = {
+        "report": report,
+        "marker": MARKER,
+        "is_ltp": report.pruned.method == LTP_METHOD,
+        "recommended": file,
+        "path": "model.onnx" if file is None else file.path,
+        "inputs": inputs or [_describe_input(report, ModelTensorInfo(name="input", type="FLOAT"))],
+        "result": _name_result(report),
+        "preprocess_call": _format_call(inputs),
+        "ignore_index": report.settings.get("task", {}).get("ignore_index"),
+        "has_named_classes": len(report.data.class_names or ()) <= MAX_NAMED_CLASSES,
+        "graphs": GRAPHS,
+        "encodings": ENCODINGS,
+        "used_encodings": encodings,
+        "tools": dict.fromkeys(tool for used in encodings for tool in used.tool_support),
+        "tolerance": tolerance,
+        "int8_tolerance": INT8_TOLERANCE,
+        "needs_pillow": any(part["steps"].image or part["steps"].resize for part in inputs),
+        "num_real_samples": num_real_samples,
+        "sparse_ops": sparse_ops,
+        "data_option": _format_data_option(report),
+    }
+    filters = {
+        "name_dtype": _name_dtype,
+        "to_python": _to_python,
+        "to_cpp": _to_cpp,
+    }
+    return render_markdown_template(Path(__file__).parent, "HANDOFF.md.j2", values, filters)
+
+
+def _select_file(report: Report) -> FileResult | None:
+    """Return the file to use if a tool needs no other one: exact, in the most general format."""
+    files = {file.name: file for file in report.pruned.files if file.weight_storage == EXACT}
+    for name in FORMATS:
+        if name in files:
+            return files[name]
+    return next(iter(files.values()), None)
+
+
+def _has_encoding(report: Report, name: str) -> bool:
+    return any(file.encoding == name for file in report.pruned.files)
+
+
+def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
+    """Return what the page says about an input of the model."""
+    info = report.data.inputs.get(tensor.name) or InputInfo()
+    steps = info.preprocessing or PreprocessingInfo()
+    shape = [size if isinstance(size, int) and size > 0 else 1 for size in tensor.shape or []]
+    if info.sample_shape is not None:
+        shape = [*(shape[:1] or [1]), *(size or 1 for size in info.sample_shape)]
+    is_mask_of_values = steps.mask_of is not None and not steps.marks_padding
+    return {
+        "name": tensor.name,
+        "dtype": _name_dtype(tensor.type),
+        "example_shape": tuple(shape),
+        "example_array": "ones" if is_mask_of_values else "zeros",
+        "measured_shape": _find_measured_shape(report, info),
+        "formula": format_formula(steps),
+        "info": info,
+        "steps": steps,
+    }
+
+
+def format_formula(steps: PreprocessingInfo) -> str:
+    """Return what preprocessing does to a value x: x, or for example (x * 0.5 - [0.1]) / [0.2]."""
+    formula = "x" if steps.scale is None else f"x * {steps.scale}"
+    if steps.mean:
+        formula = f"({formula} - {list(steps.mean)})"
+    return f"{formula} / {list(steps.std)}" if steps.std else formula
+
+
+def _find_measured_shape(report: Report, info: InputInfo) -> list[int | str | None] | None:
+    """Return the shape of one sample; the length of sequences is a range such as 2–6."""
+    if info.sample_shape is None:
+        return None
+    steps = info.preprocessing or PreprocessingInfo()
+    if steps.mask_of is not None:
+        values = report.data.inputs.get(steps.mask_of) or InputInfo()
+        steps = values.preprocessing or PreprocessingInfo()
+    if steps.stored is None or steps.stored.lengths is None:
+        return list(info.sample_shape)
+    lengths = "–".join(map(str, steps.stored.lengths))
+    return [lengths if size is None else size for size in info.sample_shape]
+
+
+def _name_dtype(onnx_type: str) -> str:
+    """Return numpy's name for an ONNX type."""
+    return DTYPES.get(onnx_type, onnx_type.lower())
+
+
+def _name_result(report: Report) -> str:
+    """Return the variable that the example code assigns: scores, output or outputs."""
+    task = report.task
+    if len(report.model.outputs) > 1 and task.output is None:
+        return "outputs"
+    return "output" if task.class_axis is None and task.threshold is None else "scores"
+
+
+def _format_call(inputs: list[dict[str, Any]]) -> str | None:
+    """Return how preprocess.py is called from Python; None if the report does not have the steps."""
+    if not inputs or any(part["info"].preprocessing is None for part in inputs):
+        return None
+    arguments = {}
+    for part in inputs:
+        steps, name = part["steps"], part["name"]
+        if steps.image:
+            file = "file" if len(inputs) == 1 else f"file, {name!a}"
+            arguments[name] = f"[load_image({file}), …]"
+        elif steps.stored is not None and steps.stored.lengths is not None:
+            arguments[name] = "[sequence, …]"
+        elif steps.mask_of is None:
+            arguments[name] = "samples"
+    if len(inputs) == 1:
+        return f"prepare({''.join(arguments.values())})"
+    pairs = ", ".join(f"{name!a}: {argument}" for name, argument in arguments.items())
+    return f"prepare({{{pairs}}})"
+
+
+def _format_data_option(report: Report) -> str:
+    """Return the option of `ltp-pipeline validate` that names the data."""
+    task = report.custom_task
+    if task is None:
+        return "--data DATA"
+    file = " ".join(task.name.split()) if task.sha256 else "FILE.py"
+    return f"--task {shlex.quote(file)}"
+
+
+def _to_python(value: Any) -> Markup:
+    """Return a Python literal for a code block; it has ASCII characters and no line breaks."""
+    return Markup(ascii(value))  # noqa: S704 - not escaped, because it stands in a code block
+
+
+def _to_cpp(value: str) -> Markup:
+    """Return a C++ string literal for a code block."""
+    return Markup(json.dumps(value))  # noqa: S704 - not escaped, because it stands in a code block
