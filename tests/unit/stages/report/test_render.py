@@ -352,7 +352,7 @@ def test_render_html_int8_file_has_a_section(report: dict[str, Any]) -> None:
     page = quantize(report, float_layers={HOSTILE: "in 8 bits it costs too much accuracy"})
     assert Page(page).list_ids("section") == [*SECTIONS[:3], "int8", *SECTIONS[3:]]
     section = page.split('id="int8"')[1].split("</section>")[0]
-    cells = re.findall("<tr><td>(.*?)</td><td>(.*?)</td></tr>", section)
+    cells = re.findall("(?s)<tr><td>(.*?)</td>\\s*<td>(.*?)</td>\\s*</tr>", section)
     values = dict(cells)
     assert values["ranges of activations"] == "entropy, on 256 training samples"
     assert values["layers in 8 bits"] == "9"
@@ -410,7 +410,7 @@ def test_render_html_data_section_describes_each_input(report: dict[str, Any]) -
     page = render_html(report | NO_PLOTS)
     section = page[page.index('<section id="data">') :].partition("</section>")[0]
     assert "<td>samples for test</td><td>10\u202f000</td>" in section
-    rows = dict(re.findall("<tr><td>input (.*?)</td><td>(.*?)</td></tr>", section))
+    rows = dict(re.findall("(?s)<tr><td>input (.*?)</td><td>(.*?)</td></tr>", section))
     assert "2 to 6 <code>int32</code>, values 3 to 9" in rows["ids"]
     assert "<li>pad</li>" in rows["ids"]
     assert "1 at values of <code>ids</code> and 0 at its padding" in rows["mask"]
