@@ -137,7 +137,7 @@ def _kernels(file: FileResult, path: Path, listed: Sequence[str]) -> Iterator[Co
     weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
     unread = [name for name in listed if weights.isdisjoint((name, name + QUANTIZED_SUFFIX))]
     kernels, held = (
-        {k.name for k in find_layer_weights(walked, found=alive)},
+        {k.name for k in find_layer_weights(walked, readers=alive)},
         collect_stored_tensors(walked.graph),
     )
     if file.graph == ORIGINAL:

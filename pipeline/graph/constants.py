@@ -1,4 +1,9 @@
-"""Values that a graph knows without running."""
+"""Values of a graph that are known without running it.
+
+Initializers and Constant nodes are known; everything else depends on the inputs or has to be
+computed. Rewrites and checks read small integers from here, such as shapes, axes and conditions.
+Floats count as weights, so their values are not looked at.
+"""
 
 from collections.abc import Mapping
 
@@ -15,41 +20,58 @@ from ltp_pipeline.graph.tensors import (
 from ltp_pipeline.system.arrays import Array
 
 Constants = Mapping[str, TensorProto | AttributeProto]
-_NUMBERS = ("value_int", "value_ints", "value_float", "value_floats")
-# Floats are weights, whose values are not in the graph.
-_NO_INTEGERS = (*FLOAT_TYPES, TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
-_SMALL = 1 << 12  # elements
+
+_NUMBER_ATTRIBUTES = ("value_int", "value_ints", "value_float", "value_floats")
+_UNREAD_TYPES = (
+    *FLOAT_TYPES,
+    TensorProto.STRING,
+    TensorProto.COMPLEX64,
+    TensorProto.COMPLEX128,
+)
+_MAX_ELEMENTS = 1 << 12
 
 
 def collect_constants(graph: GraphProto) -> dict[str, TensorProto | AttributeProto]:
-    """What a graph knows without running: initializers, and Constant nodes by their output."""
-    known: dict[str, TensorProto | AttributeProto] = {t.name: t for t in graph.initializer}
+    """Return the initializers of a graph and the values of its Constant nodes, by name."""
+    constants: dict[str, TensorProto | AttributeProto] = {t.name: t for t in graph.initializer}
     for node in graph.node:
         value = get_node_constant(node)
         if value is not None:
-            known[node.output[0]] = value
-    return known
+            constants[node.output[0]] = value
+    return constants
 
 
 def get_node_constant(node: NodeProto) -> TensorProto | AttributeProto | None:
-    """What a Constant node holds; None for every other node."""
+    """Return what a Constant node holds: a tensor or an attribute; None for any other node."""
     if not is_standard(node, "Constant"):
         return None
     if has_constant_tensor(node):
         return get_constant_tensor(node)
-    return node.attribute[0] if len(node.attribute) == 1 and node.output else None
+    if len(node.attribute) != 1 or not node.output:
+        return None
+    attribute: AttributeProto = node.attribute[0]
+    return attribute
 
 
 def get_small_value(constants: Constants, name: str) -> Array | None:
-    """The numbers of a constant, or None where there is none of that name or it is no small tensor of integers."""
-    found = constants.get(name)
-    if isinstance(found, AttributeProto):
-        return np.asarray(helper.get_attribute_value(found)) if found.name in _NUMBERS else None
-    if (
-        found is None
-        or found.data_type in _NO_INTEGERS
-        or len(found.dims) > 1
-        or sum(found.dims) > _SMALL
-    ):
+    """Return the numbers of a small constant.
+
+    Args:
+        constants: Constants by name.
+        name: Name of the value.
+
+    Returns:
+        The numbers, or None if there is no constant of this name, or it is a large tensor, a
+        tensor of more than one axis, or one of floats.
+    """
+    constant = constants.get(name)
+    if constant is None:
         return None
-    return to_array(found)
+    if isinstance(constant, AttributeProto):
+        if constant.name not in _NUMBER_ATTRIBUTES:
+            return None
+        return np.asarray(helper.get_attribute_value(constant))
+    is_small = len(constant.dims) <= 1 and sum(constant.dims) <= _MAX_ELEMENTS
+    if not is_small or constant.data_type in _UNREAD_TYPES:
+        return None
+    return to_array(constant)

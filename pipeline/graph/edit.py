@@ -1,7 +1,7 @@
-"""Changes of a graph: its nodes replaced or put in order, names that are free, copies of parts of a message."""
+"""Changes to a graph: replace or sort its nodes, drop inputs, copy fields, make unique names."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.message import Message  # type: ignore[import-untyped]
@@ -12,47 +12,57 @@ from ltp_pipeline.graph.view import iter_read_names
 
 
 def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Replace the nodes of a graph; the new ones may be some of the old ones."""
-    held = GraphProto(node=nodes)
+    """Replace the nodes of a graph; the new nodes may be some of the old ones."""
+    copy = GraphProto(node=nodes)
     graph.ClearField("node")
-    graph.node.MergeFrom(held.node)
+    graph.node.MergeFrom(copy.node)
 
 
 def set_initializers(graph: GraphProto, tensors: Iterable[TensorProto]) -> None:
-    """Replace the initializers of a graph; the new ones may be some of the old ones."""
-    held = GraphProto(initializer=tensors)
+    """Replace the initializers of a graph; the new tensors may be some of the old ones."""
+    copy = GraphProto(initializer=tensors)
     graph.ClearField("initializer")
-    graph.initializer.MergeFrom(held.initializer)
+    graph.initializer.MergeFrom(copy.initializer)
 
 
 def sort_topologically(graph: GraphProto) -> None:
-    """Let each node come after those it reads from, as the standard wants; onnxruntime does so itself."""
-    made = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    if all(made.get(name, -1) < i for i, node in enumerate(graph.node) for name in _reads(node)):
+    """Move each node behind the nodes that it reads from, as the standard requires.
+
+    onnxruntime sorts nodes itself, so that files with another order exist. A graph with a cycle
+    stays as it is; onnx's checker reports it.
+    """
+    producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    if all(
+        producers.get(name, -1) < i
+        for i, node in enumerate(graph.node)
+        for name in _list_reads(node)
+    ):
         return
-    needs = ({made[name] for name in _reads(node) if name in made} for node in graph.node)
+    dependencies: dict[int, set[int]] = {}
+    for i, node in enumerate(graph.node):
+        dependencies[i] = {producers[name] for name in _list_reads(node) if name in producers}
     try:
-        order = list(TopologicalSorter(dict(enumerate(needs))).static_order())
+        order = list(TopologicalSorter(dependencies).static_order())
     except CycleError:
-        return  # which the checker tells
+        return
     set_nodes(graph, [graph.node[i] for i in order])
 
 
-def _reads(node: NodeProto) -> Sequence[str]:
+def _list_reads(node: NodeProto) -> Collection[str]:
+    """Return the names of the values that a node and its nested graphs read."""
+    inputs: Collection[str] = node.input
     nested = get_subgraphs(node)
-    return (
-        [*node.input, *(name for graph in nested for name in iter_read_names(graph))]
-        if nested
-        else node.input
-    )
+    if not nested:
+        return inputs
+    return [*node.input, *(name for graph in nested for name in iter_read_names(graph))]
 
 
 def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
-    """Take graph inputs away by name."""
-    kept = [value for value in graph.input if value.name not in names]
-    if len(kept) < len(graph.input):
+    """Remove graph inputs by name."""
+    remaining = [value for value in graph.input if value.name not in names]
+    if len(remaining) < len(graph.input):
         del graph.input[:]
-        graph.input.extend(kept)
+        graph.input.extend(remaining)
 
 
 def raise_ir_version(model: ModelProto, version: int) -> None:
@@ -68,8 +78,8 @@ def raise_ir_version(model: ModelProto, version: int) -> None:
 
 
 def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:
-    """Copy the fields of a message except some."""
-    # ListFields would also fetch, and so copy, what is to be skipped.
+    """Copy the fields of a protobuf message into another one, except those named in `skip`."""
+    # ListFields would fetch the skipped fields too, which may be as large as a model.
     for name in (field.name for field in source.DESCRIPTOR.fields if field.name not in skip):
         value = getattr(source, name)
         if hasattr(value, "extend"):
@@ -82,15 +92,18 @@ def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None
 
 
 class UniqueNames:
-    """Names that are taken; many of one name cost a try each."""
+    """Names that are taken, and a way to make more that are not.
+
+    A counter for each name keeps this fast when many values want the same one.
+    """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
-        self._tries: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
 
     @classmethod
     def from_graph(cls, graph: GraphProto) -> "UniqueNames":
-        """The names of all values of a graph, nested graphs included."""
+        """Take the names of all values of a graph, those of nested graphs included."""
         names = cls(iter_read_names(graph))
         for nested in iter_graphs(graph):
             names.taken.update(value.name for value in (*nested.initializer, *nested.input))
@@ -99,10 +112,10 @@ class UniqueNames:
         return names
 
     def make_unique(self, name: str) -> str:
-        """A name that nothing has yet: this one, or it with a number after it. It is taken from now on."""
-        free = name
-        while free in self.taken:
-            self._tries[name] += 1
-            free = f"{name}_{self._tries[name]}"
-        self.taken.add(free)
-        return free
+        """Take a name and return it, with a number behind it if it was taken before."""
+        unique = name
+        while unique in self.taken:
+            self._counts[name] += 1
+            unique = f"{name}_{self._counts[name]}"
+        self.taken.add(unique)
+        return unique

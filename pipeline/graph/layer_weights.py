@@ -1,6 +1,10 @@
-"""Which tensors are kernels: the weights of Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU, RNN and of fused forms.
+"""Find the layer weights of a model: the tensors that pruning works on.
 
-Also what keeps a kernel from pruning, and what the other weights are.
+A layer weight is a stored tensor that a Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU, RNN, or one
+of onnxruntime's fused forms multiplies data by, possibly through operators that only move its
+elements. Each one carries the reason if it cannot be pruned. Other float tensors, such as biases
+and embedding tables, are grouped by the operators that read them, so that a user sees what is
+left out. Nothing here needs torch.
 """
 
 from collections import Counter, defaultdict
@@ -8,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from onnx import GraphProto, NodeProto, TensorProto
+from onnx import GraphProto, NodeProto
 
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import (
@@ -27,16 +31,16 @@ from ltp_pipeline.graph.tensors import (
     iter_stored_tensors,
     to_array,
 )
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.graph.weights import find_integer_weights, iter_stored_float_weights
 from ltp_pipeline.system.arrays import Array
 
-BLOCK_SIZE = 4  # neighbouring output channels whose weights at one position are pruned together, where that is asked for
-MIN_LAYER_FRACTION = (
-    0.9  # a model whose kernels hold a smaller share of its float weights is warned about
-)
+BLOCK_SIZE = 4  # adjacent output channels whose weights at one position form a 4x1 block
+# A model is warned about if its layer weights are a smaller fraction of its float weights.
+MIN_LAYER_FRACTION = 0.9
 
-# What these give does not depend on the scale of what they read.
-_NORMS = (
+# Operators whose output does not depend on the scale of their input
+_NORMALIZATIONS = (
     "BatchNormalization",
     "GroupNormalization",
     "InstanceNormalization",
@@ -45,37 +49,42 @@ _NORMS = (
     "MeanVarianceNormalization",
     "RMSNormalization",
 )
-# What these give has the scale of their weight; gates and softmax have not.
-_LINEAR = (
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "Einsum",
-    "FusedConv",
-    "FusedGemm",
-    "FusedMatMul",
+# Operators whose output has the scale of their weight, unlike gates and Softmax
+_LINEAR_OPERATORS = (
+    *("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"),
+    *("FusedConv", "FusedGemm", "FusedMatMul"),
 )
-
-# What a weight that is no kernel is, by operator and input.
-_RECURRENT = ("RNN", "GRU", "LSTM")
-_NAMED = 4  # of many nodes that read a kernel
-_JOINING = ("Concat", "Expand")
+_RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
+_JOINING_OPERATORS = ("Concat", "Expand")
+_BIASED_OPERATORS = (
+    *_LINEAR_OPERATORS,
+    *_RECURRENT_OPERATORS,
+    *("Attention", "BiasGelu", "FastGelu"),
+)
+_MAX_NAMED_NODES = 4  # readers of a layer weight that a message lists
 
 
 @dataclass(frozen=True)
 class LayerWeight:
-    """The weight of a Conv, ConvTranspose, Gemm or MatMul, W or R of an LSTM, GRU or RNN; `reason`: why not pruned."""
+    """The weight of a layer, or one of the two weights W and R of a recurrent layer.
+
+    Attributes:
+        name: Name of the tensor.
+        op: Operator of the layer.
+        shape: Shape of the tensor.
+        reason: Why the tensor cannot be pruned; None if it can.
+        block_axis: Axis of the output channels if these can be pruned in blocks, else None.
+    """
 
     name: str
     op: str
     shape: tuple[int, ...]
     reason: str | None = None
-    block_axis: int | None = None  # of its output channels, where these can be pruned in blocks
+    block_axis: int | None = None
 
     @property
     def elements(self) -> int:
-        """How many weights it has."""
+        """Number of elements."""
         size = 1
         for n in self.shape:
             size *= n
@@ -83,225 +92,271 @@ class LayerWeight:
 
     @property
     def is_prunable(self) -> bool:
-        """Whether pruning may touch it."""
+        """True if pruning may change the tensor."""
         return self.reason is None
 
 
 @dataclass(frozen=True)
 class OtherWeights:
-    """Float weights that are no kernels, together where the same operator reads them as the same thing."""
+    """Float weights outside layer weights that one operator reads in one role.
+
+    Attributes:
+        operator: Operator that reads the weights; empty if none does.
+        role: What the weights are to the operator, in words.
+        num_tensors: Number of tensors.
+        elements: Number of elements of all tensors.
+        largest: Name of the largest tensor.
+    """
 
     operator: str
     role: str
     num_tensors: int
     elements: int
-    largest: str  # name of the largest
+    largest: str
 
 
 def find_layer_weights(
     model: OnnxModel,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
-    found: TensorReaders | None = None,
+    readers: TensorReaders | None = None,
 ) -> list[LayerWeight]:
-    """Every kernel of a model, in graph order, with the reason why it is not prunable; needs no torch.
+    """Return the layer weights of a model in graph order, prunable or not.
 
-    `found` are the readers of its tensors, where they are known already.
+    Args:
+        model: The model, its functions inlined.
+        include: Shell-style patterns of names to prune; empty for all names.
+        exclude: Shell-style patterns of names not to prune.
+        readers: Readers of the stored tensors, if they are known already.
     """
-    found = find_readers(model.graph) if found is None else found
-    held = {name: tensor for name, tensor in iter_stored_tensors(model.graph) if name in found}
-    rounded = find_integer_weights(model.graph)[0]
-    kernels, formulas = [], find_frequencies(model.graph)
-    for name, uses in found.items():
+    readers = find_readers(model.graph) if readers is None else readers
+    tensors = {name: t for name, t in iter_stored_tensors(model.graph) if name in readers}
+    integer_weights, _ = find_integer_weights(model.graph)
+    frequencies = find_frequencies(model.graph)
+    weights: list[LayerWeight] = []
+    for name, uses in readers.items():
+        tensor = tensors[name]
         operator = next((use.node.op_type for use in uses if use.is_weight), None)
-        if operator is None or name in formulas or 0 in held[name].dims:
+        if operator is None or name in frequencies or 0 in tensor.dims:
             continue
-        is_weight = held[name].data_type in FLOAT_TYPES or name in rounded
-        if is_weight and not _is_formula(_values(model, name, held[name]), uses):
-            reason = _other_use(uses) or _left_out(name, include, exclude)
-            shape = tuple(held[name].dims)
-            kernels.append(
-                LayerWeight(name, operator, shape, reason, _block_axis(name, shape, uses))
-            )
-    return kernels
-
-
-def _values(model: OnnxModel, name: str, tensor: TensorProto) -> Array:
-    return model.weights[name] if name in model.weights else to_array(tensor, name)
+        if tensor.data_type not in FLOAT_TYPES and name not in integer_weights:
+            continue
+        array = model.weights[name] if name in model.weights else to_array(tensor, name)
+        if _is_formula(array, uses):
+            continue
+        shape = tuple(tensor.dims)
+        reason = _find_other_use(uses) or _find_exclusion(name, include, exclude)
+        weights.append(
+            LayerWeight(name, operator, shape, reason, _get_block_axis(name, shape, uses))
+        )
+    return weights
 
 
 def get_block_axes(layer_weights: Collection[LayerWeight], block: str | None) -> dict[str, int]:
-    """The kernels that are pruned in blocks, with the axis of their output channels; the others have single weights."""
-    listed = [] if block is None else [k for k in layer_weights if k.is_prunable]
-    return {k.name: k.block_axis for k in listed if k.block_axis is not None}
+    """Return the axes along which layer weights are pruned in blocks.
+
+    Args:
+        layer_weights: All layer weights.
+        block: Shape of a block as in `method.block`; None prunes single weights everywhere.
+
+    Returns:
+        The axis of the output channels by name, for each weight that is pruned in blocks.
+    """
+    axes: dict[str, int] = {}
+    for weight in layer_weights:
+        if block is not None and weight.is_prunable and weight.block_axis is not None:
+            axes[weight.name] = weight.block_axis
+    return axes
 
 
 def find_other_weights(
-    model: OnnxModel, layer_weights: Collection[LayerWeight], found: TensorReaders | None = None
+    model: OnnxModel,
+    layer_weights: Collection[LayerWeight],
+    readers: TensorReaders | None = None,
 ) -> list[OtherWeights]:
-    """What the float weights outside kernels are, those with the most elements first; `found` as for `find_kernels`."""
-    known = {k.name for k in layer_weights}
-    found = find_readers(model.graph) if found is None else found
-    tensors, elements = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    largest: dict[tuple[str, str], tuple[int, str]] = {}
-    for name, counted in iter_stored_float_weights(model):
-        if name not in known:
-            place = _place(found[name][0]) if name in found else ("", "read by nothing")
-            tensors[place] += 1
-            elements[place] += counted.elements
-            if place not in largest or counted.elements > largest[place][0]:
-                largest[place] = counted.elements, name
-    listed = [
-        OtherWeights(*place, tensors[place], elements[place], largest[place][1])
-        for place in tensors
-    ]
-    return sorted(listed, key=lambda group: -group.elements)
+    """Return the float weights outside layer weights, in groups, the largest group first.
+
+    Args:
+        model: The model, its functions inlined.
+        layer_weights: Its layer weights.
+        readers: Readers of the stored tensors, if they are known already.
+    """
+    readers = find_readers(model.graph) if readers is None else readers
+    layer_names = {weight.name for weight in layer_weights}
+    groups: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for name, counts in iter_stored_float_weights(model):
+        if name not in layer_names:
+            key = _describe_role(readers[name][0]) if name in readers else ("", "read by nothing")
+            groups[key].append((counts.elements, name))
+    others: list[OtherWeights] = []
+    for (operator, role), members in groups.items():
+        elements = sum(size for size, _ in members)
+        _, largest = max(members, key=lambda member: member[0])
+        others.append(OtherWeights(operator, role, len(members), elements, largest))
+    return sorted(others, key=lambda group: -group.elements)
 
 
 def describe_other_weights(
     layer_weights: Collection[LayerWeight], others: Collection[OtherWeights]
 ) -> str | None:
-    """A sentence about float weights that are no kernels, where they are more than a tenth of all."""
-    in_kernels, total = (
-        sum(k.elements for k in layer_weights),
-        sum(group.elements for group in others),
-    )
-    if in_kernels >= MIN_LAYER_FRACTION * (in_kernels + total):
+    """Return a sentence about the weights outside layer weights if these are many, else None."""
+    in_layers = sum(weight.elements for weight in layer_weights)
+    total = in_layers + sum(group.elements for group in others)
+    if in_layers >= MIN_LAYER_FRACTION * total:
         return None
     counts: Counter[str] = Counter()
     for group in others:
         counts[group.operator or "others"] += group.elements
-    said = ", ".join(f"{count:,} of {op}" for op, count in counts.most_common(3))
-    return f"kernels hold {in_kernels / (in_kernels + total):.1%} of the weights; not pruned are above all {said}"
+    largest = ", ".join(f"{count:,} of {operator}" for operator, count in counts.most_common(3))
+    fraction = in_layers / total
+    return f"layer weights are {fraction:.1%} of the weights; most of the others are {largest}"
 
 
 def find_ancestors(graph: GraphProto, outputs: Collection[str]) -> set[str]:
-    """Every name that one of these outputs depends on."""
-    needed = set(outputs)
+    """Return the names of all values that these outputs depend on, the outputs included."""
+    names = set(outputs)
     for node in reversed(graph.node):
-        if needed.intersection(node.output):
-            needed.update(node.input)
-            for inner in get_subgraphs(node):
-                needed |= find_ancestors(inner, [output.name for output in inner.output])
-    return needed
+        if names.intersection(node.output):
+            names.update(node.input)
+            for nested in get_subgraphs(node):
+                names |= find_ancestors(nested, [output.name for output in nested.output])
+    return names
 
 
 def find_output_layers(
     graph: GraphProto, outputs: Collection[str], layer_weights: Collection[LayerWeight]
 ) -> set[str]:
-    """The kernels that make these outputs: no other kernel lies between."""
-    made: dict[str, set[str]] = defaultdict(set)
-    names = {k.name for k in layer_weights}
+    """Return the names of the layer weights that outputs are computed with last.
+
+    Args:
+        graph: The graph.
+        outputs: Names of the outputs.
+        layer_weights: All layer weights.
+
+    Returns:
+        The layer weights with no other layer weight between them and one of the outputs.
+    """
+    names = {weight.name for weight in layer_weights}
+    weights_by_output: dict[str, set[str]] = defaultdict(set)
     for name, uses in find_readers(graph).items():
-        for use in uses if name in names else ():
-            for value in filter(None, use.node.output):
-                made[value].add(name)
-    sources = {value: node for node in graph.node for value in node.output}
-    found, waiting, seen = set[str](), list(outputs), set[str]()
+        if name in names:
+            for use in uses:
+                for output in filter(None, use.node.output):
+                    weights_by_output[output].add(name)
+    producers = GraphView(graph).producers
+    output_layers: set[str] = set()
+    waiting = list(outputs)
+    seen: set[str] = set()
     while waiting:
         value = waiting.pop()
-        if value in made:
-            found |= made[value]
-        elif value in sources and value not in seen:
-            waiting.extend(sources[value].input)
+        if value in weights_by_output:
+            output_layers |= weights_by_output[value]
+        elif value in producers and value not in seen:
+            waiting.extend(producers[value].input)
         seen.add(value)
-    return found
+    return output_layers
 
 
 def find_normalized_weights(graph: GraphProto, layer_weights: Collection[LayerWeight]) -> set[str]:
-    """Kernels whose products only norms read, so that their scale does not matter; a bias may come between."""
-    constants = collect_stored_tensors(graph)
-    only_norms = dict.fromkeys((output.name for output in graph.output), False)
+    """Return the names of the layer weights whose scale does not matter.
+
+    These are weights of linear layers that only normalization layers read, possibly behind a
+    bias.
+    """
+    stored = collect_stored_tensors(graph)
+    # For each value: True if all its readers are, or lead only to, normalization layers.
+    is_normalized = {output.name: False for output in graph.output}
     for node in reversed(graph.node):
-        norm = is_standard(node, *_NORMS)
+        normalizes = is_standard(node, *_NORMALIZATIONS)
+        leads_on = bool(node.output) and is_normalized.get(node.output[0], False)
         for value in node.input:
-            passes = norm or (
-                _only_moves(node, value, constants) and only_norms.get(node.output[0], False)
-            )
-            only_norms[value] = only_norms.get(value, True) and passes
+            passes = normalizes or (leads_on and _keeps_scale(node, value, stored))
+            is_normalized[value] = is_normalized.get(value, True) and passes
         for nested in get_subgraphs(node):
-            only_norms.update((value, False) for inner in nested.node for value in inner.input)
-    names = {k.name for k in layer_weights}
-    return {
-        name
-        for name, uses in find_readers(graph).items()
-        if name in names
-        and all(
-            use.node.op_type in _LINEAR and only_norms.get(use.node.output[0], False)
-            for use in uses
-        )
-    }
+            is_normalized.update((value, False) for inner in nested.node for value in inner.input)
+    names = {weight.name for weight in layer_weights}
+    normalized: set[str] = set()
+    for name, uses in find_readers(graph).items():
+        nodes = [use.node for use in uses]
+        is_linear = all(node.op_type in _LINEAR_OPERATORS for node in nodes)
+        if name in names and is_linear and all(is_normalized.get(n.output[0]) for n in nodes):
+            normalized.add(name)
+    return normalized
 
 
-def _only_moves(node: NodeProto, value: str, constants: Collection[str]) -> bool:
-    """Whether a node passes a value on, or adds a constant to it."""
+def _keeps_scale(node: NodeProto, value: str, stored: Collection[str]) -> bool:
+    """Return True if a node passes a value on, or adds a stored tensor to it."""
     if is_standard(node, *VIEW_OPERATORS):
         return bool(node.input[0] == value)
-    return is_standard(node, "Add") and all(
-        name == value or name in constants for name in node.input
-    )
+    is_sum = is_standard(node, "Add")
+    return is_sum and all(name == value or name in stored for name in node.input)
 
 
-def _place(use: TensorReader) -> tuple[str, str]:
-    """The operator that reads a weight which is no kernel, and what it is there."""
-    name, slot = use.node.op_type, use.slot
-    if name in LOOKUP_OPERATORS or (name == "EmbedLayerNormalization" and slot < 5):
-        return name, "a table, whose rows are looked up"
-    if name.endswith("Normalization"):
-        return name, "scales, shifts and statistics of norms"
-    if name in ("Mul", "Div"):
-        return name, "factors"
-    if name in ("Add", "Sub", "Sum"):
-        return name, "added, such as biases and tables of positions"
-    if name in _JOINING:
-        return name, "joined to the data, such as class tokens"
-    if name in _RECURRENT and slot > 3:
-        return name, "initial states and peepholes"
-    if name in _LINEAR and slot == 0:
-        return name, "a table, which another weight multiplies"
-    return name, "biases" if name in (
-        *_LINEAR,
-        *_RECURRENT,
-        "Attention",
-        "BiasGelu",
-        "FastGelu",
-    ) else "no kernel"
+def _describe_role(use: TensorReader) -> tuple[str, str]:
+    """Return the operator that reads a tensor and what the tensor is to it, in words."""
+    operator = use.node.op_type
+    slot = use.slot
+    if operator in LOOKUP_OPERATORS or (operator == "EmbedLayerNormalization" and slot < 5):
+        return operator, "tables whose rows are looked up"
+    if operator.endswith("Normalization"):
+        return operator, "scales, shifts and statistics of normalization layers"
+    if operator in ("Mul", "Div"):
+        return operator, "factors"
+    if operator in ("Add", "Sub", "Sum"):
+        return operator, "summands, such as biases and tables of positions"
+    if operator in _JOINING_OPERATORS:
+        return operator, "parts joined to the data, such as class tokens"
+    if operator in _RECURRENT_OPERATORS and slot > 3:
+        return operator, "initial states and peepholes"
+    if operator in _LINEAR_OPERATORS and slot == 0:
+        return operator, "tables that another weight multiplies"
+    if operator in _BIASED_OPERATORS:
+        return operator, "biases"
+    return operator, "not a layer weight"
 
 
 def _is_formula(array: Array, uses: Sequence[TensorReader]) -> bool:
-    """A lone number on the left of a product, or a mask, is nothing that was learned."""
-    return (array.size == 1 and all(use.slot == 0 for use in uses)) or (
-        array.dtype.kind != "i" and is_attention_mask(array)
-    )
+    """Return True for a lone number on the left of a product, or a mask: nothing was learned."""
+    if array.size == 1 and all(use.slot == 0 for use in uses):
+        return True
+    return array.dtype.kind != "i" and is_attention_mask(array)
 
 
-def _block_axis(name: str, shape: tuple[int, ...], uses: Sequence[TensorReader]) -> int | None:
-    """The axis of a kernel's output channels; None where these make no whole blocks, or nodes do not agree on it."""
-    axes = {_channels(name, shape, use) for use in uses}
+def _get_block_axis(name: str, shape: tuple[int, ...], uses: Sequence[TensorReader]) -> int | None:
+    """Return the axis of the output channels of a layer weight.
+
+    Returns:
+        The axis, or None if its length is not a multiple of the block size, or if the nodes that
+        read the weight do not agree on it.
+    """
+    axes = {_get_channel_axis(name, shape, use) for use in uses}
     return axes.pop() if len(axes) == 1 else None
 
 
-def _channels(name: str, shape: tuple[int, ...], use: TensorReader) -> int | None:
-    """The same for one node, which must be a plain product that reads the kernel as it is stored."""
-    node, slot = use.node, use.slot
-    if (
-        not is_standard(node, "Conv", "Gemm", "MatMul")
-        or node.input[slot] != name
-        or len(shape) < 2
-    ):
+def _get_channel_axis(name: str, shape: tuple[int, ...], use: TensorReader) -> int | None:
+    """Return the axis of the output channels as one plain layer reads a weight, else None."""
+    node = use.node
+    is_plain = is_standard(node, "Conv", "Gemm", "MatMul") and node.input[use.slot] == name
+    if not is_plain or len(shape) < 2:
         return None
-    axis = get_output_axis(node, slot) % len(shape)
+    axis = get_output_axis(node, use.slot) % len(shape)
     groups = max([1, *(a.i for a in node.attribute if a.name == "group")])
     return None if shape[axis] % (BLOCK_SIZE * groups) else axis
 
 
-def _other_use(uses: Sequence[TensorReader]) -> str | None:
-    found = list(dict.fromkeys(format_node(use.node) for use in uses if not use.is_weight))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"also read by {', '.join(found[:_NAMED])}{more}" if found else None
+def _find_other_use(uses: Sequence[TensorReader]) -> str | None:
+    """Return why a weight that is also read as something else cannot be pruned."""
+    nodes = list(dict.fromkeys(format_node(use.node) for use in uses if not use.is_weight))
+    if not nodes:
+        return None
+    names = ", ".join(nodes[:_MAX_NAMED_NODES])
+    if len(nodes) > _MAX_NAMED_NODES:
+        names += f" and {len(nodes) - _MAX_NAMED_NODES} more"
+    return f"also read by {names}"
 
 
-def _left_out(name: str, include: Sequence[str], exclude: Sequence[str]) -> str | None:
+def _find_exclusion(name: str, include: Sequence[str], exclude: Sequence[str]) -> str | None:
+    """Return which pattern of the settings excludes a weight, in words, else None."""
     for pattern in exclude:
         if fnmatchcase(name, pattern):
             return f"excluded by {pattern!r}"

@@ -1,4 +1,10 @@
-"""A model: a graph and its weights, apart, so that a change of the one does not copy the other."""
+"""A model as a graph and its weights, kept apart.
+
+The graph is an ONNX message whose large tensors have no values; the weights are NumPy arrays by
+name. Rewrites, encodings and training change one of the two and share the other, so that a new
+version of a model costs no second copy of the weights. Nothing changes a model in place:
+functions return a new one.
+"""
 
 from __future__ import annotations
 
@@ -22,112 +28,141 @@ from ltp_pipeline.graph.tensors import (
 )
 from ltp_pipeline.system.arrays import Array
 
-_WORTH_A_COPY = 1 << 24  # bytes
-_MANY, _SMALL = 10_000, 1 << 8  # tensors of a model; bytes of a tensor
+_COPY_THRESHOLD = 1 << 24  # bytes that must be freed before a message is worth a copy
+# In models of more tensors than this, small ones stay in the graph: an array object takes more
+# memory than a few numbers do there.
+_MANY_TENSORS = 10_000
+_SMALL_BYTES = 1 << 8
 
 
 @dataclass(frozen=True, eq=False)
 class OnnxModel:
-    """A graph whose tensors have their type and dims, and the values of those that are in `weights`.
+    """A graph and the values of its weights.
 
-    Weights go by the name that nodes read them by. What is in `weights` counts, whatever values the graph has.
+    Attributes:
+        proto: The model. Tensors have their type and dims; those of `weights` need no values.
+            It must not be changed.
+        weights: Values by the name that nodes read a tensor by. They replace values in `proto`.
+        sparse: Values and indices of sparse initializers by name.
     """
 
-    proto: ModelProto = field(repr=False)  # not changed once it is here
+    proto: ModelProto = field(repr=False)
     weights: Weights = field(default_factory=dict, repr=False)
-    sparse: Mapping[str, tuple[Array, Array]] = field(
-        default_factory=dict, repr=False
-    )  # values and indices by name
+    sparse: Mapping[str, tuple[Array, Array]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_proto(cls, proto: ModelProto) -> OnnxModel:
-        """Take a model in memory apart; the caller's own stays as it is."""
+        """Make a model of a message in memory, which stays as it is."""
         return separate_weights(copy_proto(proto))
 
     @property
     def graph(self) -> GraphProto:
-        """The graph, most of its tensors without values."""
+        """Graph of the model, most of its tensors without values."""
         return self.proto.graph
 
     @cached_property
     def tensors(self) -> dict[str, TensorProto]:
-        """The tensors that the graph and those nested in it store plainly; of two with one name, the outer one."""
-        found: dict[str, TensorProto] = {}
+        """Dense stored tensors by name, nested graphs included; the outer one if names collide."""
+        tensors: dict[str, TensorProto] = {}
         for name, tensor in iter_named_tensors(self.proto):
             if name:
-                found.setdefault(name, tensor)
-        return found
+                tensors.setdefault(name, tensor)
+        return tensors
 
     def get_array(self, name: str) -> Array:
-        """The values of a tensor that is stored plainly."""
+        """Return the values of a dense stored tensor."""
         return self.weights[name] if name in self.weights else to_array(self.tensors[name], name)
 
     def with_weights(self, weights: Weights) -> OnnxModel:
-        """The same graph with other values for these tensors, in the types that they have; no other is copied."""
+        """Return the model with other values for some tensors.
+
+        Args:
+            weights: Values by name; they are converted to the types that the tensors have.
+
+        Raises:
+            ExportFailed: If a tensor does not exist or has another shape.
+        """
         missing = weights.keys() - self.tensors.keys()
         if missing:
-            what = f"the model has no plain tensor named '{min(missing)}'"
-            raise ExportFailed(what, "put tensors back into the model they came from")
+            raise ExportFailed(
+                f"the model has no plain tensor named '{min(missing)}'",
+                "put tensors back into the model they came from",
+            )
+        converted: dict[str, Array] = {}
         for name, array in weights.items():
-            dims = tuple(self.tensors[name].dims)
+            tensor = self.tensors[name]
+            dims = tuple(tensor.dims)
             if dims != array.shape:
-                what = f"tensor '{name}' has shape {array.shape} but the file says {dims}"
-                raise ExportFailed(what, "give the tensors of the model they are put back into")
-        typed = {
-            name: a.astype(get_dtype(self.tensors[name]), copy=False) for name, a in weights.items()
-        }
-        return replace(self, weights={**self.weights, **typed})
+                raise ExportFailed(
+                    f"tensor '{name}' has shape {array.shape}, and the file declares {dims}",
+                    "put tensors back into the model they came from",
+                )
+            converted[name] = array.astype(get_dtype(tensor), copy=False)
+        return replace(self, weights={**self.weights, **converted})
 
     def to_proto(self, max_bytes: int | None = None) -> ModelProto:
-        """The graph with the values inside; with `below`, only with those of fewer bytes."""
-        whole, left = copy_proto(self.proto), dict(self.weights)
-        for name, tensor in iter_named_tensors(whole):
-            array = left.pop(name, None)
+        """Return the model as one message with the values inside.
+
+        Args:
+            max_bytes: If given, only tensors of fewer bytes get their values.
+        """
+        proto = copy_proto(self.proto)
+        weights = dict(self.weights)
+        for name, tensor in iter_named_tensors(proto):
+            array = weights.pop(name, None)
             if array is not None and (max_bytes is None or array.nbytes < max_bytes):
                 set_values(tensor, array)
-        for part in whole.graph.sparse_initializer:
+        for part in proto.graph.sparse_initializer:
             if part.values.name in self.sparse:
-                for tensor, array in zip(
-                    (part.values, part.indices), self.sparse[part.values.name], strict=True
-                ):
-                    set_values(tensor, array)
-        return whole
+                values, indices = self.sparse[part.values.name]
+                set_values(part.values, values)
+                set_values(part.indices, indices)
+        return proto
 
 
 def separate_weights(proto: ModelProto, weights: Weights | None = None) -> OnnxModel:
-    """Turn a proto, which is used up, into a model; `weights` are values that it lacks already.
+    """Make a model of a message by moving the values of its weights out of it.
 
-    Lifted out are the floats that are stored as bytes under a name of their own, of very many only those that are not
-    small. What else there is stays: integers are shapes and axes, so they are part of the graph.
+    Only floats that are stored as bytes under a unique name are moved. Integers are shapes and
+    axes, so they are part of the graph.
+
+    Args:
+        proto: The message. It is changed and must not be used afterwards.
+        weights: Values by name that the message does not hold.
     """
-    held, cleared = dict(weights or {}), 0
-    many = sum(1 for _ in iter_unique_floats(proto)) > _MANY
-    least = _SMALL if many else 0  # an array takes more memory than a few numbers in the graph
+    arrays = dict(weights or {})
+    freed_bytes = 0
+    is_large = sum(1 for _ in iter_unique_floats(proto)) > _MANY_TENSORS
+    min_bytes = _SMALL_BYTES if is_large else 0
     for name, tensor in iter_unique_floats(proto):
-        if name not in held and tensor.HasField("raw_data") and has_possible_dims(tensor):
-            content, dtype = tensor.raw_data, get_dtype(tensor).newbyteorder("<")
-            if least <= len(content) == count_elements(tensor) * dtype.itemsize:
-                held[name] = np.ndarray(tuple(tensor.dims), dtype, content)
-                tensor.ClearField("raw_data")
-                cleared += len(content)
-    # protobuf frees what was cleared only with the whole
-    return OnnxModel(copy_proto(proto) if cleared > _WORTH_A_COPY else proto, held)
+        if name in arrays or not tensor.HasField("raw_data") or not has_possible_dims(tensor):
+            continue
+        content = tensor.raw_data
+        dtype = get_dtype(tensor).newbyteorder("<")
+        if min_bytes <= len(content) == count_elements(tensor) * dtype.itemsize:
+            arrays[name] = np.ndarray(tuple(tensor.dims), dtype, content)
+            tensor.ClearField("raw_data")
+            freed_bytes += len(content)
+    if freed_bytes > _COPY_THRESHOLD:
+        proto = copy_proto(proto)  # protobuf frees cleared fields only with the whole message
+    return OnnxModel(proto, arrays)
 
 
 def iter_unique_floats(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    """The floating-point tensors under a name that no other tensor of the graph, or nested in it, has."""
-    names, twice = set[str](), {""}
+    """Yield the stored float tensors whose name no other tensor of the graph has, with the name."""
+    names: set[str] = set()
+    repeated = {""}
     for name, _ in iter_named_tensors(proto):
-        (twice if name in names else names).add(name)
-    return (
-        (n, t)
-        for n, t in iter_named_tensors(proto)
-        if n not in twice and t.data_type in FLOAT_TYPES
-    )
+        if name in names:
+            repeated.add(name)
+        names.add(name)
+    for name, tensor in iter_named_tensors(proto):
+        if name not in repeated and tensor.data_type in FLOAT_TYPES:
+            yield name, tensor
 
 
 def copy_proto(proto: ModelProto) -> ModelProto:
-    """A copy that can be changed."""
+    """Return a copy of a message, which can be changed."""
     copy = ModelProto()
     copy.CopyFrom(proto)
     return copy

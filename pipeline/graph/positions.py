@@ -1,7 +1,9 @@
-"""Tensors that positions are multiplied by on their way to a sine or cosine: part of a formula, nothing learned.
+"""Find the frequencies of positional encodings, which are part of a formula and not learned.
 
-A rotary embedding stores its frequencies and computes the angles of each position. Where the data themselves go through
-a sine, as in a network with periodic activations, the weights before it are learned.
+A rotary embedding stores a tensor of frequencies, multiplies positions by it and takes the sine
+and cosine. Such a tensor looks like a weight to its reader, but data never meet it. If data
+themselves go through a sine, as in a network with periodic activations, the weights before it are
+learned.
 """
 
 from onnx import GraphProto, NodeProto
@@ -12,44 +14,45 @@ from ltp_pipeline.graph.view import GraphView
 
 
 def find_frequencies(graph: GraphProto) -> set[str]:
-    """Names of the float tensors that only positions, not data, meet before a Sin or Cos."""
+    """Return the names of the stored float tensors that only positions meet before a Sin or Cos."""
     waves = [node for node in graph.node if is_standard(node, "Sin", "Cos")]
     if not waves:
         return set()
-    floats = {
-        name
-        for name, tensor in collect_stored_tensors(graph).items()
-        if tensor.data_type in FLOAT_TYPES
-    }
-    data = _data(graph, floats)
+    tensors = collect_stored_tensors(graph)
+    floats = {name for name, tensor in tensors.items() if tensor.data_type in FLOAT_TYPES}
+    data = _find_data(graph, floats)
     producers = GraphView(graph).producers
     waiting = [node.input[0] for node in waves if node.input[0] not in data]
-    found, seen = set[str](), set[str]()
+    frequencies: set[str] = set()
+    seen: set[str] = set()
     while waiting:
         name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            found.update({name} & floats)
-            waiting.extend(producers[name].input if name in producers else ())
-    return found
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in floats:
+            frequencies.add(name)
+        if name in producers:
+            waiting.extend(producers[name].input)
+    return frequencies
 
 
-def _data(graph: GraphProto, floats: set[str]) -> set[str]:
-    """Values that depend on a float input or on rows of a table."""
-    inputs = (
-        i
-        for i in graph.input
-        if i.type.tensor_type.elem_type in FLOAT_TYPES and i.name not in floats
-    )
-    data = {i.name for i in inputs}
+def _find_data(graph: GraphProto, floats: set[str]) -> set[str]:
+    """Return the names of the values that depend on a float input or on rows of a table."""
+    data = {
+        value.name
+        for value in graph.input
+        if value.type.tensor_type.elem_type in FLOAT_TYPES and value.name not in floats
+    }
     for node in graph.node:
-        if not is_standard(node, *SHAPE_OPERATORS) and (
-            data.intersection(node.input) or _makes_data(node, floats)
-        ):
+        if is_standard(node, *SHAPE_OPERATORS):
+            continue
+        if data.intersection(node.input) or _makes_data(node, floats):
             data.update(node.output)
     return data
 
 
 def _makes_data(node: NodeProto, floats: set[str]) -> bool:
+    """Return True if a node looks up rows of a stored table, or runs nested graphs."""
     looks_up = is_standard(node, *LOOKUP_OPERATORS) and node.input[0] in floats
     return looks_up or bool(get_subgraphs(node))

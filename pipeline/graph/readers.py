@@ -1,4 +1,10 @@
-"""Which nodes read a stored tensor, seen through nodes that only move its elements; which of them multiply by it."""
+"""Find the nodes that read each stored tensor, and those that use it as a layer weight.
+
+A tensor may pass through operators that only move its elements, or be joined with other stored
+tensors by Concat, before a node computes with it. Such operators are looked through: the tensor
+counts as read by that node. Whether a node multiplies data by the tensor follows from the
+operator and the input slot.
+"""
 
 from collections import ChainMap, defaultdict
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -18,8 +24,8 @@ from ltp_pipeline.graph.nodes import (
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.graph.tensors import iter_stored_tensors
 
-# Inputs that hold a kernel, by operator. On the left of a product may stand the data or the weight; of an Einsum, an
-# operand is one where the equation is such a product.
+# Input slots of layer weights by operator. A product may have its weight on either side; an
+# Einsum has one if its equation is such a product.
 WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Conv": (1,),
     "ConvTranspose": (1,),
@@ -31,7 +37,7 @@ WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "MatMulInteger": (1,),
     "ConvInteger": (1,),
 }
-# The same for operators that onnxruntime's optimisers write.
+# Input slots of layer weights by operator, for operators that onnxruntime's optimizers write.
 FUSED_WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "FusedConv": (1,),
     "FusedGemm": (0, 1),
@@ -39,15 +45,20 @@ FUSED_WEIGHT_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Attention": (1,),
 }
 _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul")
-
 # A weight that only passes through these operators is still the same weight. The last one is on
 # the way of a weight that is stored in 8 bits.
 _MOVING_OPERATORS = (*VIEW_OPERATORS, *PART_OPERATORS, "DequantizeLinear")
-_MOST_JOINED = 64  # tensors that Concat makes one weight of; more is no layer
+_MAX_JOINED = 64  # tensors that a Concat joins into one weight; more are not a layer
 
 
 class TensorReader(NamedTuple):
-    """A node that reads a tensor, in which of its inputs, and whether the tensor is the node's weight there."""
+    """A node that reads a stored tensor.
+
+    Attributes:
+        node: The node.
+        slot: Position of the tensor among the node's inputs.
+        is_weight: True if the tensor is the weight of the node.
+    """
 
     node: NodeProto
     slot: int
@@ -58,85 +69,117 @@ TensorReaders = Mapping[str, Sequence[TensorReader]]
 
 
 def find_readers(graph: GraphProto) -> dict[str, list[TensorReader]]:
-    """For each tensor stored in a graph the nodes that read it, those of nested graphs too; ordered by first use.
+    """Return the nodes that read each stored tensor, in the order in which tensors are first read.
 
-    Tensors that Concat joins with nothing but other stored tensors are read by what reads the joined one.
+    Nodes of nested graphs are included. A tensor that a graph puts out is read by a node of the
+    operator "output".
     """
-    found: dict[str, list[TensorReader]] = defaultdict(list)
-    read = {name for node in iter_nodes(graph) for name in node.input}
-    read |= {output.name for nested in iter_graphs(graph) for output in nested.output}
-    _walk(graph, {name: (name,) for name, _ in iter_stored_tensors(graph) if name in read}, found)
-    return found
+    reads = {name for node in iter_nodes(graph) for name in node.input}
+    for nested in iter_graphs(graph):
+        reads.update(output.name for output in nested.output)
+    sources: dict[str, tuple[str, ...]] = {}
+    for name, _ in iter_stored_tensors(graph):
+        if name in reads:
+            sources[name] = (name,)
+    readers: dict[str, list[TensorReader]] = defaultdict(list)
+    _collect_readers(graph, sources, readers)
+    return readers
 
 
-def _walk(
+def _collect_readers(
     graph: GraphProto,
-    known: MutableMapping[str, tuple[str, ...]],
-    found: dict[str, list[TensorReader]],
+    sources: MutableMapping[str, tuple[str, ...]],
+    readers: dict[str, list[TensorReader]],
 ) -> None:
-    """Go through the nodes; `known` has the tensors behind each value that is made of nothing else."""
+    """Add the readers in a graph and in the graphs nested in it.
+
+    Args:
+        graph: The graph.
+        sources: Stored tensors by the value that consists of nothing else; values are added.
+        readers: Readers by tensor, which are added to.
+    """
     for node in graph.node:
-        sources = [(slot, known[name]) for slot, name in enumerate(node.input) if name in known]
-        if sources:
-            _note(node, sources, known, found)
+        slots = [(slot, sources[name]) for slot, name in enumerate(node.input) if name in sources]
+        if slots:
+            _add_node(node, slots, sources, readers)
         for nested in get_subgraphs(node):
-            _walk(nested, ChainMap({}, known), found)
+            _collect_readers(nested, ChainMap({}, sources), readers)
     for output in graph.output:
-        for name in known.get(output.name, ()):
-            found[name].append(
-                TensorReader(NodeProto(op_type="output", name=output.name), 0, False)
-            )
+        for name in sources.get(output.name, ()):
+            node = NodeProto(op_type="output", name=output.name)
+            readers[name].append(TensorReader(node, 0, False))
 
 
-def _note(
+def _add_node(
     node: NodeProto,
-    sources: list[tuple[int, tuple[str, ...]]],
-    known: MutableMapping[str, tuple[str, ...]],
-    found: dict[str, list[TensorReader]],
+    slots: list[tuple[int, tuple[str, ...]]],
+    sources: MutableMapping[str, tuple[str, ...]],
+    readers: dict[str, list[TensorReader]],
 ) -> None:
-    """Pass on what a node only moves or joins; it reads the other tensors."""
-    if is_standard(node, *_MOVING_OPERATORS) and sources[0][0] == 0 and node.output:
-        known.update((output, sources[0][1]) for output in node.output if output)
-        sources = sources[1:]
-    elif is_standard(node, "Concat") and len(sources) == len(node.input) and node.output:
-        together = tuple(dict.fromkeys(name for _, names in sources for name in names))
-        if len(together) <= _MOST_JOINED:
-            known[node.output[0]] = together
+    """Add a node as a reader of stored tensors, or look through it.
+
+    Args:
+        node: The node.
+        slots: Input slots with stored tensors, each with the names of the tensors.
+        sources: Stored tensors by value; the outputs of a node that is looked through are added.
+        readers: Readers by tensor, which are added to.
+    """
+    first_slot, first_tensors = slots[0]
+    if is_standard(node, *_MOVING_OPERATORS) and first_slot == 0 and node.output:
+        sources.update((output, first_tensors) for output in node.output if output)
+        slots = slots[1:]
+    elif is_standard(node, "Concat") and len(slots) == len(node.input) and node.output:
+        joined = tuple(dict.fromkeys(name for _, names in slots for name in names))
+        if len(joined) <= _MAX_JOINED:
+            sources[node.output[0]] = joined
             return
-    constant = {slot for slot, _ in sources}
-    for slot, names in sources:
-        reader = TensorReader(node, slot, _is_weight(node, slot, constant))
+    stored_slots = {slot for slot, _ in slots}
+    for slot, names in slots:
+        reader = TensorReader(node, slot, _is_weight(node, slot, stored_slots))
         for name in names:
-            found[name].append(reader)
+            readers[name].append(reader)
 
 
-def _is_weight(node: NodeProto, slot: int, constant: Collection[int]) -> bool:
-    """Whether a stored tensor in this input is a weight; on the left of a stored weight it is a table."""
-    if node.op_type in _PRODUCTS and slot == 0 and 1 in constant:
-        return False
+def _is_weight(node: NodeProto, slot: int, stored_slots: Collection[int]) -> bool:
+    """Return True if a stored tensor in an input slot is the weight of a node.
+
+    Args:
+        node: The node.
+        slot: The slot.
+        stored_slots: All input slots of the node with stored tensors.
+    """
+    if node.op_type in _PRODUCTS and slot == 0 and 1 in stored_slots:
+        return False  # a table, which a stored weight multiplies
     if is_standard(node, "Einsum"):
-        return len(constant) == 1 and _contracts(node)
+        return len(stored_slots) == 1 and _is_product(node)
     if node.domain == ONNXRUNTIME_DOMAIN:
         return slot in FUSED_WEIGHT_INPUTS.get(node.op_type, ())
     return is_standard(node, *WEIGHT_INPUTS) and slot in WEIGHT_INPUTS[node.op_type]
 
 
-def _contracts(einsum: NodeProto) -> bool:
-    """Whether two operands are multiplied and summed over an index that both have, as a MatMul does."""
+def _is_product(einsum: NodeProto) -> bool:
+    """Return True if an Einsum sums two operands over an index that both have, as a MatMul does."""
     equation = get_attribute(einsum, "equation", b"").decode("ascii", "replace").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     left, comma, right = operands.partition(",")
-    letters = {c for c in left if c.isalpha()} & {c for c in right if c.isalpha()}
-    return bool(arrow and comma) and "," not in right and bool(letters - {*result})
+    if not arrow or not comma or "," in right:
+        return False
+    common = set(left) & set(right)
+    return any(index.isalpha() for index in common - set(result))
 
 
 def get_output_axis(node: NodeProto, slot: int = 1) -> int:
-    """The axis of a node's weight that counts output channels; a product has its weight right or left (`slot` 0)."""
+    """Return the axis of the output channels in the weight of a node.
+
+    Args:
+        node: The node.
+        slot: Input slot of the weight; 0 is the left side of a product.
+    """
     if node.op_type == "MatMul":
         return -1 if slot else -2
     if node.op_type == "ConvTranspose":
         return 1
     if node.op_type == "Gemm":
-        turned = "transB" if slot else "transA"
-        return int(any(a.name == turned and a.i for a in node.attribute) != bool(slot))
+        is_transposed = bool(get_attribute(node, "transB" if slot else "transA", 0))
+        return int(is_transposed != bool(slot))
     return 0

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Counted over all kernels of a model, prunable or not, or over all its float weights (exporters/weights.py).
+    """Number of elements and nonzeros of a set of tensors.
 
-    The one definition of these words; over all float weights, compression is called model compression.
+    This class alone defines what sparsity and compression mean. They are computed over all layer
+    weights of a model, prunable or not. Over all float weights, the ratio is called model
+    compression.
     """
 
     elements: int
@@ -18,16 +20,20 @@ class Sparsity:
 
     @classmethod
     def combine(cls, parts: Iterable[Sparsity]) -> Sparsity:
-        """Several tensors counted as one."""
-        listed = list(parts)
-        return cls(sum(p.elements for p in listed), sum(p.nonzeros for p in listed))
+        """Add up the counts of several tensors."""
+        elements = 0
+        nonzeros = 0
+        for part in parts:
+            elements += part.elements
+            nonzeros += part.nonzeros
+        return cls(elements, nonzeros)
 
     @property
     def sparsity(self) -> float:
-        """Share of zeros."""
+        """Fraction of zeros."""
         return 1 - self.nonzeros / self.elements
 
     @property
     def compression(self) -> float | None:
-        """The paper's rate; None when nothing is left."""
+        """Compression ratio of the paper, elements per nonzero; None without nonzeros."""
         return self.elements / self.nonzeros if self.nonzeros else None

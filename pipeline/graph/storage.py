@@ -1,4 +1,9 @@
-"""ONNX files on disk: parsing with clear errors, writing in one move, external data kept inside the model's folder."""
+"""Read and write ONNX files, with external data in files next to them.
+
+Reading checks what the file says before it is followed: sizes, offsets, and that data files lie
+in the model's folder. Writing is deterministic, so that the same model gives the same bytes, and
+a file appears under its final name only when it is complete.
+"""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,44 +29,54 @@ from ltp_pipeline.graph.tensors import (
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.files import external_data_path, read_bytes, write_pieces
 
-INLINE_BELOW = 1024  # bytes: onnxruntime needs the small shape tensors inside the model file
-MARGIN = 1 << 24  # bytes left for the graph in a file that must stay under LARGEST
-PAGE = 4096  # the alignment with which runtimes can map external data into memory
+INLINE_BYTES = (
+    1024  # smaller tensors stay in the model file, because onnxruntime needs shapes there
+)
+MARGIN = 1 << 24  # bytes left for the graph in a file that must stay below MAX_BYTES
+PAGE_BYTES = 4096  # alignment with which runtimes can map external data into memory
 
 
 def read_model(path: Path) -> OnnxModel:
-    """Read an ONNX file and the external data beside it."""
+    """Read an ONNX file and the external data next to it.
+
+    Raises:
+        InputError: If the file or its data cannot be read or contradict themselves.
+    """
     return read_model_with_data(path)[0]
 
 
 def read_model_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
-    """The same, and the data files that were read."""
+    """Read an ONNX file, and return the model and the data files that it was read from.
+
+    Raises:
+        InputError: If the file or its data cannot be read or contradict themselves.
+    """
     path = Path(path)
-    proto = _parse(path)
-    weights, data = dict[str, Array](), dict[Path, None]()
-    outside = [
-        (name, t)
-        for name, t in iter_named_tensors(proto, sparse=True)
-        if t.external_data or t.data_location
-    ]
-    own = {name for name, _ in iter_unique_floats(proto)} if outside else set()
-    for name, tensor in outside:
+    proto = _parse_file(path)
+    weights: dict[str, Array] = {}
+    data_files: dict[Path, None] = {}
+    external: list[tuple[str, TensorProto]] = []
+    for name, tensor in iter_named_tensors(proto, sparse=True):
+        if tensor.external_data or tensor.data_location:
+            external.append((name, tensor))
+    unique = {name for name, _ in iter_unique_floats(proto)} if external else set()
+    for name, tensor in external:
         if tensor.data_location == TensorProto.EXTERNAL:
-            source, found = _read_external(tensor, path.parent)
-            data[source] = None
-            if name in own:
-                weights[name] = np.frombuffer(found, get_dtype(tensor).newbyteorder("<")).reshape(
-                    tuple(tensor.dims)
-                )
+            source, content = _read_external(tensor, path.parent)
+            data_files[source] = None
+            if name in unique:
+                dtype = get_dtype(tensor).newbyteorder("<")
+                weights[name] = np.frombuffer(content, dtype).reshape(tuple(tensor.dims))
             else:
-                tensor.raw_data = found
+                tensor.raw_data = content
             tensor.ClearField("data_location")
-        del tensor.external_data[:]  # where the values were says nothing about where they will be
-    return separate_weights(proto, weights), list(data)
+        del tensor.external_data[:]  # the places say nothing about where values will be written
+    return separate_weights(proto, weights), list(data_files)
 
 
-def _parse(path: Path) -> ModelProto:
-    content = read_bytes(path, "give the path of an ONNX model", MAX_BYTES)
+def _parse_file(path: Path) -> ModelProto:
+    """Read the message of an ONNX file."""
+    content = read_bytes(path, "pass the path of an ONNX model", MAX_BYTES)
     if not content:
         raise InputError(f"{path} is empty", REFETCH_HINT)
     try:
@@ -73,91 +88,113 @@ def _parse(path: Path) -> ModelProto:
     if not model.ir_version or not model.opset_import or not model.HasField("graph"):
         raise InputError(
             f"{path} is not an ONNX model: it has no graph or no opset",
-            "give the path of an ONNX model",
+            "pass the path of an ONNX model",
         )
     return model
 
 
 def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
-    """The values of a tensor, and the file that has them."""
+    """Return the file that holds the values of a tensor, and their bytes."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    source = _external_file(tensor.name, entries.get("location", ""), folder)
+    source = _resolve_external(tensor.name, entries.get("location", ""), folder)
     expected = get_byte_size(tensor)
     try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", expected))
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", expected))
     except ValueError:
-        raise InputError(
-            f"tensor '{tensor.name}' has an external offset or length that is no number",
-            REFETCH_HINT,
-        ) from None
+        message = f"tensor '{tensor.name}' has an external offset or length that is not a number"
+        raise InputError(message, REFETCH_HINT) from None
     try:
         size = source.stat().st_size
         if offset < 0 or length != expected or offset + length > size:
             raise InputError(
-                f"tensor '{tensor.name}' needs {expected} bytes, but the model points at bytes {offset} to "
-                f"{offset + length} of {source.name}, which has {size}",
+                f"tensor '{tensor.name}' needs {expected} bytes, but the model points at bytes "
+                f"{offset} to {offset + length} of {source.name}, which has {size}",
                 REFETCH_HINT,
             )
         with source.open("rb") as file:
             file.seek(offset)
             return source, file.read(length)
     except OSError as error:
-        what = f"tensor '{tensor.name}' has its data in {source.name}, which cannot be read: {error.strerror}"
-        raise InputError(what, "make the file readable") from None
+        raise InputError(
+            f"tensor '{tensor.name}' has its data in {source.name}, which cannot be read: "
+            f"{error.strerror}",
+            "make the file readable",
+        ) from None
 
 
-def _external_file(name: str, location: str, folder: Path) -> Path:
-    posix, windows = PurePosixPath(location), PureWindowsPath(location)
-    outside = posix.is_absolute() or windows.anchor or ".." in posix.parts or ".." in windows.parts
-    root = folder.resolve()
+def _resolve_external(name: str, location: str, folder: Path) -> Path:
+    """Return the data file that a tensor names.
+
+    Args:
+        name: Name of the tensor, for messages.
+        location: Location as the tensor has it.
+        folder: Folder of the model.
+
+    Raises:
+        InputError: If the file is missing, a link, or outside the folder.
+    """
+    posix = PurePosixPath(location)
+    windows = PureWindowsPath(location)
+    leaves = posix.is_absolute() or windows.anchor or ".." in (*posix.parts, *windows.parts)
+    described = f"tensor '{name}' has its data in '{location}'"
     try:
         source = (folder / location).resolve()
-        is_file, is_link = source.is_file(), (folder / location).is_symlink()
+        is_file = source.is_file()
+        is_link = (folder / location).is_symlink()
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have
-        what = f"tensor '{name}' has its data in '{location}', which cannot be read: {summarize_error(error)}"
         raise InputError(
-            what, "put the data beside the model, under a name that files can have"
+            f"{described}, which cannot be read: {summarize_error(error)}",
+            "put the data next to the model, under a name that files can have",
         ) from None
-    if not location or outside or not source.is_relative_to(root):
+    if not location or leaves or not source.is_relative_to(folder.resolve()):
         raise InputError(
-            f"tensor '{name}' has its data at '{location}', outside the model's folder",
-            "put the data file itself (not a link) beside the model and let the model name it relative to itself",
+            f"{described}, outside the model's folder",
+            "put the data file itself (not a link) next to the model and let the model name it "
+            "relative to itself",
         )
     if not is_file:
-        raise InputError(
-            f"tensor '{name}' has its data in '{location}', which is missing",
-            "put it beside the model",
-        )
+        raise InputError(f"{described}, which is missing", "put the file next to the model")
     if is_link:
-        raise InputError(
-            f"tensor '{name}' has its data in '{location}', which is a link",
-            "put the file itself there",
-        )
+        raise InputError(f"{described}, which is a link", "put the file itself there")
     return source
 
 
 def write_model(model: OnnxModel, path: Path, external: bool = False) -> None:
-    """Write a model so that the same model gives the same bytes and no half of it ever bears the final name.
+    """Write a model to a file, the same bytes for the same model.
 
-    Everything is in the one file; of more than 2 GB, or where `external` asks for it, the large tensors go to
-    `<name>.data` beside it.
+    Args:
+        model: The model.
+        path: Target. It is replaced only when everything is written.
+        external: If True, large tensors go to `<name>.data` next to the file. Tensors of models
+            over 2 GB always do.
+
+    Raises:
+        ExportFailed: If the file would be larger than ONNX files can be.
     """
-    path, data = Path(path), list[FilePiece]()
-    if external or _too_large(model.proto):
-        model, data = _with_external_data(model, external_data_path(path).name)
+    path = Path(path)
+    data: list[FilePiece] = []
+    if external or _is_too_large(model.proto):
+        model, data = _move_to_data_file(model, external_data_path(path).name)
     if data:
-        # An older model of this name must not meet the new data, should we be stopped between the two.
+        # If writing stops between the two, an older model must not meet the new data.
         path.unlink(missing_ok=True)
-        _write(external_data_path(path), data)
-    _write(path, serialize_model(model))
+        _write_file(external_data_path(path), data)
+    _write_file(path, serialize_model(model))
 
 
 def write_models(
     models: Iterable[tuple[OnnxModel, Path]], written: list[Path], external: bool = False
 ) -> dict[Path, Future[None]]:
-    """Write each as it comes, in the background while the next one is made.
+    """Write several models in the background while the next one is computed.
 
-    Paths join `written` when their files are there; the `result()` of the others tells why they are not.
+    Args:
+        models: Models and their targets.
+        written: List to which a path is added when its file is complete.
+        external: See `write_model`.
+
+    Returns:
+        A finished future for each path; its `result()` raises the error of a failed file.
     """
 
     def write_one(model: OnnxModel, path: Path) -> None:
@@ -166,49 +203,58 @@ def write_models(
 
     pool = ThreadPoolExecutor(max_workers=2)
     try:
-        writing = {path: pool.submit(write_one, model, path) for model, path in models}
-        wait(writing.values())
+        futures = {path: pool.submit(write_one, model, path) for model, path in models}
+        wait(futures.values())
     finally:
         pool.shutdown(cancel_futures=True)
-    return writing
+    return futures
 
 
-def _too_large(proto: ModelProto) -> bool:
+def _is_too_large(proto: ModelProto) -> bool:
+    """Return True if the tensors of a model do not fit into one file."""
     return sum(map(get_byte_size, iter_tensors(proto))) > MAX_BYTES - MARGIN
 
 
-def _with_external_data(model: OnnxModel, location: str) -> tuple[OnnxModel, list[FilePiece]]:
-    """The model without the values of its large tensors, and these as one run of pieces, still where they are."""
-    proto, left, inside = copy_proto(model.proto), dict(model.weights), dict[str, Array]()
-    data, offset = list[FilePiece](), 0
+def _move_to_data_file(model: OnnxModel, location: str) -> tuple[OnnxModel, list[FilePiece]]:
+    """Move the values of large tensors into a data file.
+
+    Args:
+        model: The model; it is not changed.
+        location: Name of the data file.
+
+    Returns:
+        The model without these values, and the pieces of the data file.
+    """
+    proto = copy_proto(model.proto)
+    weights = dict(model.weights)
+    inline: dict[str, Array] = {}
+    pieces: list[FilePiece] = []
+    offset = 0
     for name, tensor in iter_named_tensors(proto):
         del tensor.external_data[:]
-        held: FilePiece | None = left.pop(name, None)
-        if get_byte_size(tensor) < INLINE_BELOW:
-            if isinstance(held, np.ndarray):
-                inside[name] = held
+        array = weights.pop(name, None)
+        if get_byte_size(tensor) < INLINE_BYTES:
+            if array is not None:
+                inline[name] = array
             continue
-        if held is None and not tensor.HasField("raw_data"):
+        if array is None and not tensor.HasField("raw_data"):
             continue
-        held = tensor.raw_data if held is None else held
+        piece = tensor.raw_data if array is None else array
         for field in DATA_FIELDS:
             tensor.ClearField(field)
-        for key, value in {
-            "location": location,
-            "offset": offset,
-            "length": get_size(held),
-        }.items():
+        length = get_size(piece)
+        for key, value in (("location", location), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))
         tensor.data_location = TensorProto.EXTERNAL
-        padding = bytes(-get_size(held) % PAGE)
-        data += [held, padding]
-        offset += get_size(held) + len(padding)
-    return replace(model, proto=proto, weights=inside), data
+        padding = bytes(-length % PAGE_BYTES)
+        pieces += [piece, padding]
+        offset += length + len(padding)
+    return replace(model, proto=proto, weights=inline), pieces
 
 
-def _write(path: Path, parts: Sequence[FilePiece]) -> None:
-    if sum(map(get_size, parts)) > MAX_BYTES and path.suffix == ".onnx":
+def _write_file(path: Path, pieces: Sequence[FilePiece]) -> None:
+    if sum(map(get_size, pieces)) > MAX_BYTES and path.suffix == ".onnx":
         raise ExportFailed(
-            f"{path.name} would be over 2 GB, which ONNX cannot hold", "export it as packed"
+            f"{path.name} would be over 2 GB, which ONNX files cannot hold", "export it as packed"
         )
-    write_pieces(path, map(get_content, parts))
+    write_pieces(path, map(get_content, pieces))

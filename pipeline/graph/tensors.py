@@ -1,4 +1,4 @@
-"""Tensors stored in a model: where they are, what type and size they have, and their values."""
+"""Tensors stored in a model: where they are, which type and size they have, and their values."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -13,10 +13,11 @@ from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_graphs
 from ltp_pipeline.system.arrays import Array
 
-Weights = Mapping[str, Array]  # by name
+Weights = Mapping[str, Array]  # values of tensors by name
 
 FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-WEIGHT_TYPES = (*FLOAT_TYPES, TensorProto.INT8)  # those that kernels in a file may have
+WEIGHT_TYPES = (*FLOAT_TYPES, TensorProto.INT8)  # types that layer weights in a file may have
+# Types that torch has too
 NUMBER_TYPES = frozenset(
     {
         *FLOAT_TYPES,
@@ -24,69 +25,66 @@ NUMBER_TYPES = frozenset(
         *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
         *(TensorProto.BOOL, TensorProto.COMPLEX64, TensorProto.COMPLEX128),
     }
-)  # those that torch has too
-# Attributes whose integer is a type.
+)
+# Attributes whose integer names a type
 TYPE_ATTRIBUTES = frozenset(
     {"to", "dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision"}
 )
 REFETCH_HINT = "get the file again from where it came from"
-MAX_BYTES = (
-    2**31 - 1
-)  # bytes: what one protobuf field can hold, so no honest tensor decodes to more
-MAX_DIMS = 64  # what numpy and torch can hold
-MAX_CONSTANT_ELEMENTS = (
-    1 << 28
-)  # elements; a larger tensor made out of a few numbers is an attack or a mistake
-MASKED_SCORE = -100.0  # a score to which at most this is added counts for nothing after a softmax
-_PACKED_BITS = {  # of types of which several elements share a byte
+MAX_BYTES = 2**31 - 1  # what one protobuf field can hold, so no valid tensor decodes to more
+MAX_DIMS = 64  # axes that numpy and torch can hold
+# A larger tensor that is computed from a few numbers is an attack or a mistake.
+MAX_CONSTANT_ELEMENTS = 1 << 28
+# A score to which at most this is added counts for nothing after a Softmax.
+MASKED_SCORE = -100.0
+# Fields of a tensor that hold values or say where they are
+DATA_FIELDS = frozenset(
+    {
+        *("raw_data", "float_data", "int32_data", "string_data", "int64_data"),
+        *("double_data", "uint64_data", "data_location"),
+    }
+)
+_COMPLEX_TYPES = (TensorProto.COMPLEX64, TensorProto.COMPLEX128)
+_PACKED_BITS = {  # bits of an element, for types of which several elements share a byte
     value: 2 if name.endswith("2") else 4
     for name, value in TensorProto.DataType.items()
     if name in ("UINT4", "INT4", "FLOAT4E2M1", "UINT2", "INT2")
 }
-# Fields of a tensor that hold values, or say where they are.
-DATA_FIELDS = frozenset(
-    [
-        "raw_data",
-        "float_data",
-        "int32_data",
-        "string_data",
-        "int64_data",
-        "double_data",
-        "uint64_data",
-        "data_location",
-    ]
-)
 
 
 def get_type_name(data_type: int) -> str:
-    """ONNX's name of a data type, for messages."""
-    known = TensorProto.DataType.values()
-    return str(TensorProto.DataType.Name(data_type)) if data_type in known else f"type {data_type}"
+    """Return ONNX's name of a data type, for messages."""
+    if data_type not in TensorProto.DataType.values():
+        return f"type {data_type}"
+    return str(TensorProto.DataType.Name(data_type))
 
 
 def get_dtype(tensor: TensorProto) -> np.dtype[Any]:
-    """The numpy type of a tensor's values."""
-    return _dtype(tensor.data_type)
+    """Return the NumPy type of a tensor's values."""
+    return _get_numpy_type(tensor.data_type)
 
 
 @cache
-def _dtype(data_type: int) -> np.dtype[Any]:
+def _get_numpy_type(data_type: int) -> np.dtype[Any]:
     return np.dtype(helper.tensor_dtype_to_np_dtype(data_type))
 
 
 def count_elements(tensor: TensorProto) -> int:
-    """How many elements a tensor's dims say it has."""
+    """Return the number of elements that a tensor's dims declare."""
     return math.prod(tensor.dims)
 
 
 def get_byte_size(tensor: TensorProto) -> int:
-    """The bytes that a tensor's values take by its dims and type, whatever it holds; impossible dims are refused."""
+    """Return the number of bytes of a tensor's values by its dims and type.
+
+    Raises:
+        InputError: If the type is unknown, or no tensor can have these dims.
+    """
     try:
         width = get_dtype(tensor).itemsize
     except KeyError:
-        raise InputError(
-            f"tensor '{tensor.name}' has an unknown type {tensor.data_type}", REFETCH_HINT
-        ) from None
+        message = f"tensor '{tensor.name}' has an unknown type {tensor.data_type}"
+        raise InputError(message, REFETCH_HINT) from None
     if has_possible_dims(tensor):
         count = count_elements(tensor)
         bits = _PACKED_BITS.get(tensor.data_type)
@@ -99,36 +97,48 @@ def get_byte_size(tensor: TensorProto) -> int:
 
 
 def has_possible_dims(tensor: TensorProto) -> bool:
-    """Whether dims are none below zero and no more than there can be; the number of elements may still be too large."""
+    """Return True if a tensor has no negative and not too many dims.
+
+    The number of elements may still be too large.
+    """
     dims = tensor.dims
     return not dims or (len(dims) <= MAX_DIMS and min(dims) >= 0)
 
 
 def has_all_values(tensor: TensorProto) -> bool:
-    """Whether a tensor that is not in another file has as many values as its dims say, in the field of its type."""
-    size, count = get_byte_size(tensor), count_elements(tensor)
+    """Return True if a tensor holds as many values as its dims declare, in the field of its type.
+
+    Raises:
+        InputError: If the type is unknown, or no tensor can have these dims.
+    """
+    size = get_byte_size(tensor)
     if tensor.HasField("raw_data"):
         return tensor.data_type != TensorProto.STRING and len(tensor.raw_data) == size
-    found = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
+    length = len(getattr(tensor, helper.tensor_dtype_to_field(tensor.data_type)))
     if tensor.data_type in _PACKED_BITS:
-        return found >= size
-    return found == count * (
-        2 if tensor.data_type in (TensorProto.COMPLEX64, TensorProto.COMPLEX128) else 1
-    )
+        return length >= size
+    numbers_per_element = 2 if tensor.data_type in _COMPLEX_TYPES else 1
+    return length == count_elements(tensor) * numbers_per_element
 
 
 def to_array(tensor: TensorProto, name: str = "") -> Array:
-    """The values of a tensor; content that does not fit its own dims or type is bad input."""
+    """Return the values of a tensor.
+
+    Args:
+        tensor: The tensor.
+        name: Name for messages, if it is not the tensor's own.
+
+    Raises:
+        InputError: If the values are in another file, or contradict the tensor's dims or type.
+    """
     name = name or tensor.name
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise InputError(
-            f"the values of tensor '{name}' are in another file", "load the model from its file"
-        )
+        message = f"the values of tensor '{name}' are in another file"
+        raise InputError(message, "load the model from its file")
     try:
         if tensor.HasField("raw_data") and tensor.data_type in FLOAT_TYPES:
-            return np.frombuffer(tensor.raw_data, get_dtype(tensor).newbyteorder("<")).reshape(
-                tuple(tensor.dims)
-            )
+            dtype = get_dtype(tensor).newbyteorder("<")
+            return np.frombuffer(tensor.raw_data, dtype).reshape(tuple(tensor.dims))
         array: Array = numpy_helper.to_array(tensor)
     except (ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise InputError(f"tensor '{name}' is corrupt: {error}", REFETCH_HINT) from None
@@ -136,125 +146,152 @@ def to_array(tensor: TensorProto, name: str = "") -> Array:
 
 
 def is_attention_mask(array: Array) -> bool:
-    """Whether an array hides scores: it has infinities or NaN, or nothing but zeros and one number far below them."""
+    """Return True if an array hides scores.
+
+    Such an array has infinities or NaN, or only zeros and one number far below the scores.
+    """
     if array.size == 0:
         return False
     with np.errstate(invalid="ignore"):
-        lowest, highest = array.min(), array.max()  # NaN where an element is
+        lowest = array.min()  # NaN if an element is NaN
+        highest = array.max()
     if not (math.isfinite(lowest) and math.isfinite(highest)):
         return True
-    return bool(
-        array.size > 1 and lowest <= MASKED_SCORE and ((array == 0) | (array == lowest)).all()
-    )
+    if array.size == 1 or lowest > MASKED_SCORE:
+        return False
+    return bool(((array == 0) | (array == lowest)).all())
 
 
 def has_constant_tensor(node: NodeProto) -> bool:
-    """Whether a node is a Constant that holds a tensor as its attribute `value`."""
-    return (
-        is_standard(node, "Constant")
-        and len(node.output) == 1
-        and any(a.name == "value" and a.HasField("t") for a in node.attribute)
+    """Return True if a node is a Constant that holds a tensor as its attribute `value`."""
+    if not is_standard(node, "Constant") or len(node.output) != 1:
+        return False
+    return any(
+        attribute.name == "value" and attribute.HasField("t") for attribute in node.attribute
     )
 
 
 def get_constant_tensor(node: NodeProto) -> TensorProto:
-    """The tensor of a node for which `is_constant` holds."""
+    """Return the tensor of a node for which `has_constant_tensor` is true."""
     tensor: TensorProto = next(a.t for a in node.attribute if a.name == "value")
     return tensor
 
 
 def collect_stored_tensors(graph: GraphProto) -> dict[str, TensorProto]:
-    """The tensors stored plainly in one graph, by the name its nodes know them under."""
+    """Return the dense stored tensors of one graph, by the name that its nodes read them by."""
     return dict(iter_stored_tensors(graph))
 
 
 def iter_stored_tensors(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
-    """The same without a dictionary, which for very many tensors takes more memory than they do."""
-    yield from ((tensor.name, tensor) for tensor in graph.initializer)
-    yield from (
-        (node.output[0], get_constant_tensor(node))
-        for node in graph.node
-        if has_constant_tensor(node)
-    )
+    """Yield names and tensors of the initializers and Constant nodes of one graph.
+
+    For very many tensors, the dictionary of `collect_stored_tensors` takes more memory than they
+    do.
+    """
+    for tensor in graph.initializer:
+        yield tensor.name, tensor
+    for node in graph.node:
+        if has_constant_tensor(node):
+            yield node.output[0], get_constant_tensor(node)
 
 
 def iter_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor of a model, wherever it is written: graphs, attributes, functions and sparse parts."""
-    return (tensor for _, tensor in iter_named_tensors(model, sparse=True))
+    """Yield every tensor of a model: in graphs, attributes, functions and sparse initializers."""
+    for _, tensor in iter_named_tensors(model, sparse=True):
+        yield tensor
 
 
 def iter_named_tensors(
     model: ModelProto, sparse: bool = False
 ) -> Iterator[tuple[str, TensorProto]]:
-    """The same with the name that nodes know a tensor by; "" for one that is not stored plainly in a graph."""
+    """Yield every tensor of a model with its name.
+
+    Args:
+        model: The model.
+        sparse: If True, the parts of sparse tensors are yielded too.
+
+    Yields:
+        The name that nodes read the tensor by, or "" if it is not a dense stored tensor of a
+        graph; and the tensor.
+    """
     yield from iter_graph_tensors(model.graph, sparse)
-    training = (g for info in model.training_info for g in (info.initialization, info.algorithm))
-    yield from (
-        ("", tensor) for graph in training for _, tensor in iter_graph_tensors(graph, sparse)
-    )
+    graphs: list[GraphProto] = []
+    for info in model.training_info:
+        graphs += (info.initialization, info.algorithm)
     for function in model.functions:
-        yield from (("", tensor) for _, tensor in _node_tensors(function.node))
-        for nested in (graph for node in function.node for graph in get_subgraphs(node)):
-            yield from (("", tensor) for _, tensor in iter_graph_tensors(nested, sparse))
+        for _, tensor in _iter_node_tensors(function.node):
+            yield "", tensor
+        for node in function.node:
+            graphs += get_subgraphs(node)
+    for graph in graphs:
+        for _, tensor in iter_graph_tensors(graph, sparse):
+            yield "", tensor
 
 
 def iter_graph_tensors(
     graph: GraphProto, sparse: bool = False
 ) -> Iterator[tuple[str, TensorProto]]:
-    """The tensors of a graph, then those of the graphs nested in it."""
+    """Yield the tensors of a graph and of those nested in it, as `iter_named_tensors` does."""
     for nested in iter_graphs(graph):
-        yield from ((tensor.name, tensor) for tensor in nested.initializer)
+        for tensor in nested.initializer:
+            yield tensor.name, tensor
         for part in nested.sparse_initializer if sparse else ():
-            yield from (("", part.values), ("", part.indices))
-        yield from _node_tensors(nested.node)
+            yield "", part.values
+            yield "", part.indices
+        yield from _iter_node_tensors(nested.node)
 
 
-def _node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
+def _iter_node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
+    """Yield the tensors that nodes hold as attributes."""
     for node in nodes:
-        for found in node.attribute:
-            if found.HasField("t"):
-                yield (
-                    node.output[0] if found.name == "value" and has_constant_tensor(node) else "",
-                    found.t,
-                )
-            if found.HasField("sparse_tensor"):
-                yield from (("", found.sparse_tensor.values), ("", found.sparse_tensor.indices))
-            yield from (("", tensor) for tensor in found.tensors)
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                is_stored = attribute.name == "value" and has_constant_tensor(node)
+                yield node.output[0] if is_stored else "", attribute.t
+            if attribute.HasField("sparse_tensor"):
+                yield "", attribute.sparse_tensor.values
+                yield "", attribute.sparse_tensor.indices
+            for tensor in attribute.tensors:
+                yield "", tensor
 
 
 def make_empty_tensor(
     name: str, data_type: int, dims: Collection[int], like: TensorProto | None = None
 ) -> TensorProto:
-    """A new tensor without values; `like` passes on the doc string."""
+    """Return a new tensor without values.
+
+    Args:
+        name: Name of the tensor.
+        data_type: Type of its elements.
+        dims: Shape of the tensor.
+        like: Tensor that passes on its doc string.
+    """
     tensor = TensorProto(name=name, data_type=data_type, dims=dims)
     if like is not None:
-        copy_fields(
-            like,
-            tensor,
-            skip=DATA_FIELDS | {"name", "dims", "data_type", "segment", "external_data"},
-        )
+        skip = DATA_FIELDS | {"name", "dims", "data_type", "segment", "external_data"}
+        copy_fields(like, tensor, skip)
     return tensor
 
 
 def make_tensor(name: str, data_type: int, array: Array) -> TensorProto:
-    """A new tensor with these values."""
+    """Return a new tensor with the values of an array."""
     tensor = make_empty_tensor(name, data_type, array.shape)
     set_values(tensor, array.astype(get_dtype(tensor), copy=False))
     return tensor
 
 
 def set_values(tensor: TensorProto, array: Array) -> None:
-    """Give a tensor these values in place of its own; type and dims are the same."""
+    """Replace the values of a tensor; the array has the tensor's type and shape."""
     clear_values(tensor)
     tensor.raw_data = to_little_endian(array).tobytes()
 
 
 def clear_values(tensor: TensorProto) -> None:
-    """Leave a tensor its name, type and dims."""
-    for name in DATA_FIELDS:
-        tensor.ClearField(name)
+    """Remove the values of a tensor; its name, type and dims stay."""
+    for field in DATA_FIELDS:
+        tensor.ClearField(field)
 
 
 def to_little_endian(array: Array) -> Array:
-    """The same values as files have them, without gaps."""
+    """Return an array in the byte order of files, contiguous in memory."""
     return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

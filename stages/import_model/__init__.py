@@ -21,7 +21,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten_model, has_weights_in_functions
-from ltp_pipeline.graph.rewrites.normalise import normalize_model
+from ltp_pipeline.graph.rewrites.normalize import normalize_model
 from ltp_pipeline.settings.schema import ModelSettings, PruneSettings
 from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.read import read_model_file

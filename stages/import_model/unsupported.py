@@ -88,10 +88,7 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
         for value in inputs
         if value.type.tensor_type.elem_type == TensorProto.STRING
     ]
-    nodes = list(iter_nodes(model.graph))
-    for function in model.functions:
-        nodes += function.node
-    quantized = [format_node(node) for node in nodes if is_quantized(node.op_type)]
+    quantized = [format_node(node) for node in _iter_all_nodes(model) if is_quantized(node.op_type)]
     if quantized:
         names = ", ".join(quantized[:_MAX_NAMED_NODES])
         if len(quantized) > _MAX_NAMED_NODES:
@@ -100,7 +97,7 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
             f"{names}: quantized weights and activations have no gradient; "
             "pass the model from before quantization"
         )
-    if any(is_standard(node, "If", "Loop") for node in nodes):
+    if any(is_standard(node, "If", "Loop") for node in _iter_all_nodes(model)):
         dependent = _find_data_dependent(model.graph, [value.name for value in inputs])
         problems += _iter_control_flow_problems(model.graph, dependent, {}, 1)
     return problems
@@ -171,6 +168,12 @@ def find_constant_problem(node: NodeProto) -> str | None:
     if attribute.name == "value" and attribute.t.data_type not in NUMBER_TYPES:
         return f"a constant of type {get_type_name(attribute.t.data_type)} is not supported"
     return None
+
+
+def _iter_all_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    yield from iter_nodes(model.graph)
+    for function in model.functions:
+        yield from function.node
 
 
 def _iter_node_problems(

@@ -1,1 +1,1 @@
-"""Rewrites of whole graphs."""
+"""Rewrites of whole graphs; each returns a new model and leaves the one that it got."""

@@ -1,6 +1,8 @@
-"""The graph that is walked: local functions inlined, an If whose condition is constant replaced by its branch.
+"""Flatten a graph: inline local functions, and replace an If by the branch that it always takes.
 
-The file itself keeps its functions and branches; tensors have the same names in both, so they are written back by name.
+torch executes the flat graph, while the file keeps its functions and branches. Tensors have the
+same names in both, so trained values can be written back by name. Values that only exist in a
+branch get new names, because two copies of a branch may define the same ones.
 """
 
 from collections import ChainMap, Counter
@@ -8,7 +10,7 @@ from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
 
-from ltp_pipeline.errors import UnsupportedModel
+from ltp_pipeline.errors import UnsupportedModel, summarize_error
 from ltp_pipeline.graph.constants import (
     Constants,
     collect_constants,
@@ -26,70 +28,91 @@ from ltp_pipeline.graph.tensors import (
     has_constant_tensor,
 )
 
-Renamed = ChainMap[str, str]  # new names of values, those of each If within the other's
+NewNames = ChainMap[str, str]  # new names of values; those of each If lie within the outer ones
 
 
 def flatten_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
-    """The model to walk (itself where nothing has to change) and what was done."""
-    notes = []
+    """Return the flat form of a model and notes about what was done.
+
+    A model without functions and constant conditions is returned as it is.
+
+    Raises:
+        UnsupportedModel: If onnx cannot inline the functions.
+    """
+    notes: list[str] = []
     if model.proto.functions:
-        model = separate_weights(_inlined(model.proto), model.weights)
-        notes.append("local functions are walked as if written out")
-    if any(is_standard(n, "If") for n in model.graph.node):
-        flat, count = _without_constant_ifs(model.proto)
+        model = separate_weights(_inline_functions(model.proto), model.weights)
+        notes.append("local functions are executed as if they were inlined")
+    if any(is_standard(node, "If") for node in model.graph.node):
+        proto, count = _replace_constant_ifs(model.proto)
         if count:
-            model = replace(model, proto=flat)
-            notes.append(f"{count} If nodes with a constant condition are walked as their branch")
+            model = replace(model, proto=proto)
+            notes.append(f"{count} If nodes with a constant condition are executed as their branch")
     return model, notes
 
 
 def has_weights_in_functions(model: ModelProto) -> bool:
-    """Whether a function holds float tensors of its own; they have no name in the graph to be written back by."""
-    nodes = (node for function in model.functions for node in function.node)
-    tensors = (get_constant_tensor(node) for node in nodes if has_constant_tensor(node))
-    return any(t.data_type in FLOAT_TYPES and sum(t.dims) > len(t.dims) for t in tensors)
+    """Return True if a function stores float tensors of its own.
+
+    Such tensors have no name in the graph by which values could be written back.
+    """
+    for function in model.functions:
+        for node in function.node:
+            if has_constant_tensor(node):
+                tensor = get_constant_tensor(node)
+                if tensor.data_type in FLOAT_TYPES and sum(tensor.dims) > len(tensor.dims):
+                    return True
+    return False
 
 
-def _inlined(model: ModelProto) -> ModelProto:
+def _inline_functions(model: ModelProto) -> ModelProto:
     opset = get_standard_opset(model)
-    mixed = any(get_opset(function, "", opset) != opset for function in model.functions)
+    is_mixed = any(get_opset(function, "", opset) != opset for function in model.functions)
     try:
-        flat: ModelProto = inliner.inline_local_functions(model, convert_version=mixed)
+        flat: ModelProto = inliner.inline_local_functions(model, convert_version=is_mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
-        line = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise UnsupportedModel(
-            f"the model's functions cannot be inlined: {line}", "export without functions"
+            f"the model's functions cannot be inlined: {summarize_error(error)}",
+            "export the model without functions",
         ) from None
     return flat
 
 
-def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
-    """A copy in which the nodes of the branch stand where such an If was, and how many there were; one pass.
+def _replace_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
+    """Return a copy of a model without the Ifs that always take the same branch.
 
-    Nodes are copied once, when it is known which there are and what their values are called.
+    The graph is read once. Each node is paired with the new names that hold where it stands, and
+    is copied at the end, when all names are known.
+
+    Returns:
+        The copy and the number of Ifs that were replaced; the model itself if there are none.
     """
-    shared = Counter(
-        name for graph in iter_graphs(model.graph) for name in collect_stored_tensors(graph)
-    )
-    known, names = collect_constants(model.graph), UniqueNames.from_graph(model.graph)
-    nodes: list[tuple[NodeProto, Renamed]] = []
-    weights: list[TensorProto] = []
+    graphs = iter_graphs(model.graph)
+    name_counts = Counter(name for graph in graphs for name in collect_stored_tensors(graph))
+    constants = collect_constants(model.graph)
+    taken = UniqueNames.from_graph(model.graph)
+    flat_nodes: list[tuple[NodeProto, NewNames]] = []
+    tensors: list[TensorProto] = []
     count = 0
-    nothing: Renamed = ChainMap()
-    ahead = [(node, nothing) for node in reversed(model.graph.node)]
-    while ahead:
-        node, renamed = ahead.pop()
-        branch = _branch(node, known, shared, renamed) if is_standard(node, "If") else None
+    no_names: NewNames = ChainMap()
+    waiting = [(node, no_names) for node in reversed(model.graph.node)]
+    while waiting:
+        node, names = waiting.pop()
+        branch = None
+        if is_standard(node, "If"):
+            branch = _find_branch(node, constants, name_counts, names)
         if branch is None:
-            if (value := get_node_constant(node)) is not None:
-                known[renamed.get(node.output[0], node.output[0])] = value
-            nodes.append((node, renamed))
+            value = get_node_constant(node)
+            if value is not None:
+                constants[names.get(node.output[0], node.output[0])] = value
+            flat_nodes.append((node, names))
             continue
-        inner = renamed.new_child(_made_in(node, branch, names, renamed))
-        ahead += [(joint, nothing) for joint in reversed(_joints(node, branch, renamed, inner))]
-        ahead += [(one, inner) for one in reversed(branch.node)]
-        known |= {t.name: t for t in branch.initializer}
-        weights.extend(branch.initializer)
+        inner_names = names.new_child(_name_branch_values(node, branch, taken, names))
+        connections = _connect_outputs(node, branch, names, inner_names)
+        waiting += [(connection, no_names) for connection in reversed(connections)]
+        waiting += [(inner, inner_names) for inner in reversed(branch.node)]
+        constants |= {tensor.name: tensor for tensor in branch.initializer}
+        tensors.extend(branch.initializer)
         count += 1
     if not count:
         return model, 0
@@ -97,57 +120,73 @@ def _without_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     copy_fields(model, flat, skip={"graph"})
     flat.graph.SetInParent()
     copy_fields(model.graph, flat.graph, skip={"node"})
-    for node, renamed in nodes:
+    for node, names in flat_nodes:
         copy = flat.graph.node.add()
         copy.CopyFrom(node)
-        if renamed:
-            _rename(copy, renamed)
-    flat.graph.initializer.extend(weights)
+        if names:
+            _rename_values(copy, names)
+    flat.graph.initializer.extend(tensors)
     return flat, count
 
 
-def _branch(
-    node: NodeProto, known: Constants, shared: Counter[str], renamed: Renamed
+def _find_branch(
+    node: NodeProto, constants: Constants, name_counts: Counter[str], names: NewNames
 ) -> GraphProto | None:
-    """The branch that a constant condition takes, unless a tensor in it shares its name with another branch's."""
-    value = (
-        get_small_value(known, renamed.get(node.input[0], node.input[0])) if node.input else None
-    )
-    if value is None or value.size != 1:
+    """Return the branch that an If always takes.
+
+    Args:
+        node: The If.
+        constants: Constants by their new names.
+        name_counts: Number of stored tensors by name, all branches included.
+        names: New names of values where the If stands.
+
+    Returns:
+        The branch, or None if the condition is not constant or a tensor of the branch shares its
+        name with one of another branch.
+    """
+    if not node.input:
         return None
-    wanted = "then_branch" if bool(value.reshape(-1)[0]) else "else_branch"
-    branch: GraphProto | None = next((a.g for a in node.attribute if a.name == wanted), None)
-    if branch is None or any(shared[name] > 1 for name in collect_stored_tensors(branch)):
+    condition = get_small_value(constants, names.get(node.input[0], node.input[0]))
+    if condition is None or condition.size != 1:
+        return None
+    branch_name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    branch: GraphProto | None = next((a.g for a in node.attribute if a.name == branch_name), None)
+    if branch is None or any(name_counts[name] > 1 for name in collect_stored_tensors(branch)):
         return None
     return branch
 
 
-def _made_in(
-    node: NodeProto, branch: GraphProto, names: UniqueNames, renamed: Renamed
+def _name_branch_values(
+    node: NodeProto, branch: GraphProto, taken: UniqueNames, names: NewNames
 ) -> dict[str, str]:
-    """New names, after the If, of what the nodes of its branch make."""
-    kept = set(collect_stored_tensors(branch))
-    inside = {o for n in branch.node for o in n.output if o and o not in kept}
-    first = next(iter(node.output), "If")
-    prefix = node.name or renamed.get(first, first)
-    return {name: names.make_unique(f"{prefix}/{name}") for name in sorted(inside)}
+    """Return new names, prefixed with that of the If, for what the nodes of a branch compute."""
+    stored = set(collect_stored_tensors(branch))
+    values = {name for inner in branch.node for name in inner.output if name not in stored}
+    first_output = next(iter(node.output), "If")
+    prefix = node.name or names.get(first_output, first_output)
+    return {name: taken.make_unique(f"{prefix}/{name}") for name in sorted(values - {""})}
 
 
-def _joints(
-    node: NodeProto, branch: GraphProto, renamed: Renamed, inner: Renamed
+def _connect_outputs(
+    node: NodeProto, branch: GraphProto, names: NewNames, inner_names: NewNames
 ) -> list[NodeProto]:
-    """An Identity for each output of an If, from that of its branch."""
-    pairs = zip((inner.get(o.name, o.name) for o in branch.output), node.output, strict=False)
-    return [helper.make_node("Identity", [o], [renamed.get(n, n)]) for o, n in pairs if n]
+    """Return an Identity for each output of an If, which reads that of the branch."""
+    connections: list[NodeProto] = []
+    for inner, outer in zip(branch.output, node.output, strict=False):
+        if outer:
+            source = inner_names.get(inner.name, inner.name)
+            connections.append(helper.make_node("Identity", [source], [names.get(outer, outer)]))
+    return connections
 
 
-def _rename(node: NodeProto, renamed: Renamed) -> None:
+def _rename_values(node: NodeProto, names: NewNames) -> None:
+    """Replace the names of values in a node and in the graphs nested in it."""
     for i, name in enumerate(node.input):
-        node.input[i] = renamed.get(name, name)
+        node.input[i] = names.get(name, name)
     for i, name in enumerate(node.output):
-        node.output[i] = renamed.get(name, name)
+        node.output[i] = names.get(name, name)
     for nested in get_subgraphs(node):
-        for one in nested.node:
-            _rename(one, renamed)
+        for inner in nested.node:
+            _rename_values(inner, names)
         for output in nested.output:
-            output.name = renamed.get(output.name, output.name)
+            output.name = names.get(output.name, output.name)

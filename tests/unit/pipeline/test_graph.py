@@ -1,4 +1,4 @@
-"""One view of a graph: who produces and who uses a value, what is known without running, rewrites in one pass."""
+"""Cost and imports of the graph package as a whole."""
 
 import subprocess
 import sys
@@ -12,8 +12,8 @@ from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
 
 
-def calls(function: Callable[[], object]) -> int:
-    """How many functions are called: a measure of work that no other process disturbs."""
+def count_calls(function: Callable[[], object]) -> int:
+    """Count function calls, a measure of work that other processes do not disturb."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:
@@ -29,23 +29,23 @@ def calls(function: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("kind", GRAPHS)
-def test_twice_the_nodes_take_twice_the_work(kind: str) -> None:
-    """A loop over nodes that searches the nodes would take four times the work."""
+def test_work_is_linear_in_the_number_of_nodes(kind: str) -> None:
+    """A loop over nodes that searches all nodes would take four times the work."""
 
     def work(nodes: int) -> tuple[int, int]:
         file = read_model_file(GRAPHS[kind](nodes))
         proto = file.model.to_proto()
-        reading = calls(lambda: read_model_file(proto))
-        return reading, calls(lambda: import_model.build_network(file, PruneSettings()))
+        reading = count_calls(lambda: read_model_file(proto))
+        return reading, count_calls(lambda: import_model.build_network(file, PruneSettings()))
 
-    work(240)  # fills what is cached
+    work(240)  # fills the caches
     for once, twice in zip(work(240), work(480), strict=True):
         assert 1.5 < twice / once < 2.2
 
 
-def test_nothing_in_the_package_imports_torch() -> None:
+def test_graph_package_does_not_import_torch() -> None:
     code = (
-        "import sys; import ltp_pipeline.graph.rewrites.flatten, ltp_pipeline.graph.rewrites.normalise;"
+        "import sys; import ltp_pipeline.graph.rewrites.flatten, ltp_pipeline.graph.rewrites.normalize;"
         "import ltp_pipeline.graph.rewrites.simplify;"
         "sys.exit(any(name in sys.modules for name in ('torch', 'onnxruntime', 'onnxsim')))"
     )

@@ -1,4 +1,4 @@
-"""What tests of graphs share."""
+"""A graph with nested graphs, for several test modules."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.support.models import parsed
 
 @pytest.fixture
 def nested() -> ModelProto:
-    """An If whose branches read values from outside, and two opsets that mean the standard one."""
+    """Return an If whose branches read outer values, with two opsets of the standard domain."""
     model = parsed(
         """(float[2] x, bool c) => (float[2] y) {
             k = Constant <value_ints = [3, 4]> ()

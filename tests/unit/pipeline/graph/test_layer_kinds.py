@@ -1,4 +1,4 @@
-"""Layer norms and attention are told by what a graph computes."""
+"""Layer normalization and attention, recognized by structure."""
 
 import pytest
 from hypothesis import given
@@ -10,8 +10,8 @@ from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, as_model, conv_bn_classifier, mlp, with_function
 
 
-def ended(g: Graph, y: str, opset: int = 17, domain: str = "") -> OnnxModel:
-    """A model whose output is `y`."""
+def model_of(g: Graph, y: str, opset: int = 17, domain: str = "") -> OnnxModel:
+    """Return a model whose output is `y`."""
     values = [helper.make_tensor_value_info(n, 1, None) for n in ("x", y)]
     graph = helper.make_graph(g.nodes, "g", values[:1], values[1:], g.tensors)
     return OnnxModel.from_proto(
@@ -19,9 +19,9 @@ def ended(g: Graph, y: str, opset: int = 17, domain: str = "") -> OnnxModel:
     )
 
 
-def one(op: str, domain: str = "") -> OnnxModel:
+def single_node(op: str, domain: str = "") -> OnnxModel:
     g = Graph()
-    return ended(g, g.add(op, "x", g.positive("scale", 4), domain=domain), domain=domain)
+    return model_of(g, g.add(op, "x", g.positive("scale", 4), domain=domain), domain=domain)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def one(op: str, domain: str = "") -> OnnxModel:
         ("MultiHeadAttention", "com.microsoft"),
     ],
 )
-def test_an_operator_of_the_kind_is_enough(op: str, domain: str):
-    assert has_layer_norm_or_attention(one(op, domain))
+def test_fused_operator_is_recognized(op: str, domain: str):
+    assert has_layer_norm_or_attention(single_node(op, domain))
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_an_operator_of_the_kind_is_enough(op: str, domain: str):
         ("Softmax", ""),
     ],
 )
-def test_other_operators_are_not(op: str, domain: str):
-    assert not has_layer_norm_or_attention(one(op, domain))
+def test_other_operator_is_not_recognized(op: str, domain: str):
+    assert not has_layer_norm_or_attention(single_node(op, domain))
 
 
 @pytest.mark.parametrize("model", [mlp(), conv_bn_classifier(), with_function(weight_inside=True)])
-def test_networks_without_either(model: ModelProto):
+def test_networks_without_either_are_not_recognized(model: ModelProto):
     assert not has_layer_norm_or_attention(OnnxModel.from_proto(model))
 
 
-def written_out_norm(
-    axes: list[int], as_input: bool, centred: bool, square: str, division: str
+def decomposed_norm(
+    axes: list[int], as_input: bool, centered: bool, square: str, division: str
 ) -> OnnxModel:
-    """A layer norm as exporters without the operator write it, and what looks like it."""
+    """Return layer normalization in several operators, or a graph that resembles it."""
     g = Graph()
 
     def mean(x: str) -> str:
@@ -69,7 +69,7 @@ def written_out_norm(
             return g.add("ReduceMean", x, g.tensor(f"axes{len(g.nodes)}", axes, "int64"))
         return g.add("ReduceMean", x, axes=axes)
 
-    x = g.add("Sub", "x", mean("x")) if centred else "x"
+    x = g.add("Sub", "x", mean("x")) if centered else "x"
     two = g.tensor("two", 2.0)
     squares = g.add("Pow", x, two) if square == "Pow" else g.add("Mul", x, x)
     sums = g.add("Add", mean(squares), g.tensor("epsilon", 1e-5))
@@ -81,7 +81,7 @@ def written_out_norm(
         "by a power": lambda: g.add("Mul", x, g.add("Pow", sums, minus_half)),
         "not divided": lambda: g.add("Concat", x, g.add("Sqrt", sums)),
     }[division]()
-    return ended(g, y, 18 if as_input else 17)
+    return model_of(g, y, 18 if as_input else 17)
 
 
 @given(
@@ -91,13 +91,15 @@ def written_out_norm(
     st.sampled_from(["divided", "by the reciprocal", "by one over it", "by a power"]),
     st.sampled_from([[-1], [2], [1]]),
 )
-def test_a_layer_norm_is_known_however_it_is_written_out(as_input, centred, square, division, axes):
-    assert has_layer_norm_or_attention(written_out_norm(axes, as_input, centred, square, division))
+def test_decomposed_layer_norm_is_recognized_in_every_form(
+    as_input, centered, square, division, axes
+):
+    assert has_layer_norm_or_attention(decomposed_norm(axes, as_input, centered, square, division))
 
 
 @pytest.mark.parametrize(("axes", "division"), [([2, 3], "divided"), ([1], "not divided")])
-def test_norms_over_a_map_and_a_mere_deviation_are_none(axes: list[int], division: str):
-    assert not has_layer_norm_or_attention(written_out_norm(axes, False, True, "Pow", division))
+def test_norm_over_two_axes_or_without_division_is_not_recognized(axes: list[int], division: str):
+    assert not has_layer_norm_or_attention(decomposed_norm(axes, False, True, "Pow", division))
 
 
 def attention(
@@ -126,11 +128,9 @@ def attention(
     st.lists(st.sampled_from(["Mul", "Div", "Add", "Where", "Reshape"]), max_size=4),
     st.lists(st.sampled_from(["Dropout", "Cast", "Transpose"]), max_size=3),
 )
-def test_a_softmax_between_two_products_is_attention_whatever_scales_and_masks_lie_between(
-    between, after
-):
+def test_softmax_between_products_is_attention_whatever_lies_between(between, after):
     assert has_layer_norm_or_attention(
-        ended(attention(between=tuple(between), after=tuple(after)), "y")
+        model_of(attention(between=tuple(between), after=tuple(after)), "y")
     )
 
 
@@ -139,17 +139,17 @@ def test_a_softmax_between_two_products_is_attention_whatever_scales_and_masks_l
     [{"k": "fixed"}, {"v": "fixed"}, {"between": ("Relu",)}, {"after": ("Exp",)}],
     ids=str,
 )
-def test_a_product_with_a_weight_is_a_layer_and_no_part_of_attention(changed: dict[str, object]):
-    assert not has_layer_norm_or_attention(ended(attention(**changed), "y"))
+def test_product_with_a_weight_is_not_attention(changed: dict[str, object]):
+    assert not has_layer_norm_or_attention(model_of(attention(**changed), "y"))
 
 
-def test_attention_within_a_branch_or_a_function_is_found():
+def test_attention_in_a_branch_or_a_function_is_recognized():
     inner = attention()
     output = [helper.make_tensor_value_info("y", 1, None)]
     branch = helper.make_graph(inner.nodes, "branch", [], output, inner.tensors)
     g = Graph()
     assert has_layer_norm_or_attention(
-        ended(g, g.add("If", "x", then_branch=branch, else_branch=branch))
+        model_of(g, g.add("If", "x", then_branch=branch, else_branch=branch))
     )
     model = with_function(weight_inside=False)
     model.functions[0].node.add(

@@ -1,4 +1,4 @@
-"""A model: a graph and its weights, apart; what is lifted out, and that no rewrite copies it."""
+"""Models as graph and weights: what is separated, and that no rewrite copies it."""
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
-from ltp_pipeline.graph.rewrites.normalise import normalize_model
+from ltp_pipeline.graph.rewrites.normalize import normalize_model
 from ltp_pipeline.graph.storage import read_model, write_model
 from ltp_pipeline.graph.tensors import iter_tensors
 from tests.support.encoded import described, model_of
@@ -24,7 +24,7 @@ FLOATS = {"float": np.float32, "double": np.float64, "half": np.float16}
 
 
 def branch(name: str, weight: str, values: list[float]) -> onnx.GraphProto:
-    """A product with a weight and a constant of its own."""
+    """Return a branch that multiplies by a weight and a constant of its own."""
     nodes = [
         helper.make_node(
             "Constant", [], [f"{name}_c"], value=numpy_helper.from_array(np.float32(values))
@@ -38,8 +38,8 @@ def branch(name: str, weight: str, values: list[float]) -> onnx.GraphProto:
     )
 
 
-def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> ModelProto:
-    """Tensors in every place and form that a file may have them."""
+def mixed_tensors(then_weight: str = "w_then", else_weight: str = "w_else") -> ModelProto:
+    """Return a model with tensors in every place and form that a file may have them."""
     g = Graph()
     for name, dtype in FLOATS.items():
         g.tensor(name, [1, 2], dtype)
@@ -61,13 +61,23 @@ def all_sorts(then_weight: str = "w_then", else_weight: str = "w_else") -> Model
     return g.model({"x": ("N", 2)}, ["y"])
 
 
-def test_floats_are_lifted_out_wherever_they_are_and_all_else_stays() -> None:
-    proto = all_sorts()
+def test_from_proto_separates_floats_and_leaves_all_else() -> None:
+    proto = mixed_tensors()
     before = proto.SerializeToString()
     model = OnnxModel.from_proto(proto)
-    lifted = {*FLOATS, "bfloat", "empty", "scalar", "in_constant", "w_then", "w_else", "t_c", "e_c"}
-    assert model.weights.keys() == lifted
-    assert {name for name in lifted if model.tensors[name].HasField("raw_data")} == set()
+    separated = {
+        *FLOATS,
+        "bfloat",
+        "empty",
+        "scalar",
+        "in_constant",
+        "w_then",
+        "w_else",
+        "t_c",
+        "e_c",
+    }
+    assert model.weights.keys() == separated
+    assert {name for name in separated if model.tensors[name].HasField("raw_data")} == set()
     assert model.get_array("numbers").tolist() == [1, 2]
     assert model.get_array("axes").tolist() == [0, 1]
     assert model.get_array("w_else").tolist() == [3, 4]
@@ -76,8 +86,8 @@ def test_floats_are_lifted_out_wherever_they_are_and_all_else_stays() -> None:
     assert proto.SerializeToString() == before
 
 
-def test_written_and_filled_it_is_the_same_again(tmp_path) -> None:
-    proto = all_sorts()
+def test_to_proto_and_write_model_restore_the_same_bytes(tmp_path) -> None:
+    proto = mixed_tensors()
     model = OnnxModel.from_proto(proto)
     assert model.to_proto().SerializeToString() == proto.SerializeToString()
     write_model(model, tmp_path / "m.onnx")
@@ -85,15 +95,15 @@ def test_written_and_filled_it_is_the_same_again(tmp_path) -> None:
     assert read_model(tmp_path / "m.onnx").weights.keys() == model.weights.keys()
 
 
-def test_two_tensors_of_one_name_stay_in_the_graph(tmp_path) -> None:
-    proto = all_sorts("w", "w")
+def test_tensors_that_share_a_name_stay_in_the_graph(tmp_path) -> None:
+    proto = mixed_tensors("w", "w")
     model = OnnxModel.from_proto(proto)
     assert "w" not in model.weights
     write_model(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").read_bytes() == proto.SerializeToString(deterministic=True)
 
 
-def test_external_data_go_where_values_in_the_file_go(tmp_path) -> None:
+def test_external_data_are_read_like_values_in_the_file(tmp_path) -> None:
     proto = conv_bn_classifier(channels=24)
     nodes = [helper.make_node("Constant", [], [t.name], value=t) for t in proto.graph.initializer]
     constants = helper.make_graph(
@@ -107,8 +117,8 @@ def test_external_data_go_where_values_in_the_file_go(tmp_path) -> None:
         assert found.to_proto().SerializeToString() == given.SerializeToString()
 
 
-def test_other_weights_win_over_values_in_the_graph(tmp_path) -> None:
-    model = OnnxModel.from_proto(all_sorts()).with_weights(
+def test_with_weights_replaces_values_in_the_graph(tmp_path) -> None:
+    model = OnnxModel.from_proto(mixed_tensors()).with_weights(
         {"numbers": np.float64([5, 6]), "t_c": np.float32([7, 8])}
     )
     assert model.get_array("numbers").dtype == np.float32
@@ -125,7 +135,7 @@ def test_other_weights_win_over_values_in_the_graph(tmp_path) -> None:
         model.with_weights({"numbers": np.float32([1])})
 
 
-def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
+def test_rewrites_share_the_weights(monkeypatch) -> None:
     def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
 
@@ -151,7 +161,7 @@ def test_nothing_that_changes_a_graph_copies_its_weights(monkeypatch) -> None:
     assert model.to_proto().SerializeToString() == proto.SerializeToString()
 
 
-def test_weights_in_branches_are_known_to_what_walks_them() -> None:
+def test_weights_in_branches_are_trained_and_written_back() -> None:
     g = Graph()
     g.gemm("x", "fc", 2, 2)
     g.nodes[-1].output[0] = "h"
@@ -164,7 +174,7 @@ def test_weights_in_branches_are_known_to_what_walks_them() -> None:
     check_round_trip(g.model({"x": ("N", 2)}, ["y"]))
 
 
-def test_tensors_are_put_back_and_nothing_else_changes():
+def test_with_weights_changes_nothing_else():
     model = model_of(sparse_array())
     new = np.ones((64, 64))
     copy = model.with_weights({"w": new})
@@ -174,7 +184,7 @@ def test_tensors_are_put_back_and_nothing_else_changes():
     assert back.to_proto().SerializeToString() == described(sparse_array()).SerializeToString()
 
 
-def test_tensors_stored_as_numbers_and_in_nested_places():
+def test_with_weights_replaces_number_fields_and_constants():
     proto = described(sparse_array())
     proto.graph.initializer[0].CopyFrom(
         helper.make_tensor("w", TensorProto.FLOAT, [64, 64], sparse_array().reshape(-1))
@@ -192,12 +202,12 @@ def test_tensors_stored_as_numbers_and_in_nested_places():
     assert model.get_array("c").tolist() == [0, 0, 0]
 
 
-def test_half_precision_is_kept():
+def test_with_weights_converts_to_half_precision():
     copy = model_of(sparse_array().astype(np.float16)).with_weights({"w": sparse_array()})
     assert copy.get_array("w").dtype == np.float16
 
 
-def test_unknown_names_and_wrong_shapes_are_refused():
+def test_unknown_names_and_wrong_shapes_are_rejected():
     with pytest.raises(ExportFailed, match="'v'"):
         model_of(sparse_array()).with_weights({"v": sparse_array()})
     with pytest.raises(ExportFailed, match="shape"):

@@ -1,4 +1,4 @@
-"""What nodes say: opsets, labels, attributes."""
+"""Opsets, labels and attributes of nodes."""
 
 from onnx import ModelProto, helper
 

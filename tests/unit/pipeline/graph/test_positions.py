@@ -1,4 +1,4 @@
-"""Frequencies of rotary embeddings are part of a formula; weights before a periodic activation are not."""
+"""Frequencies of rotary embeddings, as against weights before a periodic activation."""
 
 import numpy as np
 from onnx import ModelProto, TensorProto
@@ -11,7 +11,7 @@ from tests.support.models import Graph
 
 
 def rotary() -> ModelProto:
-    """Data times the cosine of positions, which come from the data's shape, times stored frequencies."""
+    """Return data times the cosine of stored frequencies times positions from the data's shape."""
     g = Graph()
     steps = g.add("Gather", g.add("Shape", "x"), g.tensor("second", 1, np.int64))
     positions = g.add("Range", g.tensor("zero", 0, np.int64), steps, g.tensor("one", 1, np.int64))
@@ -34,11 +34,11 @@ def periodic() -> ModelProto:
     return g.model({"x": ("N", 6)}, ["y"])
 
 
-def test_what_only_positions_multiply_before_a_cosine_is_a_frequency() -> None:
+def test_find_frequencies_returns_what_only_positions_meet() -> None:
     assert find_frequencies(rotary().graph) == {"frequencies"}
 
 
-def test_weights_before_a_periodic_activation_are_learned() -> None:
+def test_weights_before_a_periodic_activation_are_not_frequencies() -> None:
     assert find_frequencies(periodic().graph) == set()
     assert [k.name for k in find_layer_weights(OnnxModel.from_proto(periodic()))] == [
         "first",
@@ -46,7 +46,7 @@ def test_weights_before_a_periodic_activation_are_learned() -> None:
     ]
 
 
-def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:
+def test_weights_before_a_sine_of_embedded_tokens_are_not_frequencies() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 7, 6), "ids")
     g.add("Sin", g.add("MatMul", rows, g.random("w", 6, 4)), outputs=["y"])
@@ -54,7 +54,7 @@ def test_a_sine_of_embedded_tokens_has_weights_before_it() -> None:
     assert find_frequencies(model.graph) == set()
 
 
-def test_frequencies_are_no_kernels_and_not_trained() -> None:
+def test_frequencies_are_not_trained() -> None:
     result = imported(rotary())
     assert [k.name for k in result.layer_weights] == ["w"]
     assert set(result.state) == {"w"}

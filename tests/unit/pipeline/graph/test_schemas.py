@@ -1,4 +1,4 @@
-"""What onnxruntime adds to the standard, and files that only it takes."""
+"""Versions of operators, and operators that only onnxruntime defines."""
 
 import onnx
 import pytest
@@ -24,7 +24,7 @@ def test_norms_of_onnxruntime_in_the_standard_domain_have_a_version(op: str, ops
     assert not has_function_body(op, opset)
 
 
-def test_the_standards_own_norm_is_what_a_newer_opset_means() -> None:
+def test_newer_opset_has_the_standards_own_norm() -> None:
     assert get_schema_version("LayerNormalization", 17) == 17
     assert has_function_body("LayerNormalization", 17)
     assert get_schema_version("LayerNormalization", 14, "com.example") is None
@@ -38,7 +38,7 @@ def test_the_standards_own_norm_is_what_a_newer_opset_means() -> None:
         ("BiasGelu", 17, "com.microsoft"),
     ],
 )
-def test_what_onnxruntimes_optimisers_write_can_be_checked(
+def test_make_checkable_lets_the_checker_pass_fused_operators(
     op: str, opset: int, domain: str
 ) -> None:
     given = model(op, opset, domain)
@@ -49,14 +49,14 @@ def test_what_onnxruntimes_optimisers_write_can_be_checked(
     onnx.checker.check_model(allowed)
 
 
-def test_a_standard_model_needs_no_change() -> None:
+def test_make_checkable_leaves_a_standard_model() -> None:
     given = model("LayerNormalization", 17)
     allowed = copy_proto(given)
     assert not make_checkable(allowed)
     assert allowed == given
 
 
-def test_an_unknown_operator_still_fails() -> None:
+def test_make_checkable_leaves_an_unknown_operator() -> None:
     given = model("NoSuchOperator", 17)
     assert not make_checkable(given)
     with pytest.raises(onnx.checker.ValidationError):

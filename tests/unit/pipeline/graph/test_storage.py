@@ -1,4 +1,4 @@
-"""Files: what is put back and read, what external data may do, and what bad files get."""
+"""ONNX files: reading, writing, external data, and damaged files."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.models import sparse_array
 
 
 def external(tmp_path, array=None, **entries):
-    """A model file with its weight in weights.bin."""
+    """Write a model file with its weight in weights.bin."""
     array = sparse_array() if array is None else array
     model = described(array)
     tensor = model.graph.initializer[0]
@@ -39,7 +39,7 @@ def external(tmp_path, array=None, **entries):
 
 
 @pytest.mark.parametrize("format_", list(ENCODINGS))
-def test_all_else_survives(tmp_path, format_):
+def test_write_model_keeps_everything_but_the_weights(tmp_path, format_):
     model = model_of(sparse_array())
     encoded = ENCODINGS[format_].encode(model, ["w"])
     encoded = write_metadata(encoded, format=format_, nonzeros=7)
@@ -60,7 +60,7 @@ def test_all_else_survives(tmp_path, format_):
 
 
 def outputs_of_every_format(model, folder, outside):
-    """Write the model in every format; the bytes of the distinct outputs."""
+    """Write the model in every encoding and return the distinct outputs as bytes."""
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     runs = set()
     for format_ in ENCODINGS.values():
@@ -75,7 +75,7 @@ def outputs_of_every_format(model, folder, outside):
     return runs
 
 
-def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
+def test_model_with_external_data_is_written_as_one_file(tmp_path):
     model, data = read_model_with_data(external(tmp_path))
     assert data == [tmp_path.resolve() / "weights.bin"]
     assert (read_tensors(model, ["w"])["w"] == sparse_array()).all()
@@ -88,7 +88,7 @@ def test_what_came_with_external_data_is_written_as_one_file(tmp_path):
         onnx.checker.check_model(str(tmp_path / "out" / name))
 
 
-def test_data_go_outside_where_that_is_asked_for(tmp_path):
+def test_external_data_are_written_on_request(tmp_path):
     assert (
         len(outputs_of_every_format(model_of(sparse_array()), tmp_path / "out", outside=True)) == 1
     )
@@ -100,7 +100,7 @@ def test_data_go_outside_where_that_is_asked_for(tmp_path):
     assert not any(tensor.external_data for tensor in iter_tensors(written))
 
 
-def test_large_packed_parts_go_outside_with_external_data(tmp_path):
+def test_large_packed_parts_are_written_as_external_data(tmp_path):
     array = sparse_array((256, 256), 0.1)
     model = read_model(external(tmp_path, array))
     path = tmp_path / "packed.onnx"
@@ -114,7 +114,7 @@ def test_large_packed_parts_go_outside_with_external_data(tmp_path):
     assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == ["MatMul"]
 
 
-def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
+def test_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "MAX_BYTES", storage.MARGIN + 1000)
     write_model(model_of(sparse_array()), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").exists()
@@ -145,7 +145,7 @@ def test_a_model_over_the_limit_is_written_with_external_data(tmp_path, monkeypa
     ],
     ids=str,
 )
-def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
+def test_external_data_outside_the_folder_or_file_is_rejected(tmp_path, entries):
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "weights.bin").write_bytes(bytes(1 << 16))
@@ -156,7 +156,7 @@ def test_external_data_that_leads_astray_is_refused(tmp_path, entries):
         read_model(path)
 
 
-def test_external_data_of_impossible_size_is_refused(tmp_path):
+def test_external_data_of_impossible_size_is_rejected(tmp_path):
     path = external(tmp_path)
     model = onnx.ModelProto.FromString(path.read_bytes())
     for dims in ([2**40, 2**40], [-4, 4]):
@@ -166,7 +166,7 @@ def test_external_data_of_impossible_size_is_refused(tmp_path):
             read_model(path)
 
 
-def test_bad_files(tmp_path):
+def test_damaged_files_are_rejected(tmp_path):
     good = described(sparse_array()).SerializeToString()
     contents = {
         "empty": b"",
@@ -188,7 +188,7 @@ def test_bad_files(tmp_path):
             read_model(path)
 
 
-def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "m.onnx"
     write_model(model_of(sparse_array()), path)
     before = path.read_bytes()
@@ -197,12 +197,12 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(InputError, match=r"m\.onnx"):
         write_model(model_of(sparse_array() * 2), path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
 
 
-def test_a_device_is_no_model() -> None:
-    with pytest.raises(InputError, match="no regular file"):
+def test_device_is_rejected() -> None:
+    with pytest.raises(InputError, match="/dev/zero"):
         read_model(Path("/dev/zero"))

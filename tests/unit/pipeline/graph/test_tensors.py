@@ -1,4 +1,4 @@
-"""What stored tensors are."""
+"""Attention masks among stored tensors."""
 
 import ml_dtypes
 import numpy as np
@@ -20,7 +20,7 @@ LOW = np.triu(np.full((4, 4), -1e4, np.float32), 1)
         np.float32([1.0, np.nan]),
     ],
 )
-def test_masks(array: np.ndarray) -> None:
+def test_attention_masks_are_recognized(array: np.ndarray) -> None:
     assert is_attention_mask(array)
 
 
@@ -28,5 +28,5 @@ def test_masks(array: np.ndarray) -> None:
     "array",
     [np.float32([0, -99]), np.float32([-1e4]), np.float32([0, -100, 1]), np.zeros(3), np.ones(0)],
 )
-def test_what_only_resembles_a_mask(array: np.ndarray) -> None:
+def test_arrays_that_resemble_a_mask_are_not_recognized(array: np.ndarray) -> None:
     assert not is_attention_mask(array)

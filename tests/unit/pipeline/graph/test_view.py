@@ -1,4 +1,4 @@
-"""One view of a graph: who produces and who uses a value."""
+"""Producers and consumers of values."""
 
 import numpy as np
 from onnx import ModelProto
@@ -7,7 +7,7 @@ from ltp_pipeline.graph.view import GraphView, iter_uses
 from tests.support.models import parsed
 
 
-def test_producers_and_users_include_nested_graphs(nested: ModelProto) -> None:
+def test_graph_view_includes_nested_graphs(nested: ModelProto) -> None:
     view = GraphView(nested.graph)
     assert view.producers["h"].op_type == "Mul"
     assert "w" not in view.producers
@@ -17,15 +17,15 @@ def test_producers_and_users_include_nested_graphs(nested: ModelProto) -> None:
     assert (view.read_counts["w"], view.read_counts["h"], view.read_counts["y"]) == (2, 1, 1)
 
 
-def test_reads_look_through_what_only_passes_on(nested: ModelProto) -> None:
-    found = [(node.op_type, name) for node, _, name in iter_uses(nested.graph, outputs=True)]
-    assert found == [
+def test_iter_uses_looks_through_identities(nested: ModelProto) -> None:
+    uses = [(node.op_type, name) for node, _, name in iter_uses(nested.graph, outputs=True)]
+    assert uses == [
         *(("Mul", "x"), ("Mul", "w"), ("If", "c"), ("Add", "h"), ("Add", "w")),
         *(("output", "p"), ("output", "w"), ("output", "y")),
     ]
 
 
-def test_a_name_of_one_branch_says_nothing_about_the_other() -> None:
+def test_iter_uses_keeps_names_of_branches_apart() -> None:
     model = parsed(
         """(float[2] x, bool c) => (float[2] y) {
             y = If (c) <
@@ -38,9 +38,9 @@ def test_a_name_of_one_branch_says_nothing_about_the_other() -> None:
     assert [name for node, _, name in iter_uses(model.graph) if node.op_type == "Neg"] == ["w", "t"]
 
 
-def test_what_reads_any_output_of_a_split_reads_what_is_split() -> None:
+def test_iter_uses_looks_through_every_output_of_a_split() -> None:
     model = parsed(
         "(float[2] x) => (float[4] y) { a, b = Split (w) s = Add (x, b) y = Concat <axis: int = 0> (s, a) }"
     )
-    found = [(node.op_type, name) for node, _, name in iter_uses(model.graph, through=("Split",))]
-    assert found == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]
+    uses = [(node.op_type, name) for node, _, name in iter_uses(model.graph, through=("Split",))]
+    assert uses == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]

@@ -1,4 +1,4 @@
-"""onnxsim in a process of its own, where the graph as given cannot be walked."""
+"""onnxsim in a child process, for graphs that cannot be executed as they are."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from tests.support.round_trip import check_gradients, check_write_back
 
 
 def strings_that_fold_away() -> ModelProto:
-    """A classifier with strings in the branch of an If that is never taken, which takes some folding to see."""
+    """Return a classifier with strings in a branch that constant folding shows is never taken."""
     g = Graph()
     g.gemm("x", "fc", 6, 4)
     h = g.nodes[-1].output[0]
@@ -41,7 +41,7 @@ def strings_that_fold_away() -> ModelProto:
 
 
 @pytest.mark.long
-def test_a_graph_that_cannot_be_walked_is_simplified() -> None:
+def test_graph_that_cannot_be_executed_is_simplified() -> None:
     model = strings_that_fold_away()
     result = imported(model)
     assert simplify.NOTES["auto"] in result.notes
@@ -50,14 +50,14 @@ def test_a_graph_that_cannot_be_walked_is_simplified() -> None:
     check_gradients(result, feeds)
 
 
-def test_never_means_never() -> None:
+def test_simplify_never_raises_instead() -> None:
     with pytest.raises(UnsupportedModel) as caught:
         imported(strings_that_fold_away(), settings=Settings(model={"simplify": "never"}).model)
     assert "STRING" in "".join(caught.value.reasons)
 
 
 @pytest.mark.long
-def test_always_keeps_norms_and_names() -> None:
+def test_simplify_always_keeps_norms_and_names() -> None:
     model = conv_bn_classifier()
     result = imported(model, settings=Settings(model={"simplify": "always"}).model)
     assert simplify.NOTES["always"] in result.notes
@@ -71,7 +71,7 @@ def test_always_keeps_norms_and_names() -> None:
 
 
 @pytest.mark.long
-def test_limits_of_time_and_memory() -> None:
+def test_simplify_model_stops_at_its_limits() -> None:
     with pytest.raises(SimplifyFailed, match=r"0\.05 s"):
         simplify_model(OnnxModel.from_proto(mlp()), max_seconds=0.05)
     with pytest.raises(SimplifyFailed, match="onnxsim failed"):
@@ -79,7 +79,7 @@ def test_limits_of_time_and_memory() -> None:
 
 
 @pytest.mark.long
-def test_when_simplifying_does_not_help_the_first_reasons_are_given() -> None:
+def test_first_reasons_are_raised_if_simplifying_does_not_help() -> None:
     model = mlp()
     model.graph.node[1].op_type, model.graph.node[1].domain = "Sorcery", "org.example"
     model.opset_import.append(helper.make_opsetid("org.example", 1))
@@ -88,7 +88,7 @@ def test_when_simplifying_does_not_help_the_first_reasons_are_given() -> None:
     assert "Sorcery" in caught.value.reasons[0]
 
 
-def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
+def test_inherent_problems_are_raised_without_simplifying(monkeypatch) -> None:
     def unexpected(*_: object) -> None:
         raise AssertionError("onnxsim was called")
 
@@ -100,7 +100,7 @@ def test_what_simplifying_cannot_help_is_refused_at_once(monkeypatch) -> None:
         imported(g.model({"x": ("N", 6)}, ["y"]))
 
 
-def test_write_back_after_simplifying(monkeypatch) -> None:
+def test_simplified_model_is_written_back(monkeypatch) -> None:
     def same(model: OnnxModel) -> OnnxModel:
         copy = copy_proto(model.proto)
         copy.graph.node[0].name = "renamed"
