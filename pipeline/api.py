@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates
-from ltp_pipeline.gates.evidence import check_files
+from ltp_pipeline.gates.evidence import check_files, read_report
 from ltp_pipeline.results import compare as comparison
-from ltp_pipeline.results import read_write
-from ltp_pipeline.results.checks import borne_out
+from ltp_pipeline.results.complete import drop_unsupported_values
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.tool_results import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
@@ -342,7 +341,7 @@ def handoff(
     from ltp_pipeline.stages.handoff.example import load_samples
 
     folder = Path(run)
-    content = read_write.read(folder / REPORT_JSON)
+    content = read_report(folder / REPORT_JSON)
     samples = (
         load_samples(folder, content, example_samples, _load_task(task))
         if example_samples
@@ -361,7 +360,7 @@ def report(run: AnyPath) -> Report:
     from ltp_pipeline.stages.report import render
 
     workspace = RunDirectory(Path(run))
-    content = read_write.read(workspace.path(REPORT_JSON))
+    content = read_report(workspace.path(REPORT_JSON))
     render.write_pages(content, workspace)
     if workspace.path(SUMS).is_file():
         render.write_hashes(content, workspace)
@@ -388,7 +387,7 @@ def gate(
     where it is not where the report says.
     """
     gates = load_settings(None, config, options={"gates": limits}).gates
-    content = report if isinstance(report, Report) else read_write.read(report)
+    content = report if isinstance(report, Report) else read_report(report)
     gates = choose_limits(gates, content.settings.get("gates", {}))
     check_metric_limits(content.metric, gates)
     measures = any(given is not None for given in (data, task, against))
@@ -398,17 +397,17 @@ def gate(
                 "a report alone has no files to measure",
                 "drop report_only, or data, task and against",
             )
-        return evaluate_gates(borne_out(content), gates)
+        return evaluate_gates(drop_unsupported_values(content), gates)
     if isinstance(report, Report):
         what = "a report in memory has no files beside it to be judged with it"
         raise InputError(what, "give the path of its report.json, or report_only=True")
     path, say = Path(report), (progress or SilentReporter()).say
     files = check_files(content, path)
-    judged = borne_out(content)
+    judged = drop_unsupported_values(content)
     if all(verdict.passed for verdict in files):
-        from ltp_pipeline.gates.recount import require_counts
+        from ltp_pipeline.gates.recount import check_counts
 
-        require_counts(content, path.parent)
+        check_counts(content, path.parent)
         if measures:
             from ltp_pipeline.stages.measure.again import measure_again
 
@@ -430,7 +429,7 @@ def compare(
     allow_different_models: bool = False,
 ) -> comparison.Comparison:
     """Compare the reports of two runs of the same model, and judge the limits given."""
-    before, after = (r if isinstance(r, Report) else read_write.read(r) for r in (old, new))
+    before, after = (r if isinstance(r, Report) else read_report(r) for r in (old, new))
     return comparison.compare(
         before, after, max_drop, max_compression_loss, max_size_increase, allow_different_models
     )

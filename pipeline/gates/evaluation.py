@@ -122,6 +122,24 @@ def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
     ]
 
 
+def evaluate_run_gates(report: Report, gates: GateSettings) -> list[GateResult]:
+    """Evaluate gates on the files that the settings of the report request.
+
+    Args:
+        report: The report of a run.
+        gates: The limits.
+
+    Returns:
+        One result per gate, as of `evaluate_gates`.
+    """
+    formats = report.settings.get("export", {}).get("formats")
+    files = report.pruned.files
+    if isinstance(formats, list):
+        files = tuple(file for file in files if file.name in formats)
+    pruned = report.pruned.model_copy(update={"files": files})
+    return evaluate_gates(report.model_copy(update={"pruned": pruned}), gates)
+
+
 def summarize_status(results: Sequence[GateResult]) -> GateStatus:
     """Return the status of a report with these results."""
     if not results:

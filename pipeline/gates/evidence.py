@@ -10,13 +10,51 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.gates.evaluation import evaluate_run_gates, make_gate_settings, summarize_status
+from ltp_pipeline.results import read_write
+from ltp_pipeline.results.complete import ContradictionError, is_same
 from ltp_pipeline.results.schema import HashedFile, Report
 from ltp_pipeline.results.schema_parts import GateResult, ModelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
+from ltp_pipeline.settings.checks import check_metric_limits
+from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import read_checksums, sha256_file, sha256_files
 
 MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
 CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
+
+
+def read_report(path: AnyPath) -> Report:
+    """Read a report.json and check that its gate results follow from its own limits.
+
+    Raises:
+        InputError: The file is not a report, contradicts itself, or has a limit that is not valid.
+    """
+    report = read_write.read(path)
+    check_gate_results(report, str(path))
+    return report
+
+
+def check_gate_results(report: Report, where: str) -> None:
+    """Raise InputError if the gate results of a report are not those of its own limits.
+
+    Args:
+        report: The report.
+        where: Name of the report in the message.
+    """
+    limits = make_gate_settings(report.settings.get("gates", {}), strict=True)
+    check_metric_limits(report.metric, limits)
+    expected = evaluate_run_gates(report, limits)
+    if len(report.gates) != len(expected):
+        raise ContradictionError("the number of gates", len(report.gates), len(expected), where)
+    for number, (stated, computed) in enumerate(zip(report.gates, expected, strict=True)):
+        first = (stated.name, stated.limit, stated.value, stated.passed)
+        second = (computed.name, computed.limit, computed.value, computed.passed)
+        if not is_same(first, second):
+            raise ContradictionError(f"gates.{number}", first, second, where)
+    status = summarize_status(expected)
+    if report.status != status:
+        raise ContradictionError("status", report.status, status, where)
 
 
 def check_files(report: Report, path: Path) -> list[GateResult]:

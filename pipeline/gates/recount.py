@@ -1,8 +1,9 @@
-"""Count the files of a report again: sizes, zeros, and what the files say of themselves; needs no data and no torch."""
+"""Count the files of a report again: sizes, zeros and labels. This needs neither data nor torch."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ltp_pipeline.exporters.files.count import FileSparsity, count_sparsity
 from ltp_pipeline.exporters.files.labels import read_metadata
@@ -12,10 +13,8 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
-from ltp_pipeline.results.checks import refuse
-from ltp_pipeline.results.derivations import ConsistencyCheck
+from ltp_pipeline.results.complete import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
-from ltp_pipeline.results.schema_parts import LayerResult
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
@@ -23,166 +22,152 @@ from ltp_pipeline.system.files import external_data_path
 from ltp_pipeline.system.text import quote_name
 
 UNLABELLED = "not labelled"
+WHERE = "the report"
 
 
-def require_counts(report: Report, folder: Path) -> None:
-    """Refuse a report that says something else of its files than they do; their hashes were compared before.
+def check_counts(report: Report, folder: Path) -> None:
+    """Raise InputError if the files of a report have other counts, sizes or labels than it states.
 
-    Files of the baseline count where they are there.
+    Args:
+        report: A report whose files in the folder have the hashes that it states.
+        folder: Folder of the report. Files of the baseline may be missing in it.
     """
-    for claim in _claims(report, folder):
-        refuse(claim, "the report")
-
-
-def _claims(report: Report, folder: Path) -> Iterator[ConsistencyCheck]:
     names = [layer.name for layer in report.layers]
     counted = []
     for number, file in enumerate(report.pruned.files):
-        path = folder / file.path
-        model, data = read_model_with_data(path)
-        yield _data(file, path, data)
-        yield from _said_of(file, f"pruned.files.{number}", path, model, report.model.sha256)
-        counted.append(count_sparsity(model, names))
-        yield ConsistencyCheck(
-            f"pruned.files.{number}.nonzeros",
-            file.nonzeros,
-            counted[-1].layers.nonzeros,
-            file.path,
-        )
-        yield from _elements(report, file, counted[-1])
-        yield from _kernels(file, path, names)
+        model = _read(file, folder)
+        counts = count_sparsity(model, names)
+        recounted = _put_file(report, number, folder, read_metadata(model), counts)
+        check_same_values(report, recounted, WHERE, file.path)
+        _check_layers(folder / file.path, file, names)
+        counted.append(counts)
     if counted:
-        most = max(counted, key=lambda counts: counts.layers.nonzeros)
-        yield ConsistencyCheck(
-            "pruned.model_nonzeros", report.pruned.model_nonzeros, most.model.nonzeros, "the files"
-        )
-        yield from _nonzeros(
-            "nonzeros", report.layers, [layer.nonzeros for layer in report.layers], most
-        )
-        yield from _baseline(report, folder, names)
+        recounted = _put_layers(report, "pruned", "nonzeros", counted)
+        check_same_values(report, recounted, WHERE, "its files")
+        _check_baseline(report, folder, names)
 
 
-def _data(file: HashedFile, path: Path, found: Sequence[Path]) -> ConsistencyCheck:
-    """The weights outside the file are those that the report has the hash of."""
+def _read(file: HashedFile, folder: Path) -> OnnxModel:
+    """Read a file, whose external data must be the file that the report has the hash of."""
+    path = folder / file.path
+    model, data = read_model_with_data(path)
     hashed = [external_data_path(path)] if file.data_sha256 else []
-    stated, read = (
-        [os.path.relpath(part.resolve(), path.parent.resolve()) for part in p]
-        for p in (hashed, found)
+    expected, actual = (
+        [os.path.relpath(part.resolve(), path.parent.resolve()) for part in parts]
+        for parts in (hashed, data)
     )
-    return ConsistencyCheck(f"the list of data files of {file.path}", stated, read, "the file")
+    if actual != expected:
+        key = f"the list of data files of {file.path}"
+        raise ContradictionError(key, expected, actual, WHERE, "the file")
+    return model
 
 
-def _said_of(
-    file: FileResult, key: str, path: Path, model: OnnxModel, source: str | None
-) -> Iterator[ConsistencyCheck]:
-    """Its size, and the labels in it, which every exported file has."""
-    parts = [path, *([external_data_path(path)] if file.data_sha256 else [])]
-    yield ConsistencyCheck(
-        f"{key}.bytes",
-        file.bytes,
-        sum(part.stat().st_size for part in parts),
-        f"the size of {file.path}",
-    )
-    found = read_metadata(model)
-    told = {
-        "encoding": found.get("format", UNLABELLED),
-        "graph": found.get("graph", ORIGINAL),
-        "weight_storage": found.get("values", UNLABELLED),
+def _put_file(
+    report: Report, number: int, folder: Path, labels: dict[str, str], counts: FileSparsity
+) -> Report:
+    """Return the report with what a file of the pruned network tells.
+
+    Args:
+        report: The report.
+        number: Index of the file in `pruned.files`.
+        folder: Folder of the report.
+        labels: The metadata of the file.
+        counts: The counts of the file.
+    """
+    file = report.pruned.files[number]
+    path = folder / file.path
+    parts = [path, external_data_path(path)] if file.data_sha256 else [path]
+    content = {
+        "bytes": sum(part.stat().st_size for part in parts),
+        "nonzeros": counts.layers.nonzeros,
+        "encoding": labels.get("format", UNLABELLED),
+        "graph": labels.get("graph", ORIGINAL),
+        "weight_storage": labels.get("values", UNLABELLED),
     }
-    for name, value in told.items():
-        yield ConsistencyCheck(
-            f"{key}.{name}", getattr(file, name), value, f"the labels in {file.path}"
-        )
-    yield ConsistencyCheck(
-        "model.sha256", source, found.get("source_sha256", UNLABELLED), f"the labels in {file.path}"
+    files = list(report.pruned.files)
+    files[number] = file.model_copy(update=content)
+    of_model: dict[str, Any] = {"sha256": labels.get("source_sha256", UNLABELLED)}
+    if file.graph == ORIGINAL:  # other graphs may have more or fewer float weights
+        of_model["float_elements"] = counts.model.elements
+    layers = (
+        layer.model_copy(update={"elements": counts.by_name[layer.name].elements})
+        for layer in report.layers
     )
+    changes = {
+        "pruned": report.pruned.model_copy(update={"files": tuple(files)}),
+        "model": report.model.model_copy(update=of_model),
+        "layers": tuple(layers),
+    }
+    return report.model_copy(update=changes)
 
 
-def _elements(report: Report, file: FileResult, counts: FileSparsity) -> Iterator[ConsistencyCheck]:
-    """Those of kernels are the same in every graph; all float weights of the original only its own graph has."""
-    for number, layer in enumerate(report.layers):
-        yield ConsistencyCheck(
-            f"layers.{number}.elements",
-            layer.elements,
-            counts.by_name[layer.name].elements,
-            file.path,
-        )
-    if file.graph == ORIGINAL:
-        yield ConsistencyCheck(
-            "model.float_elements", report.model.float_elements, counts.model.elements, file.path
-        )
+def _put_layers(report: Report, network: str, key: str, counted: list[FileSparsity]) -> Report:
+    """Return the report with the counts of the file that has the most nonzeros.
+
+    Args:
+        report: The report.
+        network: "pruned" or "baseline".
+        key: Key of the network's nonzeros in a layer.
+        counted: The counts of all files of the network.
+    """
+    most = max(counted, key=lambda counts: counts.layers.nonzeros)
+    layers = (
+        layer.model_copy(update={key: most.by_name[layer.name].nonzeros}) for layer in report.layers
+    )
+    changes = {"model_nonzeros": most.model.nonzeros}
+    part = getattr(report, network).model_copy(update=changes)
+    return report.model_copy(update={network: part, "layers": tuple(layers)})
 
 
-def _nonzeros(
-    key: str, layers: Sequence[LayerResult], stated: Sequence[int | None], counts: FileSparsity
-) -> Iterator[ConsistencyCheck]:
-    for number, (layer, said) in enumerate(zip(layers, stated, strict=True)):
-        yield ConsistencyCheck(
-            f"layers.{number}.{key}", said, counts.by_name[layer.name].nonzeros, "the files"
-        )
+def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:
+    """Raise ContradictionError if a file of the baseline that is in the folder has other counts."""
+    baseline = report.baseline
+    if baseline is None:
+        return
+    counted: dict[str, FileSparsity] = {}
+    files: list[FileResult | BaselinePoint] = [*baseline.files, *report.baseline_points.values()]
+    for file in files:
+        if file.path not in counted and (folder / file.path).is_file():
+            counted[file.path] = count_sparsity(_read(file, folder), names)
+        nonzeros = counted[file.path].layers.nonzeros if file.path in counted else None
+        if None not in (nonzeros, file.nonzeros) and nonzeros != file.nonzeros:
+            key = f"nonzeros of {file.path}"
+            raise ContradictionError(key, file.nonzeros, nonzeros, WHERE, "the file")
+    present = [counted[file.path] for file in baseline.files if file.path in counted]
+    if present and len(present) == len(baseline.files):
+        recounted = _put_layers(report, "baseline", "baseline_nonzeros", present)
+        check_same_values(report, recounted, WHERE, "its files")
 
 
-def _kernels(file: FileResult, path: Path, listed: Sequence[str]) -> Iterator[ConsistencyCheck]:
-    """The layers are the kernels that outputs depend on: none is left out, and by each of them something is multiplied.
+def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
+    """Raise ContradictionError if the layers of the report are not the layer weights of the file.
 
-    In other graphs than the original's, folded constants may be float kernels that it has not; they are not missed.
+    A layer weight is multiplied by something that an output depends on. Folded constants of other
+    graphs than the original's may look like layer weights and need not be listed.
     """
     _, walked, _ = import_model.prepare_graph(read_model_file(path))
     needed = find_ancestors(walked.graph, [output.name for output in walked.graph.output])
-    alive = {
-        name: uses
-        for name, every in find_readers(walked.graph).items()
-        if (uses := [use for use in every if needed.intersection(use.node.output)])
+    used = {}
+    for name, readers in find_readers(walked.graph).items():
+        live_readers = [reader for reader in readers if needed.intersection(reader.node.output)]
+        if live_readers:
+            used[name] = live_readers
+    multiplied = {
+        name for name, readers in used.items() if any(reader.is_weight for reader in readers)
     }
-    weights = {name for name, uses in alive.items() if any(use.is_weight for use in uses)}
-    unread = [name for name in listed if weights.isdisjoint((name, name + QUANTIZED_SUFFIX))]
-    kernels, held = (
-        {k.name for k in find_layer_weights(walked, readers=alive)},
-        collect_stored_tensors(walked.graph),
-    )
+    unread = [name for name in listed if multiplied.isdisjoint((name, name + QUANTIZED_SUFFIX))]
+    found = {weight.name for weight in find_layer_weights(walked, readers=used)}
     if file.graph == ORIGINAL:
-        left_out = {name for name in kernels if held[name].data_type in FLOAT_TYPES}.difference(
-            listed
-        )
+        stored = collect_stored_tensors(walked.graph)
+        found = {name for name in found if stored[name].data_type in FLOAT_TYPES}
     else:
-        left_out = {
-            name.removesuffix(QUANTIZED_SUFFIX)
-            for name in kernels
-            if name.endswith(QUANTIZED_SUFFIX)
-        }.difference(listed)
-    told = "whole"
+        quantized = (name for name in found if name.endswith(QUANTIZED_SUFFIX))
+        found = {name.removesuffix(QUANTIZED_SUFFIX) for name in quantized}
+    missing = found.difference(listed)
+    problem = None
     if unread:
-        told = f"with {quote_name(unread[0])}, by which nothing is multiplied"
-    elif left_out:
-        told = f"without {quote_name(min(left_out))}"
-    yield ConsistencyCheck("the list of layers", told, "whole", file.path)
-
-
-def _baseline(report: Report, folder: Path, names: list[str]) -> Iterator[ConsistencyCheck]:
-    if report.baseline is None:
-        return
-    counted: dict[str, FileSparsity] = {}
-    files: list[FileResult | BaselinePoint] = [
-        *report.baseline.files,
-        *report.baseline_points.values(),
-    ]
-    for file in files:
-        path = folder / file.path
-        if file.path not in counted and path.is_file():
-            model, data = read_model_with_data(path)
-            yield _data(file, path, data)
-            counted[file.path] = count_sparsity(model, names)
-        if file.path in counted:
-            nonzeros = counted[file.path].layers.nonzeros
-            yield ConsistencyCheck(f"nonzeros of {file.path}", file.nonzeros, nonzeros, "the file")
-    of_files = [counted[file.path] for file in report.baseline.files if file.path in counted]
-    if of_files and len(of_files) == len(report.baseline.files):
-        most = max(of_files, key=lambda counts: counts.layers.nonzeros)
-        stated = [layer.baseline_nonzeros for layer in report.layers]
-        yield ConsistencyCheck(
-            "baseline.model_nonzeros",
-            report.baseline.model_nonzeros,
-            most.model.nonzeros,
-            "the files",
-        )
-        yield from _nonzeros("baseline_nonzeros", report.layers, stated, most)
+        problem = f"with {quote_name(unread[0])}, by which nothing is multiplied"
+    elif missing:
+        problem = f"without {quote_name(min(missing))}"
+    if problem is not None:
+        raise ContradictionError("the list of layers", problem, "complete", WHERE, file.path)

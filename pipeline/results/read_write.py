@@ -1,4 +1,4 @@
-"""Reading and writing report.json."""
+"""Read and write report.json."""
 
 from pathlib import Path
 from typing import Any
@@ -6,39 +6,67 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.checks import MOST_SHOWN, require_consistent
+from ltp_pipeline.results.complete import MAX_SHOWN, ContradictionError, check_same_values, complete
 from ltp_pipeline.results.schema import SCHEMA, Report
+from ltp_pipeline.settings.file_names import EXACT, FAST
 from ltp_pipeline.system.files import AnyPath, read_text, write_json
 from ltp_pipeline.system.json import parse_json
 from ltp_pipeline.system.text import quote_name
 
-MOST_BYTES = 16 << 20
-REMEDY = "give the report.json of a finished run; `ltp-pipeline run` writes one"
+MAX_BYTES = 16 << 20
+HINT = "give the report.json of a finished run; `ltp-pipeline run` writes one"
 
 
 def read(path: AnyPath) -> Report:
-    """Read a report.json; keys may be missing (their gates fail), but what is there has the right type and agrees."""
-    text = read_text(path, REMEDY, MOST_BYTES)
-    content = parse_json(text, str(path), REMEDY)
+    """Read a report.json.
+
+    Keys may be missing. A key that is there has the right type, and the value that `complete` computes.
+
+    Raises:
+        InputError: The file is not a report of this version, or contradicts itself.
+    """
+    text = read_text(path, HINT, MAX_BYTES)
+    content = parse_json(text, str(path), HINT)
     schema = content.get("schema") if isinstance(content, dict) else None
     if not isinstance(schema, str) or not schema.startswith("ltp-report/"):
-        raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", REMEDY)
+        raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", HINT)
     if schema != SCHEMA:
         update = "install a newer ltp-pipeline, or write the report again with this one: `ltp-pipeline report RUN`"
         raise InputError(f"{path} has schema {schema}; this version reads {SCHEMA}", update)
     try:
         report = Report.model_validate_json(text)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
-        key, said = (
-            ".".join(map(str, problems[0]["loc"])),
-            problems[0]["msg"].removeprefix("Value error, "),
-        )
-        first = f"{quote_name(key, MOST_SHOWN)[1:-1]}: {said}" if key else said
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise InputError(f"{path} does not keep to {SCHEMA}: {first}{more}", REMEDY) from None
-    require_consistent(report, str(path))
+        problem = _format_problem(error)
+        raise InputError(f"{path} does not keep to {SCHEMA}: {problem}", HINT) from None
+    check_consistency(report, str(path))
     return report
+
+
+def check_consistency(report: Report, where: str) -> None:
+    """Raise ContradictionError if a value of the report differs from the one that `complete` computes.
+
+    Args:
+        report: The report; values that are null are not compared.
+        where: Name of the report in the message.
+    """
+    try:
+        computed = complete(report)
+    except ContradictionError as error:
+        raise ContradictionError(error.key, error.stated, error.computed, where) from None
+    check_same_values(report, computed, where)
+    _check_requested_files(report, where)
+
+
+def _check_requested_files(report: Report, where: str) -> None:
+    """Raise ContradictionError if an exact file that was requested is missing.
+
+    Files on sparse operators may be missing: they are written only if they are faster.
+    """
+    exact = [file.name for file in report.pruned.files if file.weight_storage == EXACT]
+    requested = report.settings.get("export", {}).get("formats")
+    for name in map(str, requested if isinstance(requested, list) else ()):
+        if name not in exact and name.partition("-")[0] != FAST:
+            raise ContradictionError("settings.export.formats", name, exact, where, "pruned.files")
 
 
 def write(report: Report, path: Path) -> None:
@@ -47,5 +75,14 @@ def write(report: Report, path: Path) -> None:
 
 
 def plain(report: Report) -> dict[str, Any]:
-    """A report as JSON has it."""
+    """Return the content of a report as JSON values."""
     return report.model_dump(mode="json", by_alias=True)
+
+
+def _format_problem(error: ValidationError) -> str:
+    """Return the first problem with its key, and the number of the others."""
+    problems = error.errors(include_url=False, include_input=False)
+    key = ".".join(map(str, problems[0]["loc"]))
+    message = problems[0]["msg"].removeprefix("Value error, ")
+    first = f"{quote_name(key, MAX_SHOWN)[1:-1]}: {message}" if key else message
+    return f"{first} (and {len(problems) - 1} more)" if len(problems) > 1 else first

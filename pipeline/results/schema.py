@@ -8,6 +8,7 @@ those of gates, the metric and figures are read over.
 
 import json
 import math
+from collections import Counter
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -39,7 +40,8 @@ from ltp_pipeline.results.values import (
     PairedCounts,
     PrintablePath,
 )
-from ltp_pipeline.settings.file_names import EXACT, ExportFormat
+from ltp_pipeline.settings.file_names import EXACT, FAST, INT8, ExportFormat
+from ltp_pipeline.system.text import quote_name
 
 SCHEMA: Final = "ltp-report/1"
 LTP_METHOD, MAGNITUDE_METHOD = "ltp", "global-magnitude"  # how a network was pruned
@@ -131,6 +133,14 @@ class FileResult(EvaluatedResult, HashedFile):
         Field(description="null for a graph that does not use them; runs without them, too"),
     ] = None
 
+    @model_validator(mode="after")
+    def _check_graph(self) -> Self:
+        if (self.quantization is not None) != (self.graph == INT8):
+            raise ValueError(f"quantization is for graph {INT8} only, and graph is {self.graph}")
+        if (self.sparse_kernels is not None) != (self.graph == FAST):
+            raise ValueError(f"sparse_kernels is for graph {FAST} only, and graph is {self.graph}")
+        return self
+
     @property
     def is_exact(self) -> bool:
         """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
@@ -196,6 +206,13 @@ class NetworkResult(EvaluatedResult):
         ),
     ] = None
     files: Annotated[tuple[FileResult, ...], FEW] = ()
+
+    @model_validator(mode="after")
+    def _check_nonzeros(self) -> Self:
+        total, layers = self.model_nonzeros, self.nonzeros
+        if total is not None and layers is not None and total < layers:
+            raise ValueError(f"model_nonzeros is {total}, less than nonzeros, which is {layers}")
+        return self
 
     @property
     def exact(self) -> FileResult | None:
@@ -393,17 +410,27 @@ class Report(ReportPart):
             _require("baseline.budget", self.baseline.budget, 0.0)
         return self
 
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Refuse two layers, files or points of one name, and more than one selected entry."""
+        names: dict[str, list[Any]] = {
+            "layers": [layer.name for layer in self.layers],
+            "files": [file.path for file in self.files],
+            "labels of pruned.files": [file.label for file in self.pruned.files],
+            "points of the baseline": [point.path for point in self.baseline_points.values()],
+            "trail": [entry.entry for entry in self.trail],
+            "selected of the trail": [entry.selected for entry in self.trail if entry.selected],
+        }
+        for key, listed in names.items():
+            name, count = Counter(listed).most_common(1)[0] if listed else ("", 0)
+            if count > 1:
+                raise ValueError(f"{quote_name(str(name))} occurs {count} times in {key}")
+        return self
+
 
 def _require(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
     if value is not None and not lowest <= value <= highest:
         raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
-
-
-def size_bound(original: int, elements: int, nonzeros: int) -> int:
-    """The bytes that nonzeros of so many weights and their positions need at least, beside the rest of the file."""
-    p = nonzeros / elements
-    entropy = -(p * math.log2(p) + (1 - p) * math.log2(1 - p)) if 0 < p < 1 else 0.0
-    return math.ceil((elements * entropy + 32 * nonzeros) / 8 + max(original - 4 * elements, 0))
 
 
 def json_schema() -> str:

@@ -1,9 +1,9 @@
 """The parts of a report that stand for themselves: a verdict, an accuracy, the model, the data, the layers."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ltp_pipeline.results.metric import ExtraMetric
 from ltp_pipeline.results.values import (
@@ -103,6 +103,12 @@ class AccuracyResult(ReportPart):
         tuple[ExtraMetric, ...], Field(description="what else the task tells of the network")
     ] = ()
 
+    @model_validator(mode="after")
+    def _check_top5(self) -> Self:
+        if self.top1 is not None and self.top5 is not None and self.top5 < self.top1:
+            raise ValueError(f"top5 is {self.top5:g}, less than top1, which is {self.top1:g}")
+        return self
+
 
 class QuantizationInfo(ReportPart):
     """How the graph of a file was quantised."""
@@ -196,6 +202,17 @@ class ModelInfo(ReportPart):
         """What people call it."""
         return self.name or self.path or "model"
 
+    @model_validator(mode="after")
+    def _check_elements(self) -> Self:
+        if self.float_elements is not None and self.layer_elements is not None:
+            parts = self.layer_elements + sum(w.elements for w in self.largest_other_weights)
+            if self.float_elements < parts:
+                raise ValueError(
+                    f"float_elements is {self.float_elements}, less than layer_elements and "
+                    f"largest_other_weights together, which are {parts}"
+                )
+        return self
+
 
 class LayerResult(WeightInfo):
     """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
@@ -228,6 +245,13 @@ class LayerResult(WeightInfo):
             if self.elements and self.baseline_nonzeros is not None
             else None
         )
+
+    @model_validator(mode="after")
+    def _check_nonzeros(self) -> Self:
+        for nonzeros in (self.nonzeros, self.baseline_nonzeros):
+            if nonzeros is not None and self.elements < nonzeros:
+                raise ValueError(f"{nonzeros} nonzeros are more than {self.elements} elements")
+        return self
 
 
 class TrailEntryResult(ReportPart):
@@ -364,6 +388,13 @@ class WeightHistogram(ReportPart):
     before: tuple[Count, ...] = ()
     after: tuple[Count, ...] = ()
 
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        bins = max(len(self.edges) - 1, 0)
+        if not bins == len(self.before) == len(self.after):
+            raise ValueError(f"before and after must have {bins} values, one between two edges")
+        return self
+
 
 class WeightScatter(ReportPart):
     """w² of the same weights before and after; the threshold belongs to w²."""
@@ -372,3 +403,12 @@ class WeightScatter(ReportPart):
     threshold: NonNegative | None = None
     before: tuple[NonNegative, ...] = ()
     after: tuple[NonNegative, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        if len(self.before) != len(self.after):
+            raise ValueError(
+                f"before and after must have the same length, got {len(self.before)} and "
+                f"{len(self.after)}"
+            )
+        return self

@@ -16,6 +16,7 @@ from ltp_pipeline.errors import InputError, LtpError
 from ltp_pipeline.exporters.files.count import FileSparsity, count_file_sparsity, iter_float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results import read_write
+from ltp_pipeline.results.complete import bound_size
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import (
     BaselineDifference,
@@ -23,7 +24,6 @@ from ltp_pipeline.results.schema import (
     FileResult,
     NetworkResult,
     Report,
-    size_bound,
 )
 from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, LayerResult, SparseKernelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, point_folder
@@ -132,7 +132,7 @@ def _without_data(workspace: RunDirectory, model: Path, settings: Settings) -> R
     if content.baseline is not None:
         compared, most_of_baseline = _baseline(content.baseline, write, settings)
     elements, left = sum(k.elements for k in network.layer_weights), pruned.nonzeros
-    bound = None if left is None else size_bound(file.num_bytes, elements, left)
+    bound = None if left is None else bound_size(file.num_bytes, elements, left)
     workspace.save_inputs(model, settings)
     changes = {
         "pruned": pruned,

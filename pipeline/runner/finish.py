@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
-from ltp_pipeline.gates.evaluation import evaluate_gates, set_gate_results
+from ltp_pipeline.gates.evaluation import evaluate_gates, evaluate_run_gates, set_gate_results
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
@@ -83,16 +83,13 @@ def write_report(content: Report, settings: Settings, workspace: RunDirectory) -
 
 def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
-    gates, asked, root = settings.gates, settings.export.formats, workspace.root
-    pruned = content.pruned.model_copy(
-        update={"files": tuple(f for f in content.pruned.files if f.name in asked)}
-    )
-    verdicts = evaluate_gates(content.model_copy(update={"pruned": pruned}), gates)
-    judged_by = {
-        "gates": gates.model_dump(mode="json"),
+    root = workspace.root
+    requested = {
+        "gates": settings.gates.model_dump(mode="json"),
         "export": settings.export.model_dump(mode="json"),
     }
-    content = content.model_copy(update={"settings": {**content.settings, **judged_by}})
+    content = content.model_copy(update={"settings": {**content.settings, **requested}})
+    verdicts = evaluate_run_gates(content, settings.gates)
     content = set_gate_results(content, verdicts)
     render.write_report(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)

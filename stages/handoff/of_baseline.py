@@ -5,7 +5,8 @@ from pathlib import PurePosixPath
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.advice import IS_BASELINE
 from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, set_gate_results
-from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report, size_bound
+from ltp_pipeline.results.complete import bound_size
+from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report
 from ltp_pipeline.settings.schema import GateSettings
 from ltp_pipeline.stages.report.filters import name_network
 from ltp_pipeline.stages.report.notes import describe_improvement
@@ -86,7 +87,7 @@ def _bound(report: Report, pruned: NetworkResult) -> int | None:
         pruned.nonzeros,
     )
     return (
-        size_bound(original, elements, nonzeros)
+        bound_size(original, elements, nonzeros)
         if original and elements and nonzeros is not None
         else None
     )

@@ -12,6 +12,7 @@ from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.layer_weights import get_block_axes
 from ltp_pipeline.results import schema
 from ltp_pipeline.results import schema_parts as parts
+from ltp_pipeline.results.complete import bound_size
 from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
 from ltp_pipeline.results.intervals import UNDEFINED
 from ltp_pipeline.stages.measure.file_parts import (
@@ -320,5 +321,5 @@ def _sizes(f: Findings, pruned: schema.NetworkResult) -> dict[str, int | None]:
     return {
         "original": original,
         **files,
-        "entropy_bound": schema.size_bound(original, counted.elements, counted.nonzeros),
+        "entropy_bound": bound_size(original, counted.elements, counted.nonzeros),
     }

@@ -71,11 +71,9 @@ def plot_densities(report: Report) -> str | None:
 
 def plot_histograms(report: Report) -> str | None:
     """Plot histograms of |w| of the largest layers, before and after pruning."""
-    histograms = [
-        histogram
-        for histogram in report.histograms
-        if len(histogram.edges) == len(histogram.before) + 1 == len(histogram.after) + 1 > 1
-    ][:MAX_HISTOGRAMS]
+    histograms = [histogram for histogram in report.histograms if len(histogram.edges) > 1][
+        :MAX_HISTOGRAMS
+    ]
     if not histograms:
         return None
     num_rows = math.ceil(len(histograms) / 2)
@@ -115,7 +113,7 @@ def _draw_histogram(axes: Axes, histogram: WeightHistogram) -> None:
 def plot_scatter(report: Report) -> str | None:
     """Plot w² of one layer after pruning against w² before, with the layer's threshold."""
     scatter = report.scatter
-    if scatter is None or len(scatter.before) != len(scatter.after):
+    if scatter is None:
         return None
     positive = [value for value in [*scatter.before, *scatter.after] if value > 0]
     if not positive:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ltp_pipeline.gates.evaluation import evaluate_gates
+from ltp_pipeline.results.complete import bound_size as size_bound
 from ltp_pipeline.results.gain import TradeoffPoint, gain
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import Report, size_bound
+from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
@@ -444,7 +445,8 @@ def in_celsius() -> dict[str, Any]:
 def with_value(network: dict[str, Any], value: float) -> None:
     """Give a network and its files another accuracy."""
     for part in (network, *network["files"]):
-        part["accuracy"] = part["accuracy"] | {"value": value, "top1": value}
+        top5 = max(value, part["accuracy"]["top5"])
+        part["accuracy"] = part["accuracy"] | {"value": value, "top1": value, "top5": top5}
 
 
 def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[str, Any]:

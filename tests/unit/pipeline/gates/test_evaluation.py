@@ -71,6 +71,7 @@ def with_int8(report: dict[str, Any], *latencies: tuple[int, int, float]) -> dic
     ]
     other = report["pruned"]["files"][0]
     file = {**other, "graph": "int8", "encoding": "packed", "bytes": 9, "latency": entries}
+    file |= {"quantization": {}, "path": "model.int8.packed.onnx"}
     return changed(report, ("pruned", "files"), [*report["pruned"]["files"], file])
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.recount import require_counts
+from ltp_pipeline.gates.recount import check_counts
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.finished import lay_out
 from tests.support.sample_report import report_of
@@ -31,7 +31,7 @@ def content(laid_out: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_report_of_its_files_is_taken(laid_out: Path, content: dict[str, Any]) -> None:
-    require_counts(report_of(content), laid_out)
+    check_counts(report_of(content), laid_out)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_another_number_is_refused_with_both(
         part = part[name]
     part[path[-1]] -= 1
     with pytest.raises(InputError, match="contradicts itself") as caught:
-        require_counts(report_of(content), laid_out)
+        check_counts(report_of(content), laid_out)
     assert f"{key} is {part[path[-1]]}, but by" in caught.value.message
     assert caught.value.message.endswith(f"it is {part[path[-1]] + 1}")
 
@@ -70,7 +70,7 @@ def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str,
         for file in content[network]["files"]:
             file["nonzeros"] -= gone[key]
     with pytest.raises(InputError, match=r"the list of layers is without 'stem\.weight'"):
-        require_counts(report_of(content), laid_out)
+        check_counts(report_of(content), laid_out)
 
 
 def test_a_report_without_layers_is_counted_all_the_same(
@@ -81,7 +81,7 @@ def test_a_report_without_layers_is_counted_all_the_same(
         for part in (network, *network["files"]):
             part["nonzeros"] = None
     with pytest.raises(InputError, match=r"the list of layers is without 'body\.weight'"):
-        require_counts(report_of(content), laid_out)
+        check_counts(report_of(content), laid_out)
 
 
 def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(
     saved_again(tmp_path, model, file)
     content["model"]["float_elements"] = None
     with pytest.raises(InputError, match=r"with 'stem\.weight', by which nothing is multiplied"):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
     )
     saved_again(tmp_path, model, file)
     content["model"]["float_elements"] = content["pruned"]["model_nonzeros"] = None
-    require_counts(report_of(content), tmp_path)
+    check_counts(report_of(content), tmp_path)
 
 
 def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
     model.metadata_props.add(key="ltp.graph", value="deploy")
     file["graph"] = "deploy"
     saved_again(tmp_path, model, file)
-    require_counts(report_of(content), tmp_path)
+    check_counts(report_of(content), tmp_path)
     content["layers"][0]["elements"] *= 10
     with pytest.raises(InputError, match=r"layers\.0\.elements is 640"):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
     del model.metadata_props[:]
     saved_again(tmp_path, model, file)
     with pytest.raises(InputError, match="not labelled"):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
     content["layers"][0]["name"] = "elsewhere"
     with pytest.raises(InputError, match="no tensor named 'elsewhere'"):
-        require_counts(report_of(content), laid_out)
+        check_counts(report_of(content), laid_out)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
     onnx.save(model, path)
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     with pytest.raises(InputError, match=f"{key} is "):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 @pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
@@ -195,7 +195,7 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
     with pytest.raises(
         InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"
     ):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(
@@ -215,14 +215,14 @@ def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_fil
     onnx.save(model, path)
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size + data.stat().st_size}
     with pytest.raises(InputError, match="the list of data files"):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     (tmp_path / "model.packed.onnx").write_bytes(b"no model")
     with pytest.raises(InputError):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
     for part in (*content["baseline"]["files"], *content["baseline"]["curve"]):
         (tmp_path / part["path"]).unlink(missing_ok=True)
     content["baseline"]["files"][0]["nonzeros"] = 1
-    require_counts(report_of(content), tmp_path)
+    check_counts(report_of(content), tmp_path)
 
 
 def changed_file(
@@ -258,7 +258,7 @@ def clear_a_weight(model: onnx.ModelProto) -> None:
 def test_each_file_is_counted_by_itself(tmp_path: Path) -> None:
     content = changed_file(tmp_path, clear_a_weight)
     content["pruned"]["files"][1]["nonzeros"] -= 1
-    require_counts(report_of(content), tmp_path)
+    check_counts(report_of(content), tmp_path)
 
 
 @pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
@@ -268,7 +268,7 @@ def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
     more = numpy_helper.from_array(np.ones(5, np.float32), "more")
     content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more), graph)
     with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)
 
 
 def add_a_kernel(model: onnx.ModelProto) -> None:
@@ -292,4 +292,4 @@ def test_kernels_are_looked_for_in_a_file_with_the_original_graph(
         if refused
         else nullcontext()
     ):
-        require_counts(report_of(content), tmp_path)
+        check_counts(report_of(content), tmp_path)

@@ -33,14 +33,6 @@ def test_plot_densities_many_layers_have_no_names(report: dict[str, Any]) -> Non
     assert "layer7.weight" not in str(layer_plots.plot_densities(report_of(report)))
 
 
-def test_plot_histograms_skips_inconsistent_counts(report: dict[str, Any]) -> None:
-    for histogram in report["histograms"][1:]:
-        histogram["after"] = histogram["after"][1:]
-    plot = str(layer_plots.plot_histograms(report_of(report)))
-    assert report["histograms"][0]["name"] in plot
-    assert report["histograms"][1]["name"] not in plot
-
-
 def test_plot_scatter_counts_each_group() -> None:
     scatter = {"before": [1e-4, 1e-3, 1e-3], "after": [0.0, 0.0, 2e-3], "threshold": 5e-4}
     plot = str(layer_plots.plot_scatter(report_of({"scatter": scatter})))

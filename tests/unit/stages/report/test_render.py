@@ -385,8 +385,9 @@ def test_render_html_text_is_escaped_everywhere(report: dict[str, Any]) -> None:
     }
     report["scatter"]["name"] = report["histograms"][0]["name"] = hostile
     report["trail"][0]["file"] = hostile.replace("\\", "")
-    for layer in report["layers"]:
-        layer["name"] = layer["op"] = layer["reason"] = hostile
+    for number, layer in enumerate(report["layers"]):
+        layer["name"] = f"{hostile}{number}"
+        layer["op"] = layer["reason"] = hostile
     for line in log:
         if "thresholds" in line:
             line["thresholds"] = {hostile: 1e-4 * (line["step"] + 1)}
