@@ -25,7 +25,7 @@ from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.fixed_batch import relax_batch_size, run_in_chunks
-from ltp_pipeline.stages.import_model.ops.normalization import update_share
+from ltp_pipeline.stages.import_model.ops.normalization import update_fraction
 from ltp_pipeline.stages.import_model.program import GraphCompiler, NodeError, Program, read_guarded
 from ltp_pipeline.stages.import_model.roles import TensorRole, assign_roles
 from ltp_pipeline.stages.import_model.values import (
@@ -252,5 +252,5 @@ def _get_update_fractions(graph: GraphProto, roles: Mapping[str, TensorRole]) ->
     for node, _, name in iter_uses(graph):
         is_statistic = roles.get(name) is TensorRole.STATISTIC
         if is_statistic and is_standard(node, "BatchNormalization"):
-            fractions[name] = update_share(get_attribute(node, "momentum", 0.9))
+            fractions[name] = update_fraction(get_attribute(node, "momentum", 0.9))
     return fractions

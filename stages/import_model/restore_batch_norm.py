@@ -31,7 +31,7 @@ from ltp_pipeline.stages.import_model.network import (
     compile_graph,
     compile_observer,
 )
-from ltp_pipeline.stages.import_model.ops.normalization import update_share
+from ltp_pipeline.stages.import_model.ops.normalization import update_fraction
 from ltp_pipeline.stages.import_model.parity import relative_difference
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.system.arrays import StateDict
@@ -71,7 +71,9 @@ def run(
         return network, state
     model, norms, normalised = _insert(walked, convs, state)
     forward, filled = compile_graph(model)
-    shares = {name: update_share(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)}
+    shares = {
+        name: update_fraction(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)
+    }
     forward = replace(
         forward, update_fractions={**forward.update_fractions, **shares}
     )  # the node has single precision

@@ -1,4 +1,4 @@
-"""The operators, one module per family; importing this package fills the registry."""
+"""The operators, one module per family. Importing this package fills the registry."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Activations."""
+"""Activation functions."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import any_integer, positive_axis
+from ltp_pipeline.stages.import_model.ops.common import accept_unsigned, positive_axis
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -21,7 +21,7 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
 
 
 @op("PRelu", since=7, weights=(1,))
-@any_integer
+@accept_unsigned
 def p_relu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.where(x < 0, slope * x, x)
 
@@ -107,7 +107,7 @@ def clip_6(
 
 
 @op("Clip", since=11, constants=(1, 2))
-@any_integer
+@accept_unsigned
 def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
     if x.is_floating_point() and all(
         limit is None or limit.device.type == "cpu" for limit in (min, max)
@@ -121,14 +121,14 @@ def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> 
     return x if max is None else x.minimum(max.to(x.device))
 
 
-def _as_matrix(x: Tensor, axis: int) -> Tensor:
-    """What opset 12 and before call the two-dimensional view: everything from `axis` on is one row."""
+def _flatten_from_axis(x: Tensor, axis: int) -> Tensor:
+    """Return the matrix view of opset 12 and earlier: a row holds all axes from `axis` on."""
     return x.reshape(math.prod(x.shape[: positive_axis(axis, x.dim())]), -1)
 
 
 @op("Softmax")
 def softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return F.softmax(_as_matrix(x, axis), -1).reshape(x.shape)
+    return F.softmax(_flatten_from_axis(x, axis), -1).reshape(x.shape)
 
 
 @op("Softmax", since=13)
@@ -138,7 +138,7 @@ def softmax_13(x: Tensor, *, axis: int = -1) -> Tensor:
 
 @op("LogSoftmax")
 def log_softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return F.log_softmax(_as_matrix(x, axis), -1).reshape(x.shape)
+    return F.log_softmax(_flatten_from_axis(x, axis), -1).reshape(x.shape)
 
 
 @op("LogSoftmax", since=13)
@@ -148,7 +148,7 @@ def log_softmax_13(x: Tensor, *, axis: int = -1) -> Tensor:
 
 @op("Hardmax")
 def hardmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return hardmax_13(_as_matrix(x, axis)).reshape(x.shape)
+    return hardmax_13(_flatten_from_axis(x, axis)).reshape(x.shape)
 
 
 @op("Hardmax", since=13)

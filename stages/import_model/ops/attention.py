@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import torch_type
+from ltp_pipeline.stages.import_model.ops.common import to_torch_type
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _heads(x: Tensor, count: int | None) -> Tensor:
-    """(batch, steps, heads · size) as (batch, heads, steps, size)."""
+def _split_heads(x: Tensor, count: int | None) -> Tensor:
+    """Reshape (batch, steps, heads · size) to (batch, heads, steps, size)."""
     if x.dim() == 4:
         return x
     if not count:
@@ -19,7 +19,7 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
     return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(1, 2)
 
 
-def _bias(
+def _make_bias(
     q: Tensor,
     keys: int,
     mask: Tensor | None,
@@ -28,7 +28,7 @@ def _bias(
     window: tuple[int, int],
     valid: Tensor | None,
 ) -> Tensor | None:
-    """What is added to the scores: the mask, and minus infinity where a query may not look."""
+    """Return what is added to the scores: the mask, and minus infinity for hidden positions."""
     nothing = torch.zeros((), dtype=q.dtype, device=q.device)
     never = torch.full((), float("-inf"), dtype=q.dtype, device=q.device)
     bias: Tensor | None = None
@@ -76,7 +76,11 @@ def attention(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     rank = q.dim()
-    q, k, v = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
+    q, k, v = (
+        _split_heads(q, q_num_heads),
+        _split_heads(k, kv_num_heads),
+        _split_heads(v, kv_num_heads),
+    )
     offset: int | Tensor = 0
     if past_key is not None and past_value is not None:
         offset = past_key.shape[2]
@@ -90,7 +94,7 @@ def attention(
         groups = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     window = (left_window_size, right_window_size)
-    bias = _bias(q, k.shape[2], attn_mask, offset, bool(is_causal), window, valid)
+    bias = _make_bias(q, k.shape[2], attn_mask, offset, bool(is_causal), window, valid)
     factor = math.sqrt(scale if scale is not None else 1 / math.sqrt(q.shape[3]))
     root = torch.tensor(
         factor, dtype=q.dtype, device=q.device
@@ -102,7 +106,7 @@ def attention(
     biased = scores if bias is None else scores + bias
     if qk_matmul_output_mode == 2:
         exposed = biased
-    precise = biased if softmax_precision is None else biased.to(torch_type(softmax_precision))
+    precise = biased if softmax_precision is None else biased.to(to_torch_type(softmax_precision))
     weights = precise.softmax(-1)
     if bias is not None:  # a row that may look nowhere gives zero, not a division by zero
         weights = weights.masked_fill((bias == float("-inf")).all(-1, keepdim=True), 0.0)
@@ -126,7 +130,7 @@ def rotary_embedding(
     num_heads: int | None = None,
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
-    data = _heads(x, num_heads)
+    data = _split_heads(x, num_heads)
     turned = rotary_embedding_dim or data.shape[-1]
     part, rest = data[..., :turned], data[..., turned:]
     if position_ids is not None:

@@ -1,40 +1,40 @@
-"""Comparisons, logic, bits, and choosing by a condition. None of them has a gradient but Where."""
+"""Comparisons, logic, bits, and selection by a condition. Only Where has a gradient."""
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import any_integer
+from ltp_pipeline.stages.import_model.ops.common import accept_unsigned
 from ltp_pipeline.stages.import_model.registry import op
 
 _BOTH = (0, 1)
 
 
 @op("Equal", since=7, untrained=_BOTH)
-@any_integer
+@accept_unsigned
 def equal(a: Tensor, b: Tensor) -> Tensor:
     return a == b
 
 
 @op("Greater", since=7, untrained=_BOTH)
-@any_integer
+@accept_unsigned
 def greater(a: Tensor, b: Tensor) -> Tensor:
     return a > b
 
 
 @op("GreaterOrEqual", since=12, untrained=_BOTH)
-@any_integer
+@accept_unsigned
 def greater_or_equal(a: Tensor, b: Tensor) -> Tensor:
     return a >= b
 
 
 @op("Less", since=7, untrained=_BOTH)
-@any_integer
+@accept_unsigned
 def less(a: Tensor, b: Tensor) -> Tensor:
     return a < b
 
 
 @op("LessOrEqual", since=12, untrained=_BOTH)
-@any_integer
+@accept_unsigned
 def less_or_equal(a: Tensor, b: Tensor) -> Tensor:
     return a <= b
 
@@ -60,25 +60,25 @@ def logical_not(x: Tensor) -> Tensor:
 
 
 @op("BitwiseAnd", since=18)
-@any_integer
+@accept_unsigned
 def bitwise_and(a: Tensor, b: Tensor) -> Tensor:
     return a & b
 
 
 @op("BitwiseOr", since=18)
-@any_integer
+@accept_unsigned
 def bitwise_or(a: Tensor, b: Tensor) -> Tensor:
     return a | b
 
 
 @op("BitwiseXor", since=18)
-@any_integer
+@accept_unsigned
 def bitwise_xor(a: Tensor, b: Tensor) -> Tensor:
     return a ^ b
 
 
 @op("BitwiseNot", since=18)
-@any_integer
+@accept_unsigned
 def bitwise_not(x: Tensor) -> Tensor:
     return ~x
 

@@ -1,4 +1,4 @@
-"""If, Loop and Scan. A branch is a function of its graph's inputs."""
+"""If, Loop and Scan. A branch is a function of the inputs of its graph."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ def scan_8(
     if sequence_lens is not None:
         raise ValueError("sequence_lens is not supported")
     batches = [
-        _scan(
+        _run_scan(
             [v[i] for v in values],
             body,
             num_scan_inputs,
@@ -79,10 +79,10 @@ def scan_9(
 ) -> tuple[Any, ...]:
     axes = list(scan_input_axes) or [0] * num_scan_inputs
     into, out = list(scan_input_directions), list(scan_output_directions)
-    return _scan(list(values), body, num_scan_inputs, axes, into, list(scan_output_axes), out)
+    return _run_scan(list(values), body, num_scan_inputs, axes, into, list(scan_output_axes), out)
 
 
-def _scan(
+def _run_scan(
     values: list[Tensor],
     body: Branch,
     n: int,

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose in one to three dimensions, and their relatives."""
+"""Conv and ConvTranspose in one to three dimensions, and related operators."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked, ints
-from ltp_pipeline.stages.import_model.ops.padding import pads_for, split_pads, torch_pads
+from ltp_pipeline.stages.import_model.ops.common import check_sizes, to_ints
+from ltp_pipeline.stages.import_model.ops.padding import resolve_pads, split_pads, to_torch_pads
 from ltp_pipeline.stages.import_model.registry import op
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -32,7 +32,7 @@ def conv(
     kernel = tuple(kernel_shape or w.shape[2:])
     strides = tuple(strides or [1] * n)
     dilations = tuple(dilations or [1] * n)
-    pads = pads_for(auto_pad, pads, x.shape[2:], kernel, strides, dilations)
+    pads = resolve_pads(auto_pad, pads, x.shape[2:], kernel, strides, dilations)
     x, padding = split_pads(x, pads)
     result: Tensor = _CONV[n](x, w, b, strides, padding, dilations, group)
     return result
@@ -62,19 +62,21 @@ def conv_transpose(
         s * (i - 1) + d * (k - 1) + 1 + e
         for s, i, d, k, e in zip(strides, x.shape[2:], dilations, kernel, extra, strict=True)
     ]
-    wanted = list(output_shape[-n:]) if output_shape else None
-    if wanted is not None:  # what a larger output has beyond the kernel's reach is added at the end
-        extra = tuple(e + max(o - f, 0) for e, o, f in zip(extra, wanted, full, strict=True))
-    if wanted is None and auto_pad.startswith("SAME"):
-        wanted = [i * s for i, s in zip(x.shape[2:], strides, strict=True)]
-    if wanted is None:
+    output_sizes = list(output_shape[-n:]) if output_shape else None
+    if (
+        output_sizes is not None
+    ):  # what a larger output has beyond the kernel's reach is added at the end
+        extra = tuple(e + max(o - f, 0) for e, o, f in zip(extra, output_sizes, full, strict=True))
+    if output_sizes is None and auto_pad.startswith("SAME"):
+        output_sizes = [i * s for i, s in zip(x.shape[2:], strides, strict=True)]
+    if output_sizes is None:
         ends = list(pads or [0] * 2 * n) if auto_pad != "VALID" else [0] * 2 * n
     else:
-        total = [max(f - o, 0) for f, o in zip(full, wanted, strict=True)]
+        total = [max(f - o, 0) for f, o in zip(full, output_sizes, strict=True)]
         small = [t // 2 for t in total]
         large = [t - s for t, s in zip(total, small, strict=True)]
         ends = [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
-    checked([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)], x)
+    check_sizes([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)], x)
     y: Tensor
     if ends[:n] == ends[n:] and all(
         e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
@@ -84,7 +86,9 @@ def conv_transpose(
     y = _CONV_TRANSPOSE[n](x, w, None, strides, 0, 0, group, dilations)
     y = F.pad(
         y,
-        torch_pads([-p for p in ends[:n]] + [e - p for e, p in zip(extra, ends[n:], strict=True)]),
+        to_torch_pads(
+            [-p for p in ends[:n]] + [e - p for e, p in zip(extra, ends[n:], strict=True)]
+        ),
     )
     return y if b is None else y + b.reshape(-1, *[1] * n)
 
@@ -104,7 +108,10 @@ def deform_conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Two spatial axes: sample every kernel tap where its offset points, then one matrix product per group."""
+    """Compute DeformConv with two spatial axes.
+
+    Every kernel tap is sampled at its offset, then each group is one matrix product.
+    """
     n, c, height, width = x.shape
     rows, columns = kernel_shape or w.shape[2:]
     down, right = strides or (1, 1)
@@ -122,19 +129,22 @@ def deform_conv(
     y = shift[:, :, 0] + tap_y.reshape(-1, 1, 1) + steps(out_y, down).reshape(-1, 1)
     z = shift[:, :, 1] + tap_x.reshape(-1, 1, 1) + steps(out_x, right)
     planes = x.reshape(n * offset_group, c // offset_group, height, width)
-    found = _bilinear(planes, y.flatten(1), z.flatten(1)).reshape(
+    samples = _sample_bilinear(planes, y.flatten(1), z.flatten(1)).reshape(
         *planes.shape[:2], taps, out_y * out_x
     )
     if mask is not None:
-        found = found * mask.reshape(n * offset_group, 1, taps, out_y * out_x)
-    found = found.reshape(n, group, c // group * taps, out_y * out_x)
-    result = w.reshape(group, w.shape[0] // group, -1) @ found
+        samples = samples * mask.reshape(n * offset_group, 1, taps, out_y * out_x)
+    samples = samples.reshape(n, group, c // group * taps, out_y * out_x)
+    result = w.reshape(group, w.shape[0] // group, -1) @ samples
     result = result.reshape(n, w.shape[0], out_y, out_x)
     return result if b is None else result + b.reshape(-1, 1, 1)
 
 
-def _bilinear(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """Values of the planes `x` at rows `y` and columns `z`, each (planes, points); zero outside."""
+def _sample_bilinear(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """Sample the planes `x` at rows `y` and columns `z` by bilinear interpolation.
+
+    `y` and `z` have shape (planes, points). Values outside of a plane are zero.
+    """
     height, width = x.shape[2:]
     result = torch.zeros((), dtype=x.dtype, device=x.device)
     for row, share_y in ((y.floor(), 1 - (y - y.floor())), (y.floor() + 1, y - y.floor())):
@@ -156,11 +166,11 @@ def col2im(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    image, block = ints(image_shape), ints(block_shape)
+    image, block = to_ints(image_shape), to_ints(block_shape)
     n = len(image)
     begins_ends = list(pads or [0] * 2 * n)
     padded = [s + begins_ends[i] + begins_ends[n + i] for i, s in enumerate(image)]
-    checked([*x.shape[:1], *padded], x)
+    check_sizes([*x.shape[:1], *padded], x)
     index = torch.zeros((), dtype=torch.int64, device=x.device)
     for i in range(n):
         reach, step = (dilations or [1] * n)[i], (strides or [1] * n)[i]
@@ -173,5 +183,5 @@ def col2im(
     image_sum = x.new_zeros(x.shape[0], channels, math.prod(padded)).index_add(
         2, index.reshape(-1), columns
     )
-    crops = torch_pads([-p for p in begins_ends])
+    crops = to_torch_pads([-p for p in begins_ends])
     return F.pad(image_sum.reshape(x.shape[0], channels, *padded), crops)

@@ -1,16 +1,16 @@
-"""Regions and boxes."""
+"""Operators of object detection: regions and boxes."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked
+from ltp_pipeline.stages.import_model.ops.common import check_sizes
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _corners(boxes: Tensor, center_point_box: int) -> tuple[Tensor, Tensor]:
-    """Lower and upper corner of each box, whatever the order its corners were given in."""
+def _sort_corners(boxes: Tensor, center_point_box: int) -> tuple[Tensor, Tensor]:
+    """Return the lower and upper corner of each box, whatever the order of its corners."""
     if center_point_box:
         half = boxes[..., 2:] / 2
         return boxes[..., :2] - half, boxes[..., :2] + half
@@ -18,8 +18,8 @@ def _corners(boxes: Tensor, center_point_box: int) -> tuple[Tensor, Tensor]:
     return torch.minimum(first, second), torch.maximum(first, second)
 
 
-def _overlaps(low: Tensor, high: Tensor) -> Tensor:
-    """Intersection over union of every pair."""
+def _intersection_over_union(low: Tensor, high: Tensor) -> Tensor:
+    """Return the intersection over union of every pair of boxes."""
     inner = torch.minimum(high.unsqueeze(0), high.unsqueeze(1)) - torch.maximum(
         low.unsqueeze(0), low.unsqueeze(1)
     )
@@ -41,10 +41,12 @@ def non_max_suppression(
 ) -> Tensor:
     most = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class)
     limit = 0.0 if iou_threshold is None else float(iou_threshold)
-    checked([boxes.shape[1], boxes.shape[1]])
+    check_sizes([boxes.shape[1], boxes.shape[1]])
     chosen = []
     for batch in range(scores.shape[0] if most > 0 else 0):
-        overlapping = _overlaps(*_corners(boxes[batch], center_point_box)) > limit
+        overlapping = (
+            _intersection_over_union(*_sort_corners(boxes[batch], center_point_box)) > limit
+        )
         for label in range(scores.shape[1]):
             score = scores[batch, label]
             order = score.argsort(descending=True, stable=True)
@@ -60,8 +62,13 @@ def non_max_suppression(
     return torch.tensor(chosen, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
 
 
-def _neighbours(position: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cells below and above each coordinate, the share of the upper one, and whether the coordinate counts."""
+def _find_neighbors(position: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the cells below and above each coordinate.
+
+    Returns:
+        The lower cell, the upper cell, the weight of the upper cell, and whether the coordinate
+        counts.
+    """
     inside = (position >= -1) & (position <= size)
     clamped = position.clamp(0, size - 1)
     low = clamped.floor().long().clamp(max=size - 1)
@@ -101,9 +108,9 @@ def _roi_align(
             start.reshape(-1, 1, 1) + bins * step.reshape(-1, 1, 1) + inner.unsqueeze(1)
         ).flatten(1)
         used = (number < samples.unsqueeze(1)).unsqueeze(1).expand(-1, count, -1).flatten(1)
-        axes.append((*_neighbours(position, length), used, samples, most))
+        axes.append((*_find_neighbors(position, length), used, samples, most))
     (y0, y1, fy, in_y, used_y, n_y, most_y), (x0, x1, fx, in_x, used_x, n_x, most_x) = axes
-    checked([len(rois), x.shape[1], y0.shape[1], x0.shape[1]])
+    check_sizes([len(rois), x.shape[1], y0.shape[1], x0.shape[1]])
     batch = batch_indices.to(x.device).long().reshape(-1, 1, 1)
     inside = (in_y.unsqueeze(2) & in_x.unsqueeze(1)).unsqueeze(-1)
     corners = []
@@ -194,7 +201,7 @@ def max_roi_pool(
         cell = torch.arange(length, device=x.device)
         inside.append((cell >= begin.unsqueeze(2)) & (cell < end.unsqueeze(2)))
     planes = x[rois[:, 0].long()]
-    checked([*planes.shape, *pooled_shape])
+    check_sizes([*planes.shape, *pooled_shape])
     never = float("-inf")
     rows = planes.unsqueeze(2).masked_fill(~inside[0][:, None, :, :, None], never).amax(3)
     y = rows.unsqueeze(3).masked_fill(~inside[1][:, None, None], never).amax(4)

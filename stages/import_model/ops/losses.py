@@ -1,4 +1,4 @@
-"""Losses."""
+"""Loss functions."""
 
 import torch.nn.functional as F
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Arithmetic, element by element and cumulative."""
+"""Arithmetic, elementwise and cumulative."""
 
 import functools
 from collections.abc import Callable
@@ -6,11 +6,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import any_integer, number, positive_axis, signed
+from ltp_pipeline.stages.import_model.ops.common import (
+    accept_unsigned,
+    positive_axis,
+    to_number,
+    widen_unsigned,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _unary(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def _register_unary(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def apply(x: Tensor) -> Tensor:
         return function(x)
 
@@ -40,41 +45,41 @@ for _name, _function in {
     "Sqrt": torch.sqrt,
     "Tan": torch.tan,
 }.items():
-    op(_name)(_unary(_function))
+    op(_name)(_register_unary(_function))
 
 
 @op("Abs")
-@any_integer
+@accept_unsigned
 def abs(x: Tensor) -> Tensor:
     return x.abs()
 
 
 @op("Sign")
-@any_integer
+@accept_unsigned
 def sign(x: Tensor) -> Tensor:
     return x.sign()
 
 
 @op("Add", since=7)
-@any_integer
+@accept_unsigned
 def add(a: Tensor, b: Tensor) -> Tensor:
     return a + b
 
 
 @op("Sub", since=7)
-@any_integer
+@accept_unsigned
 def sub(a: Tensor, b: Tensor) -> Tensor:
     return a - b
 
 
 @op("Mul", since=7)
-@any_integer
+@accept_unsigned
 def mul(a: Tensor, b: Tensor) -> Tensor:
     return a * b
 
 
 @op("Div", since=7)
-@any_integer
+@accept_unsigned
 def div(a: Tensor, b: Tensor) -> Tensor:
     if a.is_floating_point() or a.is_complex():
         return a / b
@@ -85,17 +90,17 @@ def div(a: Tensor, b: Tensor) -> Tensor:
 
 
 @op("Mod", since=10)
-@any_integer
+@accept_unsigned
 def mod(a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
     return torch.fmod(a, b) if fmod else torch.remainder(a, b)
 
 
 @op("Pow", since=7, constants=(1,))
 def pow(x: Tensor, y: Tensor) -> Tensor:
-    base, y = signed(x), signed(y)
+    base, y = widen_unsigned(x), widen_unsigned(y)
     if y.numel() == 1 and y.dim() <= x.dim() and not y.requires_grad and y.device.type == "cpu":
         # A plain number takes torch's fast paths for squares and roots.
-        exponent = number(y)
+        exponent = to_number(y)
         exponent = int(exponent) if exponent == int(exponent) and exponent >= 0 else exponent
         base = base if base.is_floating_point() or isinstance(exponent, int) else base.double()
         return base.pow(exponent).to(x.dtype)
@@ -105,13 +110,13 @@ def pow(x: Tensor, y: Tensor) -> Tensor:
 
 
 @op("Max", since=6)
-@any_integer
+@accept_unsigned
 def max(*data: Tensor) -> Tensor:
     return functools.reduce(torch.maximum, data)
 
 
 @op("Min", since=6)
-@any_integer
+@accept_unsigned
 def min(*data: Tensor) -> Tensor:
     return functools.reduce(torch.minimum, data)
 
@@ -127,12 +132,12 @@ def mean(*data: Tensor) -> Tensor:
 
 
 @op("BitShift", since=11)
-@any_integer
+@accept_unsigned
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     return x << y if direction == "LEFT" else x >> y
 
 
-def _cumulate(
+def _accumulate(
     function: Callable[[Tensor, int], Tensor],
     start: int,
     x: Tensor,
@@ -151,12 +156,12 @@ def _cumulate(
 
 
 @op("CumSum", since=11, constants=(1,))
-@any_integer
+@accept_unsigned
 def cum_sum(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return _cumulate(torch.cumsum, 0, x, int(axis), exclusive, reverse)
+    return _accumulate(torch.cumsum, 0, x, int(axis), exclusive, reverse)
 
 
 @op("CumProd", since=26, constants=(1,))
-@any_integer
+@accept_unsigned
 def cum_prod(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return _cumulate(torch.cumprod, 1, x, int(axis), exclusive, reverse)
+    return _accumulate(torch.cumprod, 1, x, int(axis), exclusive, reverse)

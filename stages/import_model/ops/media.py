@@ -1,4 +1,4 @@
-"""Inputs that are not yet tensors of numbers: encoded images and token ids."""
+"""Inputs that are not yet numbers: encoded images and token ids."""
 
 import io
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked
+from ltp_pipeline.stages.import_model.ops.common import check_sizes
 from ltp_pipeline.stages.import_model.registry import op
 
 
 @op("ImageDecoder", since=20, constants=(0,))
 def image_decoder(encoded_stream: Tensor, *, pixel_format: str = "RGB") -> Tensor:
     with Image.open(io.BytesIO(encoded_stream.cpu().numpy().tobytes())) as image:
-        checked([image.height, image.width, 3])
+        check_sizes([image.height, image.width, 3])
         pixels = np.array(image.convert("L" if pixel_format == "Grayscale" else "RGB"))
     decoded = torch.from_numpy(pixels)
     if pixel_format == "Grayscale":
@@ -40,7 +40,7 @@ def tf_idf_vectorizer(
     if pool_int64s is None or pool_strings:
         raise ValueError("strings are not supported")
     rows = x.reshape(1, -1) if x.dim() < 2 else x
-    (width,) = checked([max(ngram_indexes) + 1])
+    (width,) = check_sizes([max(ngram_indexes) + 1])
     counts = torch.zeros(len(rows), width, device=x.device)
     number = 0  # of the n-gram, in the order of the pool
     for length, start in enumerate(ngram_counts, start=1):

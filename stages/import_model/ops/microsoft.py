@@ -1,4 +1,4 @@
-"""Operators of onnxruntime's own domain, as its optimisers leave them in files; attention has its own module."""
+"""Operators of onnxruntime's own domain, which its optimizers write. Attention is apart."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _activated(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
+def _apply_activation(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
     if name in _PLAIN:
         return _PLAIN[name](x)
     if name == "LeakyRelu":
@@ -61,7 +61,7 @@ def fused_conv(
         pads=pads,
         strides=strides,
     )
-    return _activated(y if z is None else y + z, activation, activation_params)
+    return _apply_activation(y if z is None else y + z, activation, activation_params)
 
 
 @op("FusedGemm", weights=(1, 2), domain=ONNXRUNTIME_DOMAIN)
@@ -79,7 +79,7 @@ def fused_gemm(
     transB: int = 0,
 ) -> Tensor:
     y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return _activated(y, activation, (activation_alpha, activation_beta))
+    return _apply_activation(y, activation, (activation_alpha, activation_beta))
 
 
 @op("FusedMatMul", weights=(1,), domain=ONNXRUNTIME_DOMAIN)

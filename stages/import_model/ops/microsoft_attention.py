@@ -1,4 +1,4 @@
-"""Attention and rotary embedding of onnxruntime's own domain, as its optimiser for transformers writes them."""
+"""Attention and rotary embedding of onnxruntime's own domain, which its optimizer writes."""
 
 from collections.abc import Sequence
 
@@ -12,13 +12,13 @@ from ltp_pipeline.stages.import_model.ops.attention import (
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _heads(x: Tensor, count: int) -> Tensor:
-    """(batch, steps, heads · size) as (batch, heads, steps, size)."""
+def _split_heads(x: Tensor, count: int) -> Tensor:
+    """Reshape (batch, steps, heads · size) to (batch, heads, steps, size)."""
     return x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
 
 
-def _padding(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tensor:
-    """What is added to scores for a mask of keys: their lengths, or one where a key counts."""
+def _make_padding_bias(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tensor:
+    """Return what is added to the scores for a mask of keys: lengths, or one for each visible key."""
     keep = mask.to(like.device)
     if keep.dim() == 1:
         if keep.numel() != len(like):
@@ -30,7 +30,7 @@ def _padding(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tens
     return torch.where(keep > 0, 0.0, filter_value).to(like.dtype)
 
 
-def _attend(
+def _compute_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -40,7 +40,7 @@ def _attend(
     causal: bool,
     filter_value: float,
 ) -> tuple[Tensor, Tensor]:
-    """What the heads put out, side by side, and the scores."""
+    """Return the outputs of the heads, concatenated, and the scores."""
     scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
     for added in (padding, bias):
         scores = scores if added is None else scores + added
@@ -82,11 +82,19 @@ def attention(
         raise ValueError("rotary embedding inside it and shared buffers are not supported")
     projected = x @ weights if bias is None else x @ weights + bias
     sizes = list(qkv_hidden_sizes or [projected.shape[-1] // 3] * 3)
-    q, k, v = (_heads(part, num_heads) for part in torch.split_with_sizes(projected, sizes, -1))
+    q, k, v = (
+        _split_heads(part, num_heads) for part in torch.split_with_sizes(projected, sizes, -1)
+    )
     if past is not None:
         k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
-    padding = None if mask_index is None else _padding(mask_index, k.shape[2], mask_filter_value, q)
-    y, _ = _attend(q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value)
+    padding = (
+        None
+        if mask_index is None
+        else _make_padding_bias(mask_index, k.shape[2], mask_filter_value, q)
+    )
+    y, _ = _compute_attention(
+        q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value
+    )
     return (y, torch.stack([k, v])) if n_outputs > 1 else y
 
 
@@ -111,24 +119,27 @@ def multi_head_attention(
 ) -> Tensor | tuple[Tensor, ...]:
     if past_sequence_length is not None or cache_indirection is not None:
         raise ValueError("shared buffers are not supported")
-    q, k, v = _parts(query, key, value, bias, num_heads)
+    q, k, v = _split_query_key_value(query, key, value, bias, num_heads)
     if past_key is not None and past_value is not None:
         k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
     padding = (
         None
         if key_padding_mask is None
-        else _padding(key_padding_mask, k.shape[2], mask_filter_value, q)
+        else _make_padding_bias(key_padding_mask, k.shape[2], mask_filter_value, q)
     )
-    y, scores = _attend(
+    y, scores = _compute_attention(
         q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value
     )
     return (y, k, v, scores)[:n_outputs] if n_outputs > 1 else y
 
 
-def _parts(
+def _split_query_key_value(
     query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None, heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value by heads; packed ones are (batch, steps, heads, parts, size)."""
+    """Return query, key and value by heads.
+
+    Packed ones have shape (batch, steps, heads, parts, size).
+    """
     if key is None:
         q, k, v = (part.flatten(2) for part in query.unbind(3))
     elif value is None:
@@ -140,7 +151,7 @@ def _parts(
         q = q + bias[:width]
         k = k + bias[width : 2 * width] if k.dim() == 3 else k
         v = v + bias[2 * width :] if v.dim() == 3 else v
-    q, k, v = (x if x.dim() == 4 else _heads(x, heads) for x in (q, k, v))
+    q, k, v = (x if x.dim() == 4 else _split_heads(x, heads) for x in (q, k, v))
     return q, k, v
 
 

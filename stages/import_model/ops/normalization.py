@@ -1,6 +1,6 @@
-"""Normalisation layers.
+"""Normalization layers.
 
-Running statistics are detached: training updates them in place, no gradient flows to them.
+Running statistics are detached: training updates them in place, and no gradient flows to them.
 """
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
@@ -12,18 +12,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed
 
-from ltp_pipeline.stages.import_model.ops.common import positive_axis, torch_type
+from ltp_pipeline.stages.import_model.ops.common import positive_axis, to_torch_type
 from ltp_pipeline.stages.import_model.registry import op
 from ltp_pipeline.system import distributed as ranks
 
 
-def update_share(momentum: float) -> float:
-    """How far one batch moves running statistics; a file that fixes them (momentum 1) is trained like any other."""
+def update_fraction(momentum: float) -> float:
+    """Return the fraction by which one batch moves running statistics.
+
+    A file that fixes its statistics (momentum 1) is trained like any other.
+    """
     return 1 - momentum if momentum < 1 else 0.1
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """A sum over all processes, whose gradient is the sum of theirs."""
+    """A sum over all processes, whose gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(_: Any, x: Tensor) -> Tensor:
@@ -41,7 +44,7 @@ def _sum_over_ranks(x: Tensor) -> Tensor:
     return total
 
 
-def _batch_norm(
+def _normalize_batch(
     x: Tensor,
     mean: Tensor,
     var: Tensor,
@@ -51,7 +54,7 @@ def _batch_norm(
     share: float,
     epsilon: float,
 ) -> Tensor:
-    """Normalise by the stored statistics, or in training by those of the batch, over all processes that train."""
+    """Normalize by the stored statistics, or in training by those of the batch of all processes."""
     if not (training and ranks.is_distributed()):
         return F.batch_norm(x, mean, var, scale, b, training, share, epsilon)
     dims = [0, *range(2, x.dim())]
@@ -85,8 +88,8 @@ def batch_normalization_7(
     if not spatial:  # statistics of each activation
         y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
     else:
-        y = _batch_norm(
-            x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon
+        y = _normalize_batch(
+            x, mean.detach(), var.detach(), scale, b, training, update_fraction(momentum), epsilon
         )
     return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
 
@@ -106,11 +109,12 @@ def batch_normalization_14(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
     if training or not training_mode:
-        y = _batch_norm(
-            x, mean.detach(), var.detach(), scale, b, training, update_share(momentum), epsilon
+        y = _normalize_batch(
+            x, mean.detach(), var.detach(), scale, b, training, update_fraction(momentum), epsilon
         )
         return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
-    # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones untouched.
+    # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones
+    # untouched.
     y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
     if n_outputs == 1:
         return y
@@ -140,7 +144,7 @@ def layer_normalization(
     shape = x.shape[positive_axis(axis, x.dim()) :]
     if n_outputs == 1 and scale.shape == shape and (b is None or b.shape == shape):
         return F.layer_norm(x, shape, scale, b, epsilon)
-    wide = x.to(torch_type(stash_type))
+    wide = x.to(to_torch_type(stash_type))
     dims = list(range(x.dim() - len(shape), x.dim()))
     variance, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
     inverse = torch.rsqrt(variance + epsilon)
@@ -152,9 +156,13 @@ def layer_normalization(
 def root_mean_square_norm(
     x: Tensor, scale: Tensor, axis: int, epsilon: float, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """`x` over its root mean square, times `scale`; also the inverse of that root."""
+    """Divide `x` by its root mean square and multiply by `scale`.
+
+    Returns:
+        The result, and the inverse of the root mean square.
+    """
     dims = list(range(positive_axis(axis, x.dim()), x.dim()))
-    wide = x.to(torch_type(stash_type))
+    wide = x.to(to_torch_type(stash_type))
     inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
     return (wide * inverse).to(x.dtype) * scale, inverse
 

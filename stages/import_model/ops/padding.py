@@ -1,4 +1,4 @@
-"""Pad, explicit pads from ONNX's `auto_pad`, and what to do where torch only pads symmetrically."""
+"""Pad, explicit pads from `auto_pad`, and asymmetric pads, which torch does not have."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,16 @@ from torch import Tensor
 
 from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS
 from ltp_pipeline.stages.import_model.ops.common import (
-    any_integer,
-    checked,
-    ints,
-    number,
+    accept_unsigned,
+    check_sizes,
     positive_axes,
+    to_ints,
+    to_number,
 )
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def pads_for(
+def resolve_pads(
     auto_pad: str,
     pads: Sequence[int] | None,
     size: Sequence[int],
@@ -25,12 +25,15 @@ def pads_for(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> list[int]:
-    """Pads in ONNX order, all begins and then all ends."""
+    """Return pads in ONNX order: all begins, then all ends."""
     if auto_pad in ("NOTSET", ""):
-        given = list(pads or [0] * 2 * len(kernel))
-        if len(given) != 2 * len(kernel) or max(given, default=0) > MAX_CONSTANT_ELEMENTS:
-            raise ValueError(f"pads {given} do not fit a kernel of {list(kernel)}")
-        return given
+        explicit_pads = list(pads or [0] * 2 * len(kernel))
+        if (
+            len(explicit_pads) != 2 * len(kernel)
+            or max(explicit_pads, default=0) > MAX_CONSTANT_ELEMENTS
+        ):
+            raise ValueError(f"pads {explicit_pads} do not fit a kernel of {list(kernel)}")
+        return explicit_pads
     if auto_pad == "VALID":
         return [0] * 2 * len(kernel)
     total = [
@@ -42,8 +45,11 @@ def pads_for(
     return [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
 
 
-def torch_pads(pads: Sequence[int]) -> list[int]:
-    """ONNX pads in the order of torch.nn.functional.pad: last dimension first, begin and end together."""
+def to_torch_pads(pads: Sequence[int]) -> list[int]:
+    """Return ONNX pads in the order of torch.nn.functional.pad.
+
+    The last dimension is first, with begin and end together.
+    """
     n = len(pads) // 2
     return [pads[i + side * n] for i in reversed(range(n)) for side in (0, 1)]
 
@@ -51,20 +57,20 @@ def torch_pads(pads: Sequence[int]) -> list[int]:
 def split_pads(
     x: Tensor, pads: Sequence[int], value: float = 0.0
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Leave symmetric pads to the operator; apply asymmetric ones to `x` first."""
+    """Apply asymmetric pads to `x`, and return those that the operator can apply itself."""
     n = len(pads) // 2
     if list(pads[:n]) == list(pads[n:]):
         return x, tuple(pads[:n])
-    return F.pad(x, torch_pads(pads), value=value), (0,) * n
+    return F.pad(x, to_torch_pads(pads), value=value), (0,) * n
 
 
 @op("Pad", since=2)
 def pad_2(x: Tensor, *, mode: str = "constant", pads: Sequence[int], value: float = 0.0) -> Tensor:
-    return _pad(x, list(pads), list(range(x.dim())), mode, value)
+    return _pad_axes(x, list(pads), list(range(x.dim())), mode, value)
 
 
 @op("Pad", since=11, constants=(1, 2, 3))
-@any_integer
+@accept_unsigned
 def pad_11(
     x: Tensor,
     pads: Tensor,
@@ -73,27 +79,27 @@ def pad_11(
     *,
     mode: str = "constant",
 ) -> Tensor:
-    value = 0 if constant_value is None or not constant_value.numel() else number(constant_value)
-    return _pad(x, ints(pads), positive_axes(axes, x.dim()), mode, value)
+    value = 0 if constant_value is None or not constant_value.numel() else to_number(constant_value)
+    return _pad_axes(x, to_ints(pads), positive_axes(axes, x.dim()), mode, value)
 
 
-def _pad(x: Tensor, pads: list[int], axes: list[int], mode: str, value: float) -> Tensor:
+def _pad_axes(x: Tensor, pads: list[int], axes: list[int], mode: str, value: float) -> Tensor:
     begins, ends = [0] * x.dim(), [0] * x.dim()
     for axis, begin, end in zip(axes, pads[: len(axes)], pads[len(axes) :], strict=True):
         begins[axis], ends[axis] = begin, end
-    checked([max(s + b + e, 0) for s, b, e in zip(x.shape, begins, ends, strict=True)], x)
+    check_sizes([max(s + b + e, 0) for s, b, e in zip(x.shape, begins, ends, strict=True)], x)
     if mode == "constant":
-        return F.pad(x, torch_pads([*begins, *ends]), value=value)
+        return F.pad(x, to_torch_pads([*begins, *ends]), value=value)
     for axis in axes:
         if begins[axis] or ends[axis]:
             x = x.index_select(
-                axis, _source(x.shape[axis], begins[axis], ends[axis], mode).to(x.device)
+                axis, _source_positions(x.shape[axis], begins[axis], ends[axis], mode).to(x.device)
             )
     return x
 
 
-def _source(size: int, begin: int, end: int, mode: str) -> Tensor:
-    """For each position along a padded axis the position it repeats."""
+def _source_positions(size: int, begin: int, end: int, mode: str) -> Tensor:
+    """Return the position that each position along a padded axis repeats."""
     position = torch.arange(-begin, size + end)
     if mode == "edge":
         return position.clamp(0, size - 1)

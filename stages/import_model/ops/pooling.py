@@ -1,4 +1,4 @@
-"""Pooling. torch's own kernels where they agree with ONNX, sliding windows where they do not."""
+"""Pooling, with torch's own kernels if they agree with ONNX and sliding windows otherwise."""
 
 import math
 from collections.abc import Sequence
@@ -7,16 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked, ints
-from ltp_pipeline.stages.import_model.ops.padding import pads_for, torch_pads
+from ltp_pipeline.stages.import_model.ops.common import check_sizes, to_ints
+from ltp_pipeline.stages.import_model.ops.padding import resolve_pads, to_torch_pads
 from ltp_pipeline.stages.import_model.registry import op
 
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _AVERAGE_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
-class Window:
-    """Geometry of a pooling node on one input size: begins, ends and how far the last window reaches."""
+class PoolingWindow:
+    """Geometry of a pooling node for one input size.
+
+    It has the begin and end of the padding, and how far the last window reaches.
+    """
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Window:
             raise ValueError(
                 f"kernel {list(kernel)} does not fit a tensor with {len(size)} spatial axes"
             )
-        self.pads = pads_for(auto_pad, pads, size, kernel, self.strides, self.dilations)
+        self.pads = resolve_pads(auto_pad, pads, size, kernel, self.strides, self.dilations)
         self.reach = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         self.outputs: list[int] = []
         for i, s in enumerate(size):
@@ -50,7 +53,7 @@ class Window:
             raise ValueError(
                 f"a window of {self.reach} does not fit into {list(size)} with pads {self.pads}"
             )
-        checked(s + self.pads[i] + self.pads[n + i] for i, s in enumerate(size))
+        check_sizes(s + self.pads[i] + self.pads[n + i] for i, s in enumerate(size))
         # What must be appended for the last window; negative where the last elements are not read.
         spans = [
             (c - 1) * st + r
@@ -61,13 +64,16 @@ class Window:
             p <= k // 2 for p, k in zip(self.pads[:n], self.kernel, strict=True)
         )
 
-    def padded(self, x: Tensor, value: float) -> Tensor:
-        """`x` with exactly the elements that the windows read."""
-        fill = torch_pads([*self.pads[: len(self.kernel)], *self.tails])
+    def pad_for_windows(self, x: Tensor, value: float) -> Tensor:
+        """Return `x` with exactly the elements that the windows read."""
+        fill = to_torch_pads([*self.pads[: len(self.kernel)], *self.tails])
         return F.pad(x, fill, value=value) if any(fill) else x
 
-    def unfolded(self, x: Tensor) -> Tensor:
-        """Windows of a padded `x`: the spatial axes count windows, one more axis at the end holds their elements."""
+    def unfold_windows(self, x: Tensor) -> Tensor:
+        """Return the windows of a padded `x`.
+
+        The spatial axes count windows. A further axis at the end holds their elements.
+        """
         n = len(self.kernel)
         for i in range(n):
             x = x.unfold(2 + i, self.reach[i], self.strides[i])[..., :: self.dilations[i]]
@@ -88,7 +94,7 @@ def max_pool(
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, Tensor]:
     n = len(kernel_shape)
-    window = Window(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    window = PoolingWindow(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     data = x if x.is_floating_point() else x.float()
     if window.symmetric and n_outputs == 1:
         y: Tensor = _MAX_POOL[n](
@@ -100,20 +106,20 @@ def max_pool(
             bool(ceil_mode),
         )
         return y.to(x.dtype)
-    data = window.padded(data, float("-inf"))
+    data = window.pad_for_windows(data, float("-inf"))
     if n_outputs == 1:
         y = _MAX_POOL[n](data, window.kernel, window.strides, 0, window.dilations)
         return y.to(x.dtype)
     y, where = _MAX_POOL[n](
         data, window.kernel, window.strides, 0, window.dilations, return_indices=True
     )
-    return y.to(x.dtype), _global_index(where, x, data, window, bool(storage_order))
+    return y.to(x.dtype), _to_global_index(where, x, data, window, bool(storage_order))
 
 
-def _global_index(
-    where: Tensor, x: Tensor, padded: Tensor, window: Window, column_major: bool
+def _to_global_index(
+    where: Tensor, x: Tensor, padded: Tensor, window: PoolingWindow, column_major: bool
 ) -> Tensor:
-    """Indices into the whole of `x` from indices into one padded plane."""
+    """Return indices into the whole of `x` from indices into one padded plane."""
     axes = list(range(x.dim() - 2))
     coordinates = torch.unravel_index(where, padded.shape[2:])
     index = torch.zeros_like(where)
@@ -136,7 +142,7 @@ def average_pool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     n = len(kernel_shape)
-    window = Window(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    window = PoolingWindow(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     dilated = max(window.dilations) > 1
     if window.symmetric and not dilated:
         padding = tuple(window.pads[:n])
@@ -147,15 +153,17 @@ def average_pool(
     # The mean over a window divided by the share of it that counts.
     counted = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
     if count_include_pad:
-        counted = F.pad(counted, torch_pads(window.pads), value=1.0)
+        counted = F.pad(counted, to_torch_pads(window.pads), value=1.0)
         extra = [t - e for t, e in zip(window.tails, window.pads[n:], strict=True)]
-        counted = F.pad(counted, torch_pads([0] * n + extra))
+        counted = F.pad(counted, to_torch_pads([0] * n + extra))
     else:
-        counted = window.padded(counted, 0.0)
-    padded = window.padded(x, 0.0)
+        counted = window.pad_for_windows(counted, 0.0)
+    pad_for_windows = window.pad_for_windows(x, 0.0)
     if dilated:
-        return window.unfolded(padded).mean(-1) / window.unfolded(counted).mean(-1)
-    total: Tensor = _AVERAGE_POOL[n](padded, window.kernel, window.strides)
+        return window.unfold_windows(pad_for_windows).mean(-1) / window.unfold_windows(
+            counted
+        ).mean(-1)
+    total: Tensor = _AVERAGE_POOL[n](pad_for_windows, window.kernel, window.strides)
     share: Tensor = _AVERAGE_POOL[n](counted, window.kernel, window.strides)
     return total / share
 
@@ -172,28 +180,30 @@ def lp_pool(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    window = Window(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
-    y: Tensor = torch.linalg.vector_norm(window.unfolded(window.padded(x, 0.0)), p, -1)
+    window = PoolingWindow(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
+    y: Tensor = torch.linalg.vector_norm(
+        window.unfold_windows(window.pad_for_windows(x, 0.0)), p, -1
+    )
     return y
 
 
-def _spatial(x: Tensor) -> tuple[int, ...]:
+def _spatial_axes(x: Tensor) -> tuple[int, ...]:
     return tuple(range(2, x.dim()))
 
 
 @op("GlobalAveragePool")
 def global_average_pool(x: Tensor) -> Tensor:
-    return x.mean(dim=_spatial(x), keepdim=True)
+    return x.mean(dim=_spatial_axes(x), keepdim=True)
 
 
 @op("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Tensor:
-    return x.amax(dim=_spatial(x), keepdim=True)
+    return x.amax(dim=_spatial_axes(x), keepdim=True)
 
 
 @op("GlobalLpPool", since=2)
 def global_lp_pool(x: Tensor, *, p: int = 2) -> Tensor:
-    y: Tensor = torch.linalg.vector_norm(x, p, _spatial(x), keepdim=True)
+    y: Tensor = torch.linalg.vector_norm(x, p, _spatial_axes(x), keepdim=True)
     return y
 
 
@@ -208,16 +218,16 @@ def max_unpool(
     strides: Sequence[int] | None = None,
 ) -> Tensor:
     n = len(kernel_shape)
-    begins_ends = ints(pads) or [0] * 2 * n
+    begins_ends = to_ints(pads) or [0] * 2 * n
     steps = strides or [1] * n
     sizes = [
         (x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - begins_ends[i] - begins_ends[n + i]
         for i in range(n)
     ]
-    shape = checked([*x.shape[:2], *sizes])
+    shape = check_sizes([*x.shape[:2], *sizes])
     flat = x.new_zeros(math.prod(shape)).scatter(0, indices.to(x.device).reshape(-1), x.reshape(-1))
     y = flat.reshape(shape)
     if output_shape is None:
         return y
-    extra = [wanted - have for wanted, have in zip(ints(output_shape), shape, strict=True)]
-    return F.pad(y, torch_pads([0] * len(extra) + extra))
+    extra = [wanted - have for wanted, have in zip(to_ints(output_shape), shape, strict=True)]
+    return F.pad(y, to_torch_pads([0] * len(extra) + extra))

@@ -1,4 +1,7 @@
-"""RNN, GRU and LSTM, one step after the other, with the input's projection done for all steps at once."""
+"""RNN, GRU and LSTM.
+
+The input is projected for all steps at once. Then a cell runs step by step.
+"""
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
@@ -33,16 +36,19 @@ _USES_ALPHA = frozenset(
 _USES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
 
 
-def _activations(
+def _make_activations(
     names: Sequence[str],
     alphas: Sequence[float] | None,
     betas: Sequence[float] | None,
     clip: float | None,
 ) -> list[Activation]:
-    """Functions for the given names; alphas and betas are consumed in order by the functions that have them."""
+    """Return the functions with the given names.
+
+    Alphas and betas are consumed in order by the functions that have them.
+    """
     left, right = list(alphas or []), list(betas or [])
 
-    def make(name: str) -> Activation:
+    def make_function(name: str) -> Activation:
         key = name.lower()
         function, alpha, beta = _ACTIVATIONS[key]
         alpha = left.pop(0) if key in _USES_ALPHA and left else alpha
@@ -51,10 +57,10 @@ def _activations(
             return lambda x: function(x, alpha, beta)
         return lambda x: function(x.clamp(-clip, clip), alpha, beta)
 
-    return [make(name) for name in names]
+    return [make_function(name) for name in names]
 
 
-def _flip(x: Tensor, lengths: Tensor | None) -> Tensor:
+def _reverse_time(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Reverse time, each sequence within its own length."""
     if lengths is None:
         return x.flip(0)
@@ -63,13 +69,19 @@ def _flip(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x.gather(0, source.unsqueeze(-1).expand_as(x))
 
 
-def _scan(
+def _run_cell(
     projected: Tensor,
     states: States,
     cell: Callable[[Tensor, States], States],
     lengths: Tensor | None,
 ) -> tuple[Tensor, States]:
-    """Run a cell over time; past its length a sequence keeps its state and puts out zeros."""
+    """Run a cell over time.
+
+    Past its length, a sequence keeps its state and its output is zero.
+
+    Returns:
+        The outputs of all steps, and the last states.
+    """
     outputs = []
     for t, step in enumerate(projected.unbind(0)):
         new = cell(step, states)
@@ -85,7 +97,7 @@ def _scan(
     return torch.stack(outputs), states
 
 
-def _run(
+def _run_directions(
     x: Tensor,
     hidden: int,
     initial: Sequence[Tensor | None],
@@ -94,7 +106,20 @@ def _run(
     layout: int,
     make_cell: Callable[[int], tuple[Tensor, Tensor, Callable[[Tensor, States], States]]],
 ) -> tuple[Tensor, ...]:
-    """Both directions of a recurrent operator; `make_cell` gives input weight, input bias and cell of a direction."""
+    """Run all directions of a recurrent operator.
+
+    Args:
+        x: Input of the operator.
+        hidden: Number of hidden units.
+        initial: Initial states; None starts at zero.
+        sequence_lens: Lengths of the sequences; None for the whole input.
+        direction: "forward", "reverse" or "bidirectional".
+        layout: 1 if the batch is the first axis.
+        make_cell: Returns input weight, input bias and cell of a direction.
+
+    Returns:
+        The outputs of all steps, and the last value of each state.
+    """
     if layout:
         x = x.transpose(0, 1)
         initial = [None if s is None else s.transpose(0, 1) for s in initial]
@@ -104,10 +129,10 @@ def _run(
     for d in range(count):
         backwards = direction == "reverse" or d == 1
         weight, bias, cell = make_cell(d)
-        data = _flip(x, lengths) if backwards else x
+        data = _reverse_time(x, lengths) if backwards else x
         start = tuple(x.new_zeros(x.shape[1], hidden) if s is None else s[d] for s in initial)
-        y, states = _scan(data @ weight.T + bias, start, cell, lengths)
-        outputs.append(_flip(y, lengths) if backwards else y)
+        y, states = _run_cell(data @ weight.T + bias, start, cell, lengths)
+        outputs.append(_reverse_time(y, lengths) if backwards else y)
         finals.append(states)
     y = torch.stack(outputs, 1)
     last = [torch.stack(s) for s in zip(*finals, strict=True)]
@@ -116,8 +141,8 @@ def _run(
     return (y, *last)
 
 
-def _biases(b: Tensor | None, like: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """Input and recurrent bias of one direction."""
+def _split_biases(b: Tensor | None, like: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """Return input bias and recurrent bias of one direction."""
     if b is None:
         zero = like.new_zeros(like.shape[1])
         return zero, zero
@@ -125,7 +150,9 @@ def _biases(b: Tensor | None, like: Tensor, d: int) -> tuple[Tensor, Tensor]:
     return b[d, :half], b[d, half:]
 
 
-def _names(activations: Sequence[str] | None, default: Sequence[str], direction: str) -> list[str]:
+def _activation_names(
+    activations: Sequence[str] | None, default: Sequence[str], direction: str
+) -> list[str]:
     names = list(activations or list(default) * 2)
     if len(names) < len(default) * (2 if direction == "bidirectional" else 1):
         raise ValueError(f"{len(names)} activations are too few")
@@ -149,15 +176,15 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    acts = _activations(
-        _names(activations, ["Tanh"], direction), activation_alpha, activation_beta, clip
+    acts = _make_activations(
+        _activation_names(activations, ["Tanh"], direction), activation_alpha, activation_beta, clip
     )
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:
-        input_bias, recurrent_bias = _biases(b, w, d)
+        input_bias, recurrent_bias = _split_biases(b, w, d)
         return w[d], input_bias + recurrent_bias, lambda step, s: (acts[d](step + s[0] @ r[d].T),)
 
-    return _run(x, r.shape[-1], [initial_h], sequence_lens, direction, layout, make_cell)
+    return _run_directions(x, r.shape[-1], [initial_h], sequence_lens, direction, layout, make_cell)
 
 
 @op("GRU", since=7, weights=(1, 2, 3), constants=(4,))
@@ -178,12 +205,12 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
-    names = _names(activations, ["Sigmoid", "Tanh"], direction)
-    acts = _activations(names, activation_alpha, activation_beta, clip)
+    names = _activation_names(activations, ["Sigmoid", "Tanh"], direction)
+    acts = _make_activations(names, activation_alpha, activation_beta, clip)
     hidden = r.shape[-1]
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:
-        input_bias, recurrent_bias = _biases(b, w, d)
+        input_bias, recurrent_bias = _split_biases(b, w, d)
         f, g = acts[2 * d : 2 * d + 2]
         gates, candidate = r[d, : 2 * hidden], r[d, 2 * hidden :]
         gate_bias, candidate_bias = recurrent_bias[: 2 * hidden], recurrent_bias[2 * hidden :]
@@ -199,7 +226,7 @@ def gru(
 
         return w[d], input_bias, cell
 
-    return _run(x, hidden, [initial_h], sequence_lens, direction, layout, make_cell)
+    return _run_directions(x, hidden, [initial_h], sequence_lens, direction, layout, make_cell)
 
 
 @op("LSTM", since=7, weights=(1, 2, 3, 7), constants=(4,))
@@ -222,15 +249,15 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    names = _names(activations, ["Sigmoid", "Tanh", "Tanh"], direction)
-    acts = _activations(names, activation_alpha, activation_beta, clip)
-    free = _activations(
+    names = _activation_names(activations, ["Sigmoid", "Tanh", "Tanh"], direction)
+    acts = _make_activations(names, activation_alpha, activation_beta, clip)
+    free = _make_activations(
         names, activation_alpha, activation_beta, None
     )  # onnxruntime does not clip the cell's state
     hidden = r.shape[-1]
 
     def make_cell(d: int) -> tuple[Tensor, Tensor, Callable[[Tensor, States], States]]:
-        input_bias, recurrent_bias = _biases(b, w, d)
+        input_bias, recurrent_bias = _split_biases(b, w, d)
         f, g, h = acts[3 * d], acts[3 * d + 1], free[3 * d + 2]
         peep_i, peep_o, peep_f = (0.0, 0.0, 0.0) if p is None else p[d].chunk(3)
 
@@ -244,4 +271,6 @@ def lstm(
 
         return w[d], input_bias + recurrent_bias, cell
 
-    return _run(x, hidden, [initial_h, initial_c], sequence_lens, direction, layout, make_cell)
+    return _run_directions(
+        x, hidden, [initial_h, initial_c], sequence_lens, direction, layout, make_cell
+    )

@@ -1,4 +1,7 @@
-"""Resize and Upsample: one axis at a time, as a weighted sum of a few neighbours; GridSample and AffineGrid."""
+"""Resize and Upsample, GridSample and AffineGrid.
+
+Axes are resized one at a time, as weighted sums of a few neighbors.
+"""
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
@@ -10,14 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import checked, ints, positive_axes
+from ltp_pipeline.stages.import_model.ops.common import check_sizes, positive_axes, to_ints
 from ltp_pipeline.stages.import_model.registry import op
 
 
-def _coordinates(
+def _source_coordinates(
     mode: str, size: int, wanted: int, scale: float, roi: tuple[float, float]
 ) -> Tensor:
-    """Where along the old axis each new element lies; in single precision, because rounding decides the neighbour."""
+    """Return the position of each new element along the old axis.
+
+    Single precision is used, because rounding decides the neighbor.
+    """
     x = torch.arange(wanted, dtype=torch.float32)
     scale = float(np.float32(scale))
     if mode == "half_pixel":
@@ -41,7 +47,7 @@ def _coordinates(
     raise ValueError(f"unknown coordinate_transformation_mode {mode!r}")
 
 
-def _nearest(x: Tensor, mode: str) -> Tensor:
+def _nearest_taps(x: Tensor, mode: str) -> Tensor:
     if mode == "round_prefer_floor":
         return torch.ceil(x - 0.5)
     if mode == "round_prefer_ceil":
@@ -49,25 +55,28 @@ def _nearest(x: Tensor, mode: str) -> Tensor:
     return torch.floor(x) if mode == "floor" else torch.ceil(x)
 
 
-def _linear(distance: Tensor, a: float) -> Tensor:
+def _linear_taps(distance: Tensor, a: float) -> Tensor:
     return (1 - distance.abs()).clamp(min=0)
 
 
-def _cubic(distance: Tensor, a: float) -> Tensor:
+def _cubic_taps(distance: Tensor, a: float) -> Tensor:
     d = distance.abs()
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return torch.where(d <= 1, near, torch.where(d < 2, far, torch.zeros_like(d)))
 
 
-_KERNELS = {"linear": (_linear, 1), "cubic": (_cubic, 2)}
+_KERNELS = {"linear": (_linear_taps, 1), "cubic": (_cubic_taps, 2)}
 
 
-def _taps(x: Tensor, mode: str, scale: float, a: float, antialias: int) -> tuple[Tensor, Tensor]:
-    """Neighbours of each coordinate and their weights, both of shape (elements, taps)."""
+def _make_taps(
+    x: Tensor, mode: str, scale: float, a: float, antialias: int
+) -> tuple[Tensor, Tensor]:
+    """Return the neighbors of each coordinate and their weights, of shape (elements, taps)."""
     kernel, radius = _KERNELS[mode]
     shrink = min(scale, 1.0) if antialias else 1.0
-    # The neighbour at or below x comes first, so that an x on the grid has itself as the second of the middle pair.
+    # The neighbour at or below x comes first, so that an x on the grid has itself as the second of
+    # the middle pair.
     base = torch.ceil(x) - 1
     start = math.floor(-radius / shrink) + 1
     offsets = torch.arange(start, 2 - start, dtype=torch.float64)
@@ -76,7 +85,7 @@ def _taps(x: Tensor, mode: str, scale: float, a: float, antialias: int) -> tuple
     return index.long(), weight / weight.sum(1, keepdim=True) if antialias else weight
 
 
-class _Settings:
+class _ResizeSettings:
     """The attributes of one Resize node."""
 
     def __init__(
@@ -99,21 +108,28 @@ class _Settings:
 
 
 def _resize_axis(
-    x: Tensor, axis: int, wanted: int, scale: float, roi: tuple[float, float], settings: _Settings
+    x: Tensor,
+    axis: int,
+    wanted: int,
+    scale: float,
+    roi: tuple[float, float],
+    settings: _ResizeSettings,
 ) -> Tensor:
     size = x.shape[axis]
-    where = _coordinates(settings.coordinates, size, wanted, scale, roi)
+    where = _source_coordinates(settings.coordinates, size, wanted, scale, roi)
     if settings.mode == "nearest":
         # Before opset 11 nothing was said about rounding; onnxruntime rounds up where it shrinks.
         rounding = settings.nearest or ("floor" if scale >= 1 else "ceil")
-        index = _nearest(where, rounding).long().clamp(0, size - 1)
+        index = _nearest_taps(where, rounding).long().clamp(0, size - 1)
         y = x.index_select(axis, index.to(x.device))
     else:
-        taps, weight = _taps(where.double(), settings.mode, scale, settings.a, settings.antialias)
+        taps, weight = _make_taps(
+            where.double(), settings.mode, scale, settings.a, settings.antialias
+        )
         if settings.outside:
             weight = weight * ((taps >= 0) & (taps < size))
             weight = weight / weight.sum(1, keepdim=True)
-        y = _weighted(x, axis, taps.clamp(0, size - 1), weight)
+        y = _sum_weighted(x, axis, taps.clamp(0, size - 1), weight)
     if settings.coordinates == "tf_crop_and_resize":
         outside = ((where < 0) | (where > size - 1)).to(x.device)
         view = [-1 if i == axis else 1 for i in range(x.dim())]
@@ -123,8 +139,11 @@ def _resize_axis(
     return y
 
 
-def _weighted(x: Tensor, axis: int, taps: Tensor, weight: Tensor) -> Tensor:
-    """Weighted sums of elements along an axis: as a product with a matrix while that is small, else tap by tap."""
+def _sum_weighted(x: Tensor, axis: int, taps: Tensor, weight: Tensor) -> Tensor:
+    """Return weighted sums of elements along an axis.
+
+    A small axis is multiplied by a matrix, a large one is summed tap by tap.
+    """
     size, count = x.shape[axis], taps.shape[1]
     if size <= 16 * count:
         matrix = torch.zeros(len(taps), size, dtype=torch.float64).scatter_add(1, taps, weight)
@@ -136,10 +155,10 @@ def _weighted(x: Tensor, axis: int, taps: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def _sizes(
+def _output_sizes(
     x: Tensor, axes: list[int], scales: list[float], sizes: list[int], policy: str
 ) -> list[tuple[int, float]]:
-    """Wanted size and scale of each axis."""
+    """Return the output size and the scale of each axis."""
     if scales:
         # In single precision, like the scales: 40 by 1.3 gives 52 there, and 51.99 in double.
         return [
@@ -153,10 +172,10 @@ def _sizes(
     return [(math.floor(ratio * x.shape[a] + 0.5), ratio) for a in axes]
 
 
-def _by_torch(
-    x: Tensor, axes: list[int], wanted: list[tuple[int, float]], settings: _Settings
+def _resize_with_torch(
+    x: Tensor, axes: list[int], wanted: list[tuple[int, float]], settings: _ResizeSettings
 ) -> Tensor | None:
-    """Images resized by whole sizes, in the ways torch has kernels for."""
+    """Resize images by integer factors, in the modes that torch has kernels for."""
     old = [(x.shape[a], *w) for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
     resized = [a for a, w in zip(axes, wanted, strict=True) if w != (x.shape[a], 1.0)]
     exact = all(size * scale == new for size, new, scale in old)
@@ -183,15 +202,15 @@ def _by_torch(
     return None
 
 
-def _resize(
+def _resize_axes(
     x: Tensor,
     axes: list[int],
     wanted: list[tuple[int, float]],
     roi: list[float],
-    settings: _Settings,
+    settings: _ResizeSettings,
 ) -> Tensor:
-    checked([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)], x)
-    direct = _by_torch(x, axes, wanted, settings)
+    check_sizes([*(s for i, s in enumerate(x.shape) if i not in axes), *(w for w, _ in wanted)], x)
+    direct = _resize_with_torch(x, axes, wanted, settings)
     if direct is not None:
         return direct
     dtype = x.dtype
@@ -208,23 +227,23 @@ def _resize(
 
 @op("Upsample", since=7)
 def upsample_7(x: Tensor, *, mode: str = "nearest", scales: Sequence[float]) -> Tensor:
-    return _upsample(x, list(scales), mode)
+    return _upsample_axes(x, list(scales), mode)
 
 
 @op("Upsample", since=9, constants=(1,))
 def upsample_9(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _upsample(x, scales.tolist(), mode)
+    return _upsample_axes(x, scales.tolist(), mode)
 
 
 @op("Resize", since=10, constants=(1,))
 def resize_10(x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _upsample(x, scales.tolist(), mode)
+    return _upsample_axes(x, scales.tolist(), mode)
 
 
-def _upsample(x: Tensor, scales: list[float], mode: str) -> Tensor:
+def _upsample_axes(x: Tensor, scales: list[float], mode: str) -> Tensor:
     axes = list(range(x.dim()))
-    settings = _Settings(mode, "asymmetric", "", -0.75, 0, 0.0, 0)
-    return _resize(x, axes, _sizes(x, axes, scales, [], "stretch"), [], settings)
+    settings = _ResizeSettings(mode, "asymmetric", "", -0.75, 0, 0.0, 0)
+    return _resize_axes(x, axes, _output_sizes(x, axes, scales, [], "stretch"), [], settings)
 
 
 @op("Resize", since=11, constants=(1, 2, 3))
@@ -246,10 +265,10 @@ def resize_11(
 ) -> Tensor:
     chosen = positive_axes(axes, x.dim())
     factors = [] if scales is None else scales.tolist()
-    wanted = _sizes(x, chosen, factors, ints(sizes), keep_aspect_ratio_policy)
+    output_sizes = _output_sizes(x, chosen, factors, to_ints(sizes), keep_aspect_ratio_policy)
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
     region = roi.tolist() if is_crop and roi is not None else []
-    settings = _Settings(
+    settings = _ResizeSettings(
         mode,
         coordinate_transformation_mode,
         nearest_mode,
@@ -258,7 +277,7 @@ def resize_11(
         extrapolation_value,
         antialias,
     )
-    return _resize(x, chosen, wanted, region, settings)
+    return _resize_axes(x, chosen, output_sizes, region, settings)
 
 
 @op("GridSample", since=16)
@@ -288,4 +307,4 @@ def grid_sample_20(
 
 @op("AffineGrid", since=20, constants=(1,))
 def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
-    return F.affine_grid(theta, checked(ints(size)), bool(align_corners))
+    return F.affine_grid(theta, check_sizes(to_ints(size)), bool(align_corners))

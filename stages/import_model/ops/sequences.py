@@ -1,4 +1,4 @@
-"""Sequences are Python lists of tensors; an optional that holds nothing is None."""
+"""Sequences, as Python lists of tensors. An empty optional is None."""
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import ints
+from ltp_pipeline.stages.import_model.ops.common import to_ints
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -65,7 +65,7 @@ def split_to_sequence(
         return list(
             torch.split_with_sizes(x, [1] * x.shape[axis], axis) if keepdims else x.unbind(axis)
         )
-    sizes = ints(split)
+    sizes = to_ints(split)
     if split.dim() == 0:
         whole, rest = divmod(x.shape[axis], sizes[0])
         sizes = [sizes[0]] * whole + [rest] * (rest > 0)

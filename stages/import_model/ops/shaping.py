@@ -1,4 +1,7 @@
-"""Shapes, layouts and types. Shapes are integer tensors on the CPU, whatever the device of the data."""
+"""Shapes, layouts and types.
+
+Shapes are integer tensors on the CPU, whatever the device of the data.
+"""
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
@@ -10,11 +13,11 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.import_model.ops.common import (
-    checked,
-    ints,
+    check_sizes,
     positive_axes,
     positive_axis,
-    torch_type,
+    to_ints,
+    to_torch_type,
 )
 from ltp_pipeline.stages.import_model.registry import op
 
@@ -56,15 +59,15 @@ def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 
 @op("Squeeze")
 def squeeze_1(x: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    return _squeeze(x, ints(axes))
+    return _squeeze_axes(x, to_ints(axes))
 
 
 @op("Squeeze", since=13, constants=(1,))
 def squeeze_13(x: Tensor, axes: Tensor | None = None) -> Tensor:
-    return _squeeze(x, ints(axes))
+    return _squeeze_axes(x, to_ints(axes))
 
 
-def _squeeze(x: Tensor, axes: list[int]) -> Tensor:
+def _squeeze_axes(x: Tensor, axes: list[int]) -> Tensor:
     if not axes:
         return x.squeeze()
     if any(x.shape[a] != 1 for a in axes):
@@ -74,15 +77,15 @@ def _squeeze(x: Tensor, axes: list[int]) -> Tensor:
 
 @op("Unsqueeze")
 def unsqueeze_1(x: Tensor, *, axes: Sequence[int]) -> Tensor:
-    return _unsqueeze(x, ints(axes))
+    return _unsqueeze_axes(x, to_ints(axes))
 
 
 @op("Unsqueeze", since=13, constants=(1,))
 def unsqueeze_13(x: Tensor, axes: Tensor) -> Tensor:
-    return _unsqueeze(x, ints(axes))
+    return _unsqueeze_axes(x, to_ints(axes))
 
 
-def _unsqueeze(x: Tensor, axes: list[int]) -> Tensor:
+def _unsqueeze_axes(x: Tensor, axes: list[int]) -> Tensor:
     for axis in sorted(positive_axes(axes, x.dim() + len(axes)) if axes else []):
         x = x.unsqueeze(axis)
     return x
@@ -90,7 +93,7 @@ def _unsqueeze(x: Tensor, axes: list[int]) -> Tensor:
 
 @op("Concat", since=4)
 def concat(*inputs: Tensor, axis: int) -> Tensor:
-    checked([sum(x.numel() for x in inputs)], inputs[0])
+    check_sizes([sum(x.numel() for x in inputs)], inputs[0])
     return torch.cat(inputs, axis)
 
 
@@ -98,7 +101,7 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
 def split_2(
     x: Tensor, *, axis: int = 0, split: Sequence[int] | None = None, n_outputs: int = 1
 ) -> tuple[Tensor, ...]:
-    return _split(x, axis, ints(split), n_outputs)
+    return _split_axis(x, axis, to_ints(split), n_outputs)
 
 
 @op("Split", since=13, constants=(1,))
@@ -110,10 +113,10 @@ def split_13(
     num_outputs: int | None = None,
     n_outputs: int = 1,
 ) -> tuple[Tensor, ...]:
-    return _split(x, axis, ints(split), num_outputs or n_outputs)
+    return _split_axis(x, axis, to_ints(split), num_outputs or n_outputs)
 
 
-def _split(x: Tensor, axis: int, sizes: list[int], parts: int) -> tuple[Tensor, ...]:
+def _split_axis(x: Tensor, axis: int, sizes: list[int], parts: int) -> tuple[Tensor, ...]:
     if not sizes:
         total = x.shape[axis]
         part = -(-total // parts)
@@ -124,13 +127,13 @@ def _split(x: Tensor, axis: int, sizes: list[int], parts: int) -> tuple[Tensor, 
 
 @op("Expand", since=8, constants=(1,))
 def expand(x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(checked(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist())), x))
+    return x.expand(check_sizes(np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist())), x))
 
 
 @op("Tile", since=6, constants=(1,))
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
     counts = repeats.tolist()
-    checked([s * r for s, r in zip(x.shape, counts, strict=True)], x)
+    check_sizes([s * r for s, r in zip(x.shape, counts, strict=True)], x)
     return x.repeat(counts)
 
 
@@ -155,7 +158,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
 @op("Cast", since=6)
 def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
     # `saturate` and `round_mode` speak of 8-bit floats, which do not get here.
-    return x.to(torch_type(to))
+    return x.to(to_torch_type(to))
 
 
 @op("CastLike", since=15, constants=(1,))
@@ -167,22 +170,22 @@ def cast_like(
 
 @op("BitCast", since=26, untrained=(0,))
 def bit_cast(x: Tensor, *, to: int) -> Tensor:
-    return x.view(torch_type(to))
+    return x.view(to_torch_type(to))
 
 
 @op("CenterCropPad", since=18, constants=(1,))
 def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    wanted = shape.tolist()
-    for axis, size in zip(positive_axes(axes, x.dim()), wanted, strict=True):
+    output_sizes = shape.tolist()
+    for axis, size in zip(positive_axes(axes, x.dim()), output_sizes, strict=True):
         have = x.shape[axis]
         if size <= have:
             x = x.narrow(axis, (have - size) // 2, size)
             continue
         before = (size - have) // 2
         sizes = [size - have - before if i == axis else s for i, s in enumerate(x.shape)]
-        ends = [x.new_zeros(checked(sizes))]
+        ends = [x.new_zeros(check_sizes(sizes))]
         sizes[axis] = before
-        x = torch.cat([x.new_zeros(checked(sizes)), x, *ends], axis)
+        x = torch.cat([x.new_zeros(check_sizes(sizes)), x, *ends], axis)
     return x
 
 

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model.network import compile_graph
-from ltp_pipeline.stages.import_model.ops.common import checked
+from ltp_pipeline.stages.import_model.ops.common import check_sizes
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from tests.support.imported import Compiled, compiled
@@ -282,9 +282,9 @@ BROKEN = {
 
 
 def test_a_shape_without_elements_may_not_be_huge_either():
-    assert checked([2, 0, 3]) == [2, 0, 3]
+    assert check_sizes([2, 0, 3]) == [2, 0, 3]
     with pytest.raises(ValueError, match="beyond reason"):
-        checked([1 << 31, 0])
+        check_sizes([1 << 31, 0])
 
 
 @pytest.mark.parametrize("reason", BROKEN)
