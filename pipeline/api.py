@@ -1,6 +1,6 @@
-"""The public verbs; the command line is a thin coat over them.
+"""Functions of the Python interface; each command of the command line calls one of them.
 
-What takes long to import is imported where it is used: a gate needs no torch.
+Modules that take long to import are imported where they are used: a gate needs no torch.
 """
 
 from __future__ import annotations
@@ -35,28 +35,10 @@ if TYPE_CHECKING:
     from ltp_pipeline.runner.finish import RunResult
     from ltp_pipeline.tasks.custom import CustomTask
 
-__all__ = [
-    "accelerate",
-    "compare",
-    "export",
-    "gate",
-    "handoff",
-    "init",
-    "inspect",
-    "pick",
-    "quantize",
-    "report",
-    "run",
-    "sparse_ops_library",
-    "trail",
-    "unpack",
-    "validate",
-]
-
 
 def run(
     model: AnyPath,
-    /,  # `model` is a section of the settings too
+    /,
     settings: Settings | None = None,
     *,
     out: AnyPath | None = None,
@@ -65,44 +47,56 @@ def run(
     task: Any = None,
     **options: Mapping[str, Any],
 ) -> RunResult:
-    """Prune a model; settings as given, or from ltp.toml beside it with `options` on top (`train={"epochs": 3}`).
+    """Prune a model, verify the exported files and report them next to the baseline.
 
-    `task` is a task of your own, an object or the path of a file (docs/tasks.md); a mapping is the section of settings.
+    Args:
+        model: Path of the ONNX model.
+        settings: All settings of the run. By default they are loaded from the ltp.toml beside
+            the model.
+        out: Run directory. Default: `<model>-ltp` in the working directory.
+        fresh: Start over instead of resuming an earlier run in that directory.
+        progress: Reporter of the progress; by default nothing is printed.
+        task: Custom task, as an object or the path of a Python file. A mapping is the section
+            [task] of the settings.
+        options: Sections of settings that override ltp.toml, for example `train={"epochs": 3}`.
+
+    Returns:
+        The run directory, the report, and the results of the gates.
+
+    Raises:
+        LtpError: Settings, data or model are invalid, or training or export fails. A gate that
+            fails raises nothing.
     """
-    model = Path(model)
     if settings is not None and options:
-        raise InputError("both settings and options are given", "put the options into the settings")
+        names = ", ".join(options)
+        raise InputError(
+            f"settings are passed as a whole and by section ({names})",
+            "put the sections into the settings",
+        )
     if isinstance(task, Mapping):
-        options, task = {**options, "task": task}, None
+        options["task"] = task
+        task = None
     if settings is None:
         settings = load_settings(model, options=options)
     check_lambda(settings)
     from ltp_pipeline.runner.run import run as run_stages
 
-    folder = Path(out) if out is not None else default_run_directory(model)
-    return run_stages(
-        model, settings, folder, progress or SilentReporter(), fresh, task=_load_task(task)
-    )
-
-
-def _load_task(task: Any) -> CustomTask | None:
-    if task is None:
-        return None
-    from ltp_pipeline.tasks.custom import CustomTask
-
-    return CustomTask.load(task)
-
-
-def default_run_directory(model: Path) -> Path:
-    """Run directory when none is given: `<model>-ltp` in the working directory."""
-    return Path(f"{model.stem}-ltp")
+    path = Path(model)
+    directory = Path(f"{path.stem}-ltp") if out is None else Path(out)
+    reporter = progress or SilentReporter()
+    return run_stages(path, settings, directory, reporter, fresh, task=_load_task(task))
 
 
 def inspect(model: AnyPath) -> InspectionResult:
-    """Describe a model: what would be pruned, what not and why, what is unsupported."""
-    from ltp_pipeline.stages.tools.inspect import inspect as look
+    """Describe a model without data.
 
-    return look(model)
+    Returns:
+        The layer weights that `run` would prune, why others cannot be pruned, and every reason
+        why the model is not supported.
+    """
+    from ltp_pipeline.stages.tools.inspect import inspect as inspect_model
+
+    return inspect_model(model)
 
 
 def init(
@@ -113,14 +107,24 @@ def init(
     force: bool = False,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write an ltp.toml beside a model, with what it and its data show; its path, and what was found, in lines.
+    """Write an ltp.toml beside a model, with settings inferred from the model and its data.
 
-    Sections of `settings` (`{"task": {"kind": "regression"}}`) stand in it as they are, and the rest is found with them.
+    Args:
+        model: Path of the ONNX model.
+        data: File or folder of the data.
+        task: Custom task, as for `run`.
+        force: Replace an ltp.toml that exists, but keep its [data] and [task].
+        settings: Values by section and key that are written as they are. The others are
+            inferred with them.
+
+    Returns:
+        The path of the file, and the findings as lines of text.
     """
-    from ltp_pipeline.stages.tools.init import init as write
+    from ltp_pipeline.stages.tools.init import init as write_settings
 
-    given = {**(settings or {}), "data": {"path": data, **(settings or {}).get("data", {})}}
-    return write(Path(model), given, _load_task(task), force)
+    values = dict(settings or {})
+    values["data"] = {"path": data, **values.get("data", {})}
+    return write_settings(Path(model), values, _load_task(task), force)
 
 
 def validate(
@@ -134,20 +138,29 @@ def validate(
     distill_outputs_as: DistillOutputs | None = None,
     task: Any = None,
 ) -> ValidationResult:
-    """Measure a file in onnxruntime on the test split, and beside another one if given.
+    """Measure accuracy and latency of a file in onnxruntime, on the test split.
 
-    What is not said comes from ltp.toml beside the model or at `config`; for a file in its run, from that run.
+    Settings come from the ltp.toml beside the model; for a file in its run, from that run.
+
+    Args:
+        model: Path of the ONNX file.
+        data: File or folder of the data, or settings of the data that replace all others.
+        config: File of settings, instead of the one beside the model.
+        against: Path of a file to compare with, for example the original.
+        seed: Seed that splits the data, if they have no splits. Default: train.seed.
+        provider: Execution provider of onnxruntime.
+        distill_outputs_as: Kind of the outputs if there are no labels. Default:
+            train.distill_outputs_as.
+        task: Custom task, as for `run`.
     """
     from ltp_pipeline.stages.measure.network import validate as measure
 
-    own = _load_task(task)
+    custom_task = _load_task(task)
     if isinstance(data, DataSettings):
-        _check_task(model, own)
-        taken = distill_outputs_as or "auto"
-        return measure(
-            model, data, against=against, seed=seed or 0, provider=provider, imitate=taken, own=own
-        )
-    settings = _settings_for_file(model, data, config, own)
+        _check_task(model, custom_task)
+        settings = Settings(data=data)
+    else:
+        settings = _load_file_settings(model, data, config, custom_task)
     return measure(
         model,
         settings.data,
@@ -156,7 +169,7 @@ def validate(
         provider=provider,
         imitate=distill_outputs_as or settings.train.distill_outputs_as,
         asked=settings.task,
-        own=own,
+        own=custom_task,
     )
 
 
@@ -170,11 +183,23 @@ def quantize(
     task: Any = None,
     progress: Reporter | None = None,
 ) -> QuantizationResult:
-    """Write an int8 file of a float file of any origin, proven and measured beside it; settings as for `validate`."""
-    from ltp_pipeline.stages.tools.quantize import quantize as write
+    """Write an int8 file of any float file, verify it and measure both.
 
-    own, say = _load_task(task), (progress or SilentReporter()).say
-    return write(model, out, _settings_for_file(model, data, config, own), encoding, own, say)
+    Args:
+        model: Path of the ONNX file.
+        data: File or folder of the data.
+        out: Path of the int8 file.
+        config: File of settings, as for `validate`.
+        encoding: Encoding of the int8 file: packed, dense or sparse.
+        task: Custom task, as for `run`.
+        progress: Reporter of the progress.
+    """
+    from ltp_pipeline.stages.tools.quantize import quantize as write_int8
+
+    custom_task = _load_task(task)
+    settings = _load_file_settings(model, data, config, custom_task)
+    reporter = progress or SilentReporter()
+    return write_int8(model, out, settings, encoding, custom_task, reporter.say)
 
 
 def accelerate(
@@ -187,87 +212,74 @@ def accelerate(
     accelerate_min_sparsity: float | None = None,
     task: Any = None,
 ) -> AccelerationResult:
-    """Write a file that uses the sparse kernels, of a file of any origin, and time the two beside each other.
+    """Write a file of any float file that uses sparse operators, verify it and time both.
 
-    Proven on the data where these, a task or a `config` are given, else on random inputs. NotFaster where it would not
-    be faster on this machine, unless `accelerate_min_sparsity` says from which sparsity on layers are turned over.
+    It is verified with the data if `data`, `config` or `task` is passed, else with random inputs.
+
+    Args:
+        model: Path of the ONNX file.
+        data: File or folder of the data.
+        out: Path of the fast file.
+        config: File of settings, as for `validate`.
+        encoding: Encoding of the fast file: packed, dense or sparse.
+        accelerate_min_sparsity: Convert layers from this sparsity on, whether or not they are
+            faster on this machine.
+        task: Custom task, as for `run`.
+
+    Raises:
+        NotFaster: The file would not be faster on this machine. It is not written.
     """
-    from ltp_pipeline.stages.tools.accelerate import accelerate as write
+    from ltp_pipeline.stages.tools.accelerate import accelerate as write_fast
 
-    own = _load_task(task)
-    settings = _settings_for_file(model, data, config, own)
+    custom_task = _load_task(task)
+    settings = _load_file_settings(model, data, config, custom_task)
     if accelerate_min_sparsity is not None:
-        settings = settings.model_copy(
-            update={
-                "export": update_export(
-                    settings.export, accelerate_min_sparsity=accelerate_min_sparsity
-                )
-            }
+        export_settings = update_export(
+            settings.export, accelerate_min_sparsity=accelerate_min_sparsity
         )
-    with_data = own is not None or (
-        (data is not None or config is not None) and settings.data.path is not None
+        settings = settings.model_copy(update={"export": export_settings})
+    is_data_passed = data is not None or config is not None
+    has_data = is_data_passed and settings.data.path is not None
+    return write_fast(
+        model, out, settings, encoding, has_data or custom_task is not None, custom_task
     )
-    return write(model, out, settings, encoding, with_data, own)
 
 
 def sparse_ops_library() -> Path:
-    """The library of sparse kernels, for `SessionOptions.register_custom_ops_library`; InputError without one."""
+    """Return the library for `SessionOptions.register_custom_ops_library` of onnxruntime.
+
+    Raises:
+        InputError: The library is missing, of another version, or cannot be loaded.
+    """
     from ltp_pipeline.exporters.sparse_ops import library
 
     path = library.sparse_ops_library()
-    library.query_instruction_sets(
-        path
-    )  # raises where it is of another version, or cannot be loaded
+    library.query_instruction_sets(path)
     return path
 
 
-def _check_task(model: AnyPath, own: CustomTask | None) -> None:
-    """Refuse another task than that of the run which a file lies in."""
-    run = RunDirectory(Path(model).parent)
-    if own is not None and run.has_custom_task:
-        from ltp_pipeline.stages.prepare import check_same_task
-
-        check_same_task(run, own)
-
-
-def _settings_for_file(
-    model: AnyPath, data: AnyPath | None, config: AnyPath | None, own: CustomTask | None
-) -> Settings:
-    """Settings for a file that is only looked at: as ltp.toml has them; for a file in its own run, as that had them."""
-    _check_task(model, own)
-    run = RunDirectory(Path(model).parent)
-    settings = load_settings(model, config, options={"data": {"path": data}})
-    if config is None and not run.path(SETTINGS_FILE).is_file() and run.is_run:
-        _, of_run = run.load_inputs()
-        if own is None and data is None and run.has_custom_task:
-            raise InputError(
-                f"the run in {run.root} was made with a task of its own", CUSTOM_TASK_HINT
-            )
-        path = settings.data.path or (of_run.data.path if own is None else None)
-        settings = of_run.model_copy(update={"data": of_run.data.model_copy(update={"path": path})})
-    return settings
-
-
 def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
-    """List the networks a run met on its way; for a picked entry, those of its run."""
+    """List the networks on the trail of a run; for a picked entry, of the run it belongs to."""
     from ltp_pipeline.stages.learn_thresholds import load_trail
     from ltp_pipeline.stages.select_entry import pareto_entries
 
-    workspace = RunDirectory(Path(run))
-    workspace.load_inputs()
-    whole = workspace.find_trail_run()
-    entries = load_trail(whole).trail
-    best = pareto_entries(entries, whole.manifest.metric)
-    files = [workspace.relative_name(whole.path(e.file)) for e in entries]
-    return tuple(
-        TrailEntryInfo(
-            **{**vars(e), "file": file},
-            metric=whole.manifest.metric,
-            pareto=e.entry in best,
-            selected=e.entry == workspace.entry,
-        )
-        for e, file in zip(entries, files, strict=True)
-    )
+    directory = RunDirectory(Path(run))
+    directory.load_inputs()
+    trail_run = directory.find_trail_run()
+    entries = load_trail(trail_run).trail
+    metric = trail_run.manifest.metric
+    best_entries = pareto_entries(entries, metric)
+    rows = []
+    for entry in entries:
+        values = {
+            **vars(entry),
+            "file": directory.relative_name(trail_run.path(entry.file)),
+            "metric": metric,
+            "pareto": entry.entry in best_entries,
+            "selected": entry.entry == directory.entry,
+        }
+        rows.append(TrailEntryInfo(**values))
+    return tuple(rows)
 
 
 def pick(
@@ -280,15 +292,22 @@ def pick(
     task: Any = None,
     **limits: Any,
 ) -> RunResult:
-    """Finish another entry of a run's trail in RUN/pick-NUMBER, judged by these limits or else by those of the run.
+    """Finish another entry of the trail in RUN/pick-ENTRY: fine-tune, export, measure, report.
 
-    `baseline` is how much of one of this size is measured, as for `run`; None takes the run's own where it fits.
+    Args:
+        run: Run directory.
+        entry: Number of the entry.
+        formats: Files to write. Default: those of the run.
+        baseline: Mode of the baseline, as in [baseline]. None takes the baseline of the run if it
+            has the same size.
+        progress: Reporter of the progress.
+        task: Custom task, if the run had one.
+        limits: Limits of gates by name. Default: those of the run.
     """
-    from ltp_pipeline.runner.pick import pick as finish
+    from ltp_pipeline.runner.pick import pick as finish_entry
 
-    return finish(
-        Path(run), entry, progress or SilentReporter(), formats, baseline, limits, _load_task(task)
-    )
+    reporter = progress or SilentReporter()
+    return finish_entry(Path(run), entry, reporter, formats, baseline, limits, _load_task(task))
 
 
 def export(
@@ -299,24 +318,36 @@ def export(
     progress: Reporter | None = None,
     task: Any = None,
 ) -> RunResult:
-    """Write and prove further files of a finished run, named as for `run`; the files there are stay."""
+    """Write and verify further files of a finished run. Files that exist stay.
+
+    Args:
+        run: Run directory.
+        formats: Files to write, named as for `run`.
+        weight_storage: Rounded files to write: fp16 or int8. None writes what the run had.
+        progress: Reporter of the progress.
+        task: Custom task, if the run had one.
+    """
     from ltp_pipeline.runner.export_again import export_again
 
-    return export_again(
-        Path(run), formats, progress or SilentReporter(), weight_storage, _load_task(task)
-    )
+    reporter = progress or SilentReporter()
+    return export_again(Path(run), formats, reporter, weight_storage, _load_task(task))
 
 
 def unpack(model: AnyPath, out: AnyPath) -> Path:
-    """Write a sparse or packed model as a plain dense one, for tools that need it; the path that was written."""
+    """Write a sparse or packed file as a dense one, for tools that need it.
+
+    Returns:
+        The path that was written.
+    """
     from ltp_pipeline.exporters.files.decode import to_dense
     from ltp_pipeline.exporters.files.labels import read_metadata, write_metadata
     from ltp_pipeline.graph.storage import read_model_with_data, write_model
 
-    source, target = Path(model), Path(out)
-    packed, data = read_model_with_data(source)
-    check_output_path(target, [source, *data])
-    dense = to_dense(packed)
+    source = Path(model)
+    target = Path(out)
+    encoded, data_files = read_model_with_data(source)
+    check_output_path(target, [source, *data_files])
+    dense = to_dense(encoded)
     if read_metadata(dense):
         dense = write_metadata(dense, format="dense")
     write_model(dense, target)
@@ -327,45 +358,58 @@ def handoff(
     run: AnyPath,
     out: AnyPath | None = None,
     example_samples: int = 0,
-    of_baseline: bool = False,
     *,
+    network: str = "pruned",
     task: Any = None,
 ) -> Path:
-    """Gather a finished run's files, report and hashes for those who deploy them, in RUN/handoff or `out`.
+    """Collect the files of a finished run for deployment, with report, hashes and HANDOFF.md.
 
-    The example holds the first `example_samples` of the test split, from the `task` of a run that has one,
-    or else generated ones. With `of_baseline` the network is the run's baseline, in RUN/handoff-baseline, with a report
-    of its own.
+    Args:
+        run: Run directory.
+        out: Directory to write. Default: RUN/handoff, or RUN/handoff-baseline.
+        example_samples: Number of test samples in example.npz; 0 puts random ones into it.
+        network: "pruned" or "baseline". The baseline gets a report of its own.
+        task: Custom task that has the test samples, if the run had one.
+
+    Returns:
+        The directory that was written.
     """
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.stages.handoff.example import load_samples
 
-    folder = Path(run)
-    content = read_report(folder / REPORT_JSON)
-    samples = (
-        load_samples(folder, content, example_samples, _load_task(task))
-        if example_samples
-        else None
-    )
-    if of_baseline:
-        make, usual = stage.run_baseline, stage.FOLDER_OF_BASELINE
-    else:
-        make, usual = stage.run, stage.FOLDER
-    return make(content, folder, Path(out) if out is not None else folder / usual, samples)
+    if network not in ("pruned", "baseline"):
+        raise InputError(
+            f"network must be pruned or baseline, got {network}", 'pass network="pruned"'
+        )
+    directory = Path(run)
+    content = read_report(directory / REPORT_JSON)
+    samples = None
+    if example_samples:
+        samples = load_samples(directory, content, example_samples, _load_task(task))
+    if network == "baseline":
+        target = Path(out) if out is not None else directory / stage.FOLDER_OF_BASELINE
+        return stage.run_baseline(content, directory, target, samples)
+    target = Path(out) if out is not None else directory / stage.FOLDER
+    return stage.run(content, directory, target, samples)
 
 
 def report(run: AnyPath) -> Report:
-    """Read the report of a finished run and render it again: report.md, report.html, and its handoff if it has one."""
+    """Render report.md and report.html of a finished run again, and its handoff if it has one.
+
+    Returns:
+        The report.
+    """
     from ltp_pipeline.stages import handoff as handoff_stage
     from ltp_pipeline.stages.report import render
 
-    workspace = RunDirectory(Path(run))
-    content = read_report(workspace.path(REPORT_JSON))
-    render.write_pages(content, workspace)
-    if workspace.path(SUMS).is_file():
-        render.write_hashes(content, workspace)
-    if workspace.path(handoff_stage.FOLDER).is_dir():
-        handoff_stage.run(content, workspace.root, workspace.path(handoff_stage.FOLDER))
+    directory = RunDirectory(Path(run))
+    content = read_report(directory.path(REPORT_JSON))
+    render.write_pages(content, directory)
+    if directory.path(SUMS).is_file():
+        render.write_hashes(content, directory)
+    handoff_directory = directory.path(handoff_stage.FOLDER)
+    if handoff_directory.is_dir():
+        handoff_stage.run(content, directory.root, handoff_directory)
     return content
 
 
@@ -380,43 +424,59 @@ def gate(
     progress: Reporter | None = None,
     **limits: Any,
 ) -> list[GateResult]:
-    """Judge the report.json at a path and the files beside it, or with `report_only` the numbers of a report alone.
+    """Check a report, the files next to it, and its gates.
 
-    Without limits here or in the ltp.toml at `config`, those that the run itself was judged by hold. With `data`, or
-    the `task` of a run that had its own, accuracy is measured again, and that is judged; `against` is the original,
-    where it is not where the report says.
+    Args:
+        report: Path of report.json, or a report if `report_only` is set.
+        config: File of settings that has the gates.
+        report_only: Check the report without its files.
+        data: Data to measure the accuracy again. The gates check the measured values.
+        task: Custom task to measure the accuracy again.
+        against: Path of the original, if it is not where the report says.
+        progress: Reporter of notes.
+        limits: Limits of gates by name. Without limits here and in `config`, those of the run
+            are checked.
+
+    Returns:
+        A result for each gate and for each file.
+
+    Raises:
+        InputError: The report contradicts itself or its files, or a limit is invalid.
     """
-    gates = load_settings(None, config, options={"gates": limits}).gates
     content = report if isinstance(report, Report) else read_report(report)
-    gates = choose_limits(gates, content.settings.get("gates", {}))
+    passed_limits = load_settings(None, config, options={"gates": limits}).gates
+    gates = choose_limits(passed_limits, content.settings.get("gates", {}))
     check_metric_limits(content.metric, gates)
-    measures = any(given is not None for given in (data, task, against))
+    measures_again = any(source is not None for source in (data, task, against))
     if report_only:
-        if measures:
+        if measures_again:
             raise InputError(
-                "a report alone has no files to measure",
-                "drop report_only, or data, task and against",
+                "report_only reads no files, so nothing can be measured",
+                "remove report_only, or data, task and against",
             )
         return evaluate_gates(drop_unsupported_values(content), gates)
     if isinstance(report, Report):
-        what = "a report in memory has no files beside it to be judged with it"
-        raise InputError(what, "give the path of its report.json, or report_only=True")
-    path, say = Path(report), (progress or SilentReporter()).say
-    files = check_files(content, path)
-    judged = drop_unsupported_values(content)
-    if all(verdict.passed for verdict in files):
+        raise InputError(
+            "a report in memory has no files next to it",
+            "pass the path of its report.json, or report_only=True",
+        )
+    path = Path(report)
+    say = (progress or SilentReporter()).say
+    file_results = check_files(content, path)
+    content = drop_unsupported_values(content)
+    if all(result.passed for result in file_results):
         from ltp_pipeline.gates.recount import check_counts
 
         check_counts(content, path.parent)
-        if measures:
+        if measures_again:
             from ltp_pipeline.stages.measure.again import measure_again
 
-            judged, notes = measure_again(judged, path.parent, data, _load_task(task), against)
+            content, notes = measure_again(content, path.parent, data, _load_task(task), against)
             for note in notes:
                 say(f"note: {note}")
-    elif measures:
-        say("note: nothing is measured, because files are not those of the report")
-    return [*evaluate_gates(judged, gates), *files]
+    elif measures_again:
+        say("note: nothing was measured, because the files are not those of the report")
+    return [*evaluate_gates(content, gates), *file_results]
 
 
 def compare(
@@ -428,8 +488,62 @@ def compare(
     max_size_increase: float | None = None,
     allow_different_models: bool = False,
 ) -> comparison.Comparison:
-    """Compare the reports of two runs of the same model, and judge the limits given."""
-    before, after = (r if isinstance(r, Report) else read_report(r) for r in (old, new))
+    """Compare the reports of two runs of the same model.
+
+    Args:
+        old: Report of the first run, or its path.
+        new: Report of the second run, or its path.
+        max_drop: Largest drop of the metric, in its unit.
+        max_compression_loss: Largest decrease of the compression, as a fraction.
+        max_size_increase: Largest growth of the smallest file, as a fraction.
+        allow_different_models: Compare even if the original models differ.
+
+    Returns:
+        What changed, the results of the limits, and notes.
+    """
     return comparison.compare(
-        before, after, max_drop, max_compression_loss, max_size_increase, allow_different_models
+        old if isinstance(old, Report) else read_report(old),
+        new if isinstance(new, Report) else read_report(new),
+        max_drop,
+        max_compression_loss,
+        max_size_increase,
+        allow_different_models,
     )
+
+
+def _load_task(task: Any) -> CustomTask | None:
+    """Return the custom task of an argument `task`."""
+    if task is None:
+        return None
+    from ltp_pipeline.tasks.custom import CustomTask
+
+    return CustomTask.load(task)
+
+
+def _check_task(model: AnyPath, task: CustomTask | None) -> None:
+    """Raise InputError if a file lies in a run with another custom task."""
+    directory = RunDirectory(Path(model).parent)
+    if task is not None and directory.has_custom_task:
+        from ltp_pipeline.stages.prepare import check_same_task
+
+        check_same_task(directory, task)
+
+
+def _load_file_settings(
+    model: AnyPath, data: AnyPath | None, config: AnyPath | None, task: CustomTask | None
+) -> Settings:
+    """Load the settings of a file that exists: those of ltp.toml, or else those of its run."""
+    _check_task(model, task)
+    settings = load_settings(model, config, options={"data": {"path": data}})
+    directory = RunDirectory(Path(model).parent)
+    has_settings_file = config is not None or directory.path(SETTINGS_FILE).is_file()
+    if has_settings_file or not directory.is_run:
+        return settings
+    if task is None and data is None and directory.has_custom_task:
+        raise InputError(f"the run in {directory.root} has a custom task", CUSTOM_TASK_HINT)
+    _, run_settings = directory.load_inputs()
+    path = settings.data.path
+    if path is None and task is None:
+        path = run_settings.data.path
+    data_settings = run_settings.data.model_copy(update={"path": path})
+    return run_settings.model_copy(update={"data": data_settings})

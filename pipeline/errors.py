@@ -1,6 +1,7 @@
-"""Every error a user can meet, each with its exit code.
+"""Errors that a user can meet, each with its exit code.
 
-An error says in one line what is wrong and in one line what to do. Anything else that escapes is a bug.
+An error has a message, which says what is wrong, and a hint, which says what to do. Any other
+exception that ends a command is a bug.
 """
 
 import copyreg
@@ -9,46 +10,60 @@ from typing import Any, ClassVar
 
 from ltp_pipeline.system.text import one_line
 
+MAX_SUMMARY_LENGTH = 300  # characters of a message of another library
+
 
 def summarize_error(error: Exception) -> str:
-    """What an error of another library says, in a line; its kind where it says nothing."""
-    return one_line((str(error).strip().splitlines() or [type(error).__name__])[0], 300)
+    """Return the first line of an error of another library, or its class if it has no message."""
+    lines = str(error).strip().splitlines()
+    return one_line(lines[0] if lines else type(error).__name__, MAX_SUMMARY_LENGTH)
 
 
 class LtpError(Exception):
-    """The root: what is wrong, and what to do about it."""
+    """Base class of all errors that a user can meet.
+
+    Attributes:
+        message: What is wrong: the thing, what was expected and what was found, on one line.
+        hint: What the user can do, as a command with the option or the value.
+        exit_code: Exit code of the command line.
+        is_multiline: The message may have several lines.
+    """
 
     exit_code: ClassVar[int] = 1
-    is_multiline: ClassVar[bool] = False  # says what is wrong in several lines
+    is_multiline: ClassVar[bool] = False
 
     def __init__(self, message: str, hint: str) -> None:
-        self.message = (
-            "\n".join(map(one_line, message.split("\n")))
-            if self.is_multiline
-            else one_line(message)
-        )
+        lines = message.split("\n") if self.is_multiline else [message]
+        self.message = "\n".join(map(one_line, lines))
         self.hint = hint
         super().__init__(self.message)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it is, whatever its class takes: errors come back from worker processes."""
-        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]  # missing there
+        """Restore the error without calling `__init__`, which differs between the classes.
+
+        Errors are pickled when they come back from worker processes.
+        """
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]  # missing in typeshed
 
 
 class UsageError(LtpError):
-    """The command line contradicts itself."""
+    """Options of the command line contradict each other."""
 
     exit_code = 2
 
 
 class InputError(LtpError):
-    """Bad settings or bad input: a missing file, not ONNX, wrong shapes, labels out of range, no data."""
+    """A setting or an input is invalid: a missing file, wrong shapes, labels out of range, no data."""
 
     exit_code = 3
 
 
 class TaskFailed(InputError):
-    """The user's own code failed; `trace` is where, in their lines."""
+    """The user's own task raised an exception.
+
+    Attributes:
+        traceback_text: Traceback of the exception, in the lines of the user.
+    """
 
     def __init__(self, message: str, hint: str, traceback_text: str = "") -> None:
         super().__init__(message, hint)
@@ -56,7 +71,11 @@ class TaskFailed(InputError):
 
 
 class UnsupportedModel(LtpError):
-    """The model cannot be handled; `reasons` lists everything that stands in the way, not only the first."""
+    """The model cannot be handled.
+
+    Attributes:
+        reasons: Every reason why, not only the first one.
+    """
 
     exit_code = 4
 
@@ -72,19 +91,19 @@ class TrainingFailed(LtpError):
 
 
 class ExportFailed(LtpError):
-    """The file could not be written, or does not say what the weights say."""
+    """A file could not be written, or does not hold the weights of the network."""
 
     exit_code = 6
 
 
 class NotFaster(LtpError):
-    """A file that was to be faster would not be, and is not written."""
+    """A file that should be faster would not be; it was not written."""
 
     exit_code = 7
 
 
 class GateFailed(LtpError):
-    """The work is done and the report written, but the result is below the bar."""
+    """The report was written, but a gate failed. The message has a line for each failed gate."""
 
     exit_code = 7
     is_multiline = True

@@ -2,135 +2,151 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ltp_pipeline.cli import options as opt
+from ltp_pipeline.cli import options
 from ltp_pipeline.cli.output import print_json, print_path
-from ltp_pipeline.settings import file_names
+from ltp_pipeline.settings.file_names import ENCODINGS
 
 
 def init(
-    model: opt.ModelArgument,
-    data: opt.DataOption = None,
-    task: opt.TaskOption = None,
-    settings: opt.SetOption = None,
+    model: options.ModelArgument,
+    data: options.DataOption = None,
+    task: options.TaskOption = None,
+    assignments: options.SetOption = None,
     force: Annotated[
         bool,
         typer.Option(
-            "--force",
-            help="Write over an ltp.toml that is there, and begin with its [data] and [task].",
+            "--force", help="Replace an ltp.toml that exists, but keep its [data] and [task]."
         ),
     ] = False,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Write an ltp.toml beside MODEL.onnx with what it and its data show, every line explained."""
+    """Write an ltp.toml beside MODEL.onnx, with settings inferred from the model and its data."""
     from ltp_pipeline import api
 
-    given: dict[str, dict[str, Any]] = {}
-    opt.add_assignments(given, settings or ())
-    path, said = api.init(model, data, task=task, force=force, settings=given)
+    values: options.SettingValues = {}
+    options.add_assignments(values, assignments)
+    path, findings = api.init(model, data, task=task, force=force, settings=values)
     if as_json:
-        print_json({"path": str(path), "found": said})
+        print_json({"path": str(path), "found": findings})
     elif not quiet:
-        for line in said:
+        for line in findings:
             typer.echo(line)
-        own = "" if task is None else f" --task {task}"
-        is_tried = any(line.startswith("data: ") for line in said)
-        todo = "look through it" if is_tried else "say in it where the data are"
-        typer.echo(f"{path}: {todo}, then: ltp-pipeline run {model}{own}")
+        has_data = any(line.startswith("data: ") for line in findings)
+        next_step = "check it" if has_data else "set path in [data]"
+        task_option = "" if task is None else f" --task {task}"
+        typer.echo(f"{path}: {next_step}, then run: ltp-pipeline run {model}{task_option}")
 
 
-def inspect(model: opt.ModelArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
-    """Show what would be pruned, what not and why, and what is unsupported."""
+def inspect(
+    model: options.ModelArgument,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
+) -> None:
+    """Show which layer weights `run` would prune, which not and why, and what is unsupported."""
     from ltp_pipeline import api
 
-    found = api.inspect(model)
+    result = api.inspect(model)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     elif not quiet:
         from ltp_pipeline.cli.tables import show_model
 
-        show_model(found)
+        show_model(result)
 
 
 def validate(
-    model: opt.ModelArgument,
-    data: opt.DataOption = None,
-    task: opt.TaskOption = None,
-    config: opt.ConfigOption = None,
-    against: Annotated[Path | None, typer.Option(help="The original, to compare with.")] = None,
+    model: options.ModelArgument,
+    data: options.DataOption = None,
+    task: options.TaskOption = None,
+    config: options.ConfigOption = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Compare with this file, for example the original.")
+    ] = None,
     provider: Annotated[
-        str, typer.Option(help="Execution provider of onnxruntime.")
+        str, typer.Option(help="Run with this execution provider of onnxruntime.")
     ] = "CPUExecutionProvider",
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Measure a file in onnxruntime on the test split."""
+    """Measure accuracy and latency of a file in onnxruntime, on the test split."""
     from ltp_pipeline import api
 
-    found = api.validate(model, data, config=config, against=against, provider=provider, task=task)
+    result = api.validate(model, data, config=config, against=against, provider=provider, task=task)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     elif not quiet:
         from ltp_pipeline.cli.tables import show_validation
 
-        show_validation(found)
+        show_validation(result)
 
 
 def quantize(
-    model: opt.ModelArgument,
-    out: Annotated[Path, typer.Option(metavar="INT8.onnx", help="The int8 file to write.")],
-    data: opt.DataOption = None,
-    task: opt.TaskOption = None,
-    config: opt.ConfigOption = None,
-    encoding: opt.Encoding = file_names.ENCODINGS[0],
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    model: options.ModelArgument,
+    out: Annotated[
+        Path, typer.Option(metavar="INT8.onnx", help="Write the int8 file to this path.")
+    ],
+    data: options.DataOption = None,
+    task: options.TaskOption = None,
+    config: options.ConfigOption = None,
+    encoding: options.EncodingOption = ENCODINGS[0],
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
-    """Write an int8 file of a float file of any origin: faster in any onnxruntime, and measured beside it."""
+    """Write an int8 file of any float file, and measure both."""
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
 
-    reporter = make_reporter(quiet)
-    found = api.quantize(
-        model, data, out=out, config=config, encoding=encoding, task=task, progress=reporter
+    result = api.quantize(
+        model,
+        data,
+        out=out,
+        config=config,
+        encoding=encoding,
+        task=task,
+        progress=make_reporter(quiet),
     )
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
         return
     from ltp_pipeline.cli.tables import show_validation
 
-    show_validation(found.measurement)
-    for note in found.notes:
+    show_validation(result.measurement)
+    for note in result.notes:
         typer.echo(note)
 
 
 def accelerate(
-    model: opt.ModelArgument,
-    out: Annotated[Path, typer.Option(metavar="FAST.onnx", help="The fast file to write.")],
-    data: opt.DataOption = None,
-    task: opt.TaskOption = None,
-    config: opt.ConfigOption = None,
-    encoding: opt.Encoding = file_names.ENCODINGS[0],
+    model: options.ModelArgument,
+    out: Annotated[
+        Path, typer.Option(metavar="FAST.onnx", help="Write the fast file to this path.")
+    ],
+    data: options.DataOption = None,
+    task: options.TaskOption = None,
+    config: options.ConfigOption = None,
+    encoding: options.EncodingOption = ENCODINGS[0],
     accelerate_min_sparsity: Annotated[
         float | None,
         typer.Option(
-            help="Turn over what has at least this sparsity, whether or not it is faster on this machine."
+            help="Convert layers from this sparsity on, whether or not they are faster here."
+            " Default: the layers that are faster on this machine."
         ),
     ] = None,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Write a file that uses the sparse kernels, of a file of any origin; exit 7 and no file where it is not faster.
+    """Write a file of any float file that uses sparse operators; exit 7 if it is not faster.
 
-    Proven on the data, or else on random inputs. It runs without the library, too, as any other file.
+    The file is verified with the data, or else with random inputs. It also runs without the
+    library of sparse operators, as slowly as any other file.
     """
     from ltp_pipeline import api
 
-    found = api.accelerate(
+    result = api.accelerate(
         model,
         data,
         out=out,
@@ -140,20 +156,20 @@ def accelerate(
         task=task,
     )
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(result))
     elif not quiet:
         from ltp_pipeline.cli.tables import show_acceleration
 
-        show_acceleration(found)
+        show_acceleration(result)
 
 
 def unpack(
-    model: opt.ModelArgument,
-    out: Annotated[Path, typer.Option(help="The plain model to write.")],
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    model: options.ModelArgument,
+    out: Annotated[Path, typer.Option(help="Write the dense file to this path.")],
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Write a sparse or packed model as a plain dense one, for tools that need it."""
+    """Write a sparse or packed file as a dense one, for tools that need it."""
     from ltp_pipeline import api
 
     print_path(api.unpack(model, out), as_json, quiet)
@@ -162,22 +178,20 @@ def unpack(
 def sparse_ops(
     build: Annotated[
         bool,
-        typer.Option(
-            "--build", help="Build the library again, with the C++ compiler in CXX or with c++."
-        ),
+        typer.Option("--build", help="Build the library again, with the compiler $CXX or c++."),
     ] = False,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Show where the sparse operator library is and which instruction set it uses on this processor."""
+    """Print the path of the library of sparse operators, and the instruction set it uses here."""
     from ltp_pipeline.exporters.sparse_ops import library
 
     path = library.build_library() if build else library.sparse_ops_library()
-    found = library.query_instruction_sets(path)
+    instruction_sets = library.query_instruction_sets(path)
     if as_json:
-        print_json({"library": str(path), **asdict(found)})
+        print_json({"library": str(path), **asdict(instruction_sets)})
     elif not quiet:
         typer.echo(path)
-        typer.echo(f"instruction set: {found.chosen}")
-        for name, why in found.rejected.items():
-            typer.echo(f"not used: {name} ({why})")
+        typer.echo(f"instruction set: {instruction_sets.chosen}")
+        for name, reason in instruction_sets.rejected.items():
+            typer.echo(f"not used: {name} ({reason})")

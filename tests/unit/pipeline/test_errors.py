@@ -1,6 +1,4 @@
-"""Errors cross from one process to another as they are."""
-
-from __future__ import annotations
+"""Errors: what they keep across processes, and how long their messages are."""
 
 import pickle
 from collections.abc import Iterator
@@ -10,40 +8,55 @@ import pytest
 
 from ltp_pipeline.data.images.collection import BrokenSamples
 from ltp_pipeline.data.matching import UnusedColumnError
-from ltp_pipeline.errors import GateFailed, InputError, LtpError, TaskFailed, UnsupportedModel
+from ltp_pipeline.errors import (
+    GateFailed,
+    InputError,
+    LtpError,
+    TaskFailed,
+    UnsupportedModel,
+    summarize_error,
+)
 
-MORE: dict[type[LtpError], tuple[Any, ...]] = {
-    TaskFailed: ("what", "remedy", "their line 3"),
-    UnsupportedModel: ("what", "remedy", ["an operator", "another"]),
-    BrokenSamples: ([3, 5], "what", "remedy"),
-    UnusedColumnError: ("what", "remedy", ("colour", "shape")),
+# Arguments of the classes that do not take a message and a hint alone.
+ARGUMENTS: dict[type[LtpError], tuple[Any, ...]] = {
+    TaskFailed: ("message", "hint", "their line 3"),
+    UnsupportedModel: ("message", "hint", ["an operator", "another"]),
+    BrokenSamples: ([3, 5], "message", "hint"),
+    UnusedColumnError: ("message", "hint", ("colour", "shape")),
 }
 
 
-def kinds(root: type[LtpError] = LtpError) -> Iterator[type[LtpError]]:
-    """Every class of errors that is loaded."""
+def iter_error_classes(root: type[LtpError] = LtpError) -> Iterator[type[LtpError]]:
+    """Yield every class of errors that is loaded."""
     yield root
-    for kind in root.__subclasses__():
-        yield from kinds(kind)
+    for error_class in root.__subclasses__():
+        yield from iter_error_classes(error_class)
 
 
-@pytest.mark.parametrize("kind", kinds())
-def test_an_error_is_the_same_after_a_round_trip(kind: type[LtpError]) -> None:
-    error = kind(*MORE.get(kind, ("what", "remedy")))
-    found = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
-    assert type(found) is kind
-    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-    assert (found.message, found.hint) == ("what", "remedy")
+@pytest.mark.parametrize("error_class", iter_error_classes())
+def test_error_is_the_same_after_pickling(error_class: type[LtpError]) -> None:
+    error = error_class(*ARGUMENTS.get(error_class, ("message", "hint")))
+    restored = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert type(restored) is error_class
+    assert (str(restored), restored.args) == (str(error), error.args)
+    assert vars(restored) == vars(error)
+    assert (restored.message, restored.hint) == ("message", "hint")
 
 
-def test_what_is_wrong_is_one_line_of_a_length_to_read_whatever_the_name() -> None:
+def test_message_is_one_short_line_whatever_the_name() -> None:
     error = InputError(f"tensor '{'n' * 10**6}\n\x1b[31m' has no values", "get it again")
     assert len(error.message) <= 500
     assert error.message.isprintable()
     assert error.message.startswith("tensor 'nnn")
     assert error.message.endswith("' has no values")
-    assert len(UnsupportedModel("what", "remedy", ["n" * 10**6]).reasons[0]) <= 500
+    assert len(UnsupportedModel("message", "hint", ["n" * 10**6]).reasons[0]) <= 500
 
 
-def test_failed_gates_have_a_line_each() -> None:
-    assert GateFailed("one\ntwo", "remedy").message == "one\ntwo"
+def test_message_of_gate_failed_keeps_its_lines() -> None:
+    assert GateFailed("one\ntwo", "hint").message == "one\ntwo"
+
+
+def test_summarize_error_returns_the_first_line_or_the_class() -> None:
+    assert summarize_error(ValueError("\nfirst\nsecond")) == "first"
+    assert summarize_error(ValueError()) == "ValueError"
+    assert len(summarize_error(ValueError("n" * 10**6))) <= 300

@@ -1,102 +1,72 @@
-"""Every command of the contract is there, takes --json and --quiet, and README's commands are real ones."""
+"""The command line: its commands, its documentation, and how errors end it."""
 
 import errno
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 
+from ltp_pipeline import __version__
 from ltp_pipeline.cli import app as cli
 from ltp_pipeline.cli.app import app
+from ltp_pipeline.demo import copy_example
+from ltp_pipeline.errors import GateFailed, LtpError, TaskFailed, UnsupportedModel
 from tests.support.cli import invoke
 from tests.support.paths import ROOT
 
 COMMANDS = typer.main.get_command(app).commands
-CONTRACT = (
-    "run",
-    "demo",
-    "inspect",
-    "validate",
-    "trail",
-    "pick",
-    "export",
-    "report",
-    "gate",
-    "compare",
-    "unpack",
-    "handoff",
-)
 
 
-def options(name: str) -> set[str]:
-    return {o for p in COMMANDS[name].params for o in (*p.opts, *p.secondary_opts)}
-
-
-@pytest.mark.parametrize("name", CONTRACT)
-def test_every_command_speaks_json_and_can_be_quiet(name: str):
-    assert {"--json", "--quiet"} <= options(name)
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/how-to/ci-gates.md"])
-def test_commands_in_the_documents_have_the_options_they_show(document: str):
-    text = re.sub(r"sh '(.*)'", r"\1", (ROOT / document).read_text())  # Jenkins quotes its steps
-    shown = re.findall(r"^\s*(?:- )?(?:venv/bin/)?(ltp-pipeline [a-z].*)$", text, re.M)
-    assert len(shown) >= 2
-    for line in shown:
-        words = shlex.split(line, comments=True)
-        assert words[1] in COMMANDS, line
-        assert {w for w in words if w.startswith("--")} <= options(words[1]), line
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("method.t0=0.01", 0.01),
-        ("train.seed=7", 7),
-        ("data.layout=NHWC", "NHWC"),
-        ("data.mean=[0.5]", [0.5]),
-    ],
-)
-def test_set_takes_toml_values_and_plain_words(text: str, expected: object):
-    from ltp_pipeline.cli.options import parse_assignment
-
-    section, key = text.split("=")[0].split(".")
-    assert parse_assignment(text) == {section: {key: expected}}
-
-
-def test_set_reaches_the_settings_of_one_input():
-    from ltp_pipeline.cli.options import parse_assignment
-
-    assert parse_assignment('data.inputs."side.info:0".scale=0.5') == {
-        "data": {"inputs": {"side.info:0": {"scale": 0.5}}}
+def option_names(command: str) -> set[str]:
+    return {
+        name
+        for parameter in COMMANDS[command].params
+        for name in (*parameter.opts, *parameter.secondary_opts)
     }
 
 
-def test_set_of_a_name_without_quotes_says_so(capsys: pytest.CaptureFixture[str]):
-    refused = invoke(capsys, "run", "model.onnx", "--set", "data.inputs.side:0.scale=0.5")
-    assert refused.code == 2
-    assert "need quotes" in refused.err
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_can_print_json_and_be_quiet(command: str):
+    assert {"--json", "--quiet"} <= option_names(command)
 
 
-def test_set_without_a_section_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]):
-    assert invoke(capsys, "run", "model.onnx", "--set", "epochs=3").code == 2
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_text_is_a_sentence_that_starts_with_a_verb(command: str):
+    assert re.match(r"[A-Z]", COMMANDS[command].help or "")
+    for parameter in COMMANDS[command].params:
+        help_text = getattr(parameter, "help", None)
+        if help_text and parameter.name != "help":
+            assert re.match(r"[A-Z].*[.]", help_text), parameter.name
 
 
-def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]):
-    from ltp_pipeline import __version__
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/ci-gates.md"])
+def test_commands_in_the_documentation_have_the_options_they_show(document: str):
+    text = re.sub(r"sh '(.*)'", r"\1", (ROOT / document).read_text())  # Jenkins quotes its steps
+    lines = re.findall(r"^\s*(?:- )?(?:venv/bin/)?(ltp-pipeline [a-z].*)$", text, re.M)
+    assert len(lines) >= 2
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        assert words[1] in COMMANDS, line
+        options = {word for word in words if word.startswith("--")}
+        assert options <= option_names(words[1]), line
 
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]):
     assert invoke(capsys, "--version").out.strip() == f"ltp-pipeline {__version__}"
 
 
-def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp_path: Path):
-    import os
-    import subprocess
-    import sys
+def test_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "run", "model.onnx", "--epoks", 5)
+    assert result.code == 2
+    assert "--epoks" in result.err
 
-    from ltp_pipeline.demo import copy_example
 
+def test_terminal_without_unicode_does_not_end_a_command(tmp_path: Path):
     model = copy_example(tmp_path / "example")
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-m", "ltp_pipeline", "inspect", str(model)]
@@ -105,38 +75,56 @@ def test_a_terminal_that_knows_no_multiplication_sign_does_not_end_a_command(tmp
     assert "stem.weight" in result.stdout
 
 
-def test_names_of_any_kind_and_length_keep_an_error_to_two_short_lines(
-    capsys: pytest.CaptureFixture[str],
-):
-    said = invoke(capsys, "inspect", "new\nline\x1b[31m" + 5000 * "x" + ".onnx")
-    assert said.code == 3
-    first, second = said.err.splitlines()
-    assert first.startswith("error: ")
-    assert second.startswith("  ")
-    assert "new?line?[31mxxx" in first
-    assert len(first) < 2010
-    assert first.isprintable()
+def test_error_is_two_short_lines_whatever_the_name(capsys: pytest.CaptureFixture[str]):
+    result = invoke(capsys, "inspect", "new\nline\x1b[31m" + 5000 * "x" + ".onnx")
+    assert result.code == 3
+    message, hint = result.err.splitlines()
+    assert message.startswith("error: ")
+    assert hint.startswith("  ")
+    assert "new?line?[31mxxx" in message
+    assert len(message) < 2010
+    assert message.isprintable()
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "lines"),
     [
         (
-            OSError(errno.EROFS, "Read-only file system", "run/x"),
-            "cannot read or write run/x: Read-only file system",
+            GateFailed("gate failed: a\ngate failed: b", "a: x\n  b: y"),
+            ["gate failed: a", "gate failed: b", "  a: x", "  b: y"],
         ),
         (
-            OSError(errno.ENOSPC, "No space left on device"),
-            "cannot read or write: No space left on device",
+            UnsupportedModel("no", "hint", ["first", "second"]),
+            ["error: no", "  first", "  second", "  hint"],
         ),
+        (TaskFailed("no", "hint", "line 1\nline 2\n"), ["line 1", "line 2", "error: no", "  hint"]),
     ],
 )
-def test_what_the_system_refuses_is_no_bug(
-    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys
+def test_error_is_printed_with_all_it_has(
+    error: LtpError, lines: list[str], monkeypatch: pytest.MonkeyPatch, capsys
 ):
     def fail(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(cli, "app", fail)
     result = invoke(capsys)
-    assert (result.code, result.err.splitlines()[0]) == (3, f"error: {said}")
+    assert (result.code, result.err.splitlines()) == (error.exit_code, lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "parts"),
+    [
+        (OSError(errno.EROFS, "Read-only file system", "run/x"), ("run/x", "Read-only")),
+        (OSError(errno.ENOSPC, "No space left on device"), ("No space left", "free some space")),
+    ],
+)
+def test_error_of_the_system_is_an_input_error(
+    error: OSError, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys
+):
+    def fail(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "app", fail)
+    result = invoke(capsys)
+    assert result.code == 3
+    assert all(part in result.err for part in parts)
