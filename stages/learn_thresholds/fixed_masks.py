@@ -33,8 +33,8 @@ class FixedMaskPruning:
             axes: Axis of the output channels of layers that are pruned in blocks.
         """
         self.layer_weights = layer_weights
-        one = next(iter(layer_weights.values())).new_ones(())
-        equal_thresholds = dict.fromkeys(layer_weights, one)
+        unit = next(iter(layer_weights.values())).new_ones(())
+        equal_thresholds = dict.fromkeys(layer_weights, unit)
         with torch.no_grad():
             sizes = weight_sizes(layer_weights, axes)
             self.masks = keep_exactly(sizes, equal_thresholds, lowest, count, axes)

@@ -211,7 +211,8 @@ class _RectifiedPrune(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         taus, *rest = ctx.saved_tensors
         ws, rs, gates = (rest[i * len(grads) : (i + 1) * len(grads)] for i in range(3))
-        # ρ is never negative, so its sign is the mask. This is several times faster than a comparison.
+        # ρ is never negative, so its sign is the mask, which is several times faster to compute
+        # than a comparison.
         grad_ws = torch._foreach_sign(gates)
         torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
         for i, s in ctx.scales.items():

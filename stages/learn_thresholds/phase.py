@@ -20,7 +20,7 @@ FAR_OUTSIDE_BUDGETS = 2
 
 
 class ThresholdLearningPhase:
-    """Forward passes with pruned weights, thresholds that move, and an entry of the trail per epoch.
+    """Forward passes with pruned weights, thresholds that move, and a trail entry per epoch.
 
     Attributes:
         name: Name of the phase in progress and logs.

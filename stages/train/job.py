@@ -1,4 +1,7 @@
-"""What the stages of a run share, and what follows from it: how long is trained, with which batches."""
+"""RunContext: what the stages of a run share, and what follows from it.
+
+That includes the number of epochs and the size of a batch.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import CompiledGraph, Network
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.train.epochs import default_epochs
 from ltp_pipeline.stages.train.memory import batch_too_large
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, resolve_optimizer_settings
 from ltp_pipeline.system import distributed
@@ -29,6 +31,10 @@ from ltp_pipeline.tasks.protocol import Task
 
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
+
+# Defaults of the number of epochs and of steps, over both phases of training.
+MIN_EPOCHS = 18
+MIN_STEPS = 750
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,21 @@ class ResolvedDefaults:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Network, task, data and settings of a run, the same in all its stages; weights pass between these as a State."""
+    """Network, task, data and settings of a run, the same in all its stages.
+
+    Weights are not a part of it. They pass from stage to stage as a StateDict.
+
+    Attributes:
+        network: The network being pruned.
+        task: What the network is trained and evaluated for.
+        data: The samples.
+        settings: The settings as the user gave them.
+        workspace: The run directory.
+        device: Where training computes.
+        teacher: Weights of the original network; None without distillation.
+        original: The network of the teacher's weights; None if it is `network`.
+        resolved: Values that rules chose for settings left open.
+    """
 
     network: Network
     task: Task
@@ -57,25 +77,28 @@ class RunContext:
     settings: Settings
     workspace: RunDirectory
     device: torch.device
-    teacher: StateDict | None = None  # the original's, where it is to be learned from
-    original: Network | None = None  # of which the teacher is a state, where it is another network
+    teacher: StateDict | None = None
+    original: Network | None = None
     resolved: ResolvedDefaults = ResolvedDefaults()
 
     def __post_init__(self) -> None:
-        if self.batch_size % distributed.get_world_size():
+        """Raise InputError if a batch cannot be split evenly among processes."""
+        processes = distributed.get_world_size()
+        if self.batch_size % processes:
             raise InputError(
-                f"a batch of {self.batch_size} samples cannot be split evenly among {distributed.get_world_size()} processes",
-                f"set the batch size to a multiple of {distributed.get_world_size()}",
+                f"a batch of {self.batch_size} samples cannot be split evenly among "
+                f"{processes} processes",
+                f"set train.batch_size to a multiple of {processes}",
             )
 
     @property
     def batch_size(self) -> int:
-        """Samples of a step, over all processes."""
+        """Number of samples in a step, over all processes."""
         return min(self.settings.train.batch_size, len(self.data.train))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches of the training split, at least one."""
+        """Number of whole batches in the training split, at least one."""
         return max(len(self.data.train) // self.batch_size, 1)
 
     @property
@@ -86,26 +109,33 @@ class RunContext:
     @property
     def finetune_epochs(self) -> int:
         """Number of epochs of fine-tuning; half of `train.epochs` if only that is set."""
-        given = self.settings.train
-        if given.finetune_epochs is not None:
-            return given.finetune_epochs
-        if given.epochs is not None:
-            return math.ceil(given.epochs / 2)
+        train = self.settings.train
+        if train.finetune_epochs is not None:
+            return train.finetune_epochs
+        if train.epochs is not None:
+            return math.ceil(train.epochs / 2)
         return self._default_epochs[1]
 
     @property
     def _default_epochs(self) -> tuple[int, int]:
-        """Numbers of epochs by rule, of threshold learning and of fine-tuning."""
-        return default_epochs(self.steps_per_epoch, self.resolved.aggressiveness)
+        """Numbers of epochs by rule, of threshold learning and of fine-tuning. (R5).
+
+        Threshold learning has the fraction (1 + 3m) / 6 of all epochs. If m is 0 the masks are
+        fixed and nothing is learned; then its single epoch is there for the trail.
+        """
+        m = self.resolved.aggressiveness
+        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / self.steps_per_epoch))
+        learning = round(epochs * (1 + 3 * m) / 6) if m > 0 else 1
+        return learning, epochs - learning
 
     @property
     def int8_epochs(self) -> int:
-        """In which it is then trained in 8 bits, where that is asked for: half as many."""
+        """Number of epochs of quantization-aware training: half of those of fine-tuning."""
         return math.ceil(self.finetune_epochs / 2)
 
     @cached_property
     def optimizer(self) -> OptimizerSettings:
-        """How weights are moved, by the settings, the network and the loss."""
+        """Settings of the optimizer, by settings, network and loss."""
         return resolve_optimizer_settings(
             self.settings.train, self.network.file.model, self.task.has_unbounded_gradient
         )
@@ -133,65 +163,81 @@ class RunContext:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """Evaluates states, beside the original where scores are relative to it."""
-        if self.teacher is None:
+        """Evaluates networks in torch, relative to the original if the task needs it."""
+        teacher = self.teacher
+        if teacher is None:
             return Evaluator(self.task.without_interval, None)
-        teacher, job = (
-            self.teacher,
-            self if self.original is None else replace(self, network=self.original),
-        )
+        context = self
+        if self.original is not None:
+            context = replace(self, network=self.original)
         return Evaluator(
-            self.task.without_interval, lambda inputs: job.compute_outputs(teacher, inputs)
+            self.task.without_interval, lambda inputs: context.compute_outputs(teacher, inputs)
         )
 
     @property
     def teacher_forward(self) -> CompiledGraph:
-        """The network that the teacher is a state of."""
+        """Forward pass of the network that the teacher's weights belong to."""
         return (self.original or self.network).forward
 
     def compute_outputs(self, state: StateDict, inputs: Mapping[str, Array]) -> list[Array]:
-        """The judged outputs of a batch, in torch."""
+        """Return the evaluated outputs of a batch.
+
+        Args:
+            state: Weights of the network.
+            inputs: Arrays by name of the input.
+
+        Raises:
+            TrainingFailed: The batch does not fit into memory.
+            InputError: The model does not run on these samples.
+        """
         try:
             with torch.inference_mode():
-                found = self.network.forward(to_device(inputs, self.device), state)
+                outputs = self.network.forward(to_device(inputs, self.device), state)
         except NodeError as error:
             if is_shortage(error):
                 raise batch_too_large(len(next(iter(inputs.values())))) from None
             raise make_sample_error(inputs, "the model does not run", error) from None
-        return [found[output.position].float().cpu().numpy() for output in self.task.outputs]
+        return [outputs[output.position].float().cpu().numpy() for output in self.task.outputs]
 
 
 def pick_device(name: str) -> torch.device:
-    """Resolve `auto` to the best device there is; with several processes, each has its own."""
+    """Return the device with a name, and connect to the other processes.
+
+    Args:
+        name: "cpu", "cuda", "mps", or "auto" for the best device that is present.
+
+    Raises:
+        InputError: There is no such device.
+    """
     present = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
     if name == "auto":
-        name = next(device for device, there in present.items() if there)
+        name = next(device for device, is_present in present.items() if is_present)
     if not present[name]:
         raise InputError(f"there is no {name} device here", "use --device auto or --device cpu")
     return distributed.init_process_group(torch.device(name))
 
 
 def to_device(arrays: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
-    """Put arrays on the device; images with channels last, the faster layout for convolutions."""
-    tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-    return {
-        n: t.contiguous(memory_format=torch.channels_last) if t.dim() == 4 else t
-        for n, t in tensors.items()
-    }
+    """Copy arrays to the device; images with channels last, the faster layout for convolutions."""
+    tensors: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        tensor = torch.from_numpy(array).to(device)
+        if tensor.dim() == 4:
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        tensors[name] = tensor
+    return tensors
 
 
 def targets_to_device(arrays: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """The same for what outputs are compared with; samples that differ in shape stay a list."""
-    lists = {
-        name: [torch.from_numpy(a).to(device) for a in v]
-        for name, v in arrays.items()
-        if isinstance(v, list)
-    }
-    return {
-        **to_device({name: v for name, v in arrays.items() if name not in lists}, device),
-        **lists,
-    }
+    """Copy targets to the device; samples that differ in shape stay a list."""
+    targets: dict[str, Any] = {}
+    for name, values in arrays.items():
+        if isinstance(values, list):
+            targets[name] = [torch.from_numpy(array).to(device) for array in values]
+        else:
+            targets.update(to_device({name: values}, device))
+    return targets
