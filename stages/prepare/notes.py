@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, get_block_axes
 from ltp_pipeline.stages.prepare import explain
-from ltp_pipeline.stages.train.job import MIN_EPOCHS, MIN_STEPS, RunContext
+from ltp_pipeline.stages.train.job import DEFAULT_MIN_EPOCHS, DEFAULT_MIN_STEPS, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize, quote_name
@@ -56,7 +56,7 @@ def describe_epochs(job: RunContext) -> list[str]:
     if job.settings.train.epochs is not None:
         return []
     epochs, steps = (job.epochs, job.finetune_epochs), pluralize(job.steps_per_epoch, "step")
-    more = MIN_EPOCHS * job.steps_per_epoch < MIN_STEPS
+    more = DEFAULT_MIN_EPOCHS * job.steps_per_epoch < DEFAULT_MIN_STEPS
     few = f", because {len(job.data.train):,} samples make few steps" if more else ""
     return [
         f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
 # Defaults of the number of epochs and of steps, over both phases of training.
-MIN_EPOCHS = 18
-MIN_STEPS = 750
+DEFAULT_MIN_EPOCHS = 18
+DEFAULT_MIN_STEPS = 750
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class RunContext:
         fixed and nothing is learned; then its single epoch is there for the trail.
         """
         m = self.resolved.aggressiveness
-        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / self.steps_per_epoch))
+        epochs = max(DEFAULT_MIN_EPOCHS, math.ceil(DEFAULT_MIN_STEPS / self.steps_per_epoch))
         learning = round(epochs * (1 + 3 * m) / 6) if m > 0 else 1
         return learning, epochs - learning
 
