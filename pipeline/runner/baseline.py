@@ -15,10 +15,10 @@ from ltp_pipeline.results.records import MeasuredBaseline, MeasuredPoint, Pruned
 from ltp_pipeline.run_directory.names import point_folder
 from ltp_pipeline.runner.networks import (
     export_and_evaluate,
-    kept_meta,
+    load_network_info,
     load_saved_network,
+    measure_time,
     save_weights,
-    timed,
 )
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
@@ -32,8 +32,8 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import round_duration
 
-MOST_SPARED = 0.5  # of the nonzeros
-LONGEST = 600.0  # seconds of one training up to which `auto` makes a curve
+MAX_EXCLUDED_FRACTION = 0.5  # of the nonzeros
+MAX_CURVE_SECONDS = 600.0  # seconds of one training up to which `auto` makes a curve
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class BaselineTarget:
     budget: float | None = None  # largest drop, where that and not a compression was asked for
 
     @property
-    def least(self) -> float:
+    def accuracy_to_match(self) -> float:
         """The accuracy at which the two are compared."""
         return compared_at(self.metric, self.accuracy, self.original_accuracy, self.budget)
 
@@ -58,7 +58,7 @@ def run(
 ) -> MeasuredBaseline | None:
     """Train, export and measure the points one after the other; the leader has the measurements."""
     elements = sum(k.elements for k in job.network.layer_weights)
-    axes, spared = baseline.block_axes_of(job), _spared(job, original, rival)
+    axes, spared = baseline.block_axes_of(job), _find_excluded(job, original, rival)
     start = TradeoffPoint(
         elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy
     )
@@ -71,7 +71,7 @@ def run(
         number = len(seen) + 1
         try:
             title = baseline.FIRST if number == 1 else baseline.LATER
-            plain, weights, value = _trained(
+            plain, weights, value = _train_point(
                 job, original, number, title, nonzeros, rival.epochs, spared, axes
             )
         except TrainingFailed as error:
@@ -81,14 +81,14 @@ def run(
                 raise
             job.workspace.progress.say(f"The curve of the baseline ends here: {error.message}")
             break
-        settings = job.settings.export if number == 1 else _one_file(job.settings.export)
+        settings = job.settings.export if number == 1 else _single_file(job.settings.export)
         found = export_and_evaluate(job, plain, weights, reference, point_folder(number), settings)
         measured += [MeasuredPoint(found, value)] if found else []
         seen.append(TradeoffPoint(elements / plain.nonzeros, value))
         del plain, weights  # the next point needs the memory
         is_curve = is_curve if seen[1:] else _makes_curve(job)
-        nonzeros = _next(job, seen, start, rival, most, elements) if is_curve else None
-    single = _single_weights(job, original, rival, spared, reference) if axes else None
+        nonzeros = _next_nonzeros(job, seen, start, rival, most, elements) if is_curve else None
+    single = _measure_unstructured(job, original, rival, spared, reference) if axes else None
     return (
         MeasuredBaseline(tuple(measured), is_curve, bool(spared), bool(axes), single)
         if measured
@@ -96,7 +96,7 @@ def run(
     )
 
 
-def _single_weights(
+def _measure_unstructured(
     job: RunContext,
     original: StateDict,
     rival: BaselineTarget,
@@ -106,7 +106,7 @@ def _single_weights(
     """What single weights have at LTP's compression, which no blocks bind."""
     name, epochs = baseline.UNSTRUCTURED, rival.epochs
     try:
-        plain, weights, value = _trained(
+        plain, weights, value = _train_point(
             job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS
         )
     except TrainingFailed as error:
@@ -115,19 +115,19 @@ def _single_weights(
         job.workspace.progress.say(f"The baseline of single weights is left out: {error.message}")
         return None
     found = export_and_evaluate(
-        job, plain, weights, reference, point_folder(name), _one_file(job.settings.export)
+        job, plain, weights, reference, point_folder(name), _single_file(job.settings.export)
     )
     return MeasuredPoint(found, value) if found else None
 
 
-def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
+def _find_excluded(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
     """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
     if not job.settings.baseline.exclude_classifier:
         return set()
     spared = baseline.find_classifier(job)
     if (
         baseline.min_nonzeros(job.network, original, spared, baseline.block_axes_of(job))
-        <= MOST_SPARED * rival.nonzeros
+        <= MAX_EXCLUDED_FRACTION * rival.nonzeros
     ):
         return spared
     job.workspace.progress.say(
@@ -136,7 +136,7 @@ def _spared(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[
     return set()
 
 
-def _trained(
+def _train_point(
     job: RunContext,
     original: StateDict,
     point: int | str,
@@ -148,7 +148,7 @@ def _trained(
 ) -> tuple[PrunedNetwork, Weights, float]:
     """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
     name = baseline.point_key(point, job.settings.baseline.exclude_classifier)
-    with timed(job.workspace, title):
+    with measure_time(job.workspace, title):
         if known := load_saved_network(job, name):
             plain, weights, kept = known
             return plain, weights, kept.validation_accuracy
@@ -157,7 +157,7 @@ def _trained(
         return plain, save_weights(job, name, plain, validation_accuracy=value), value
 
 
-def _one_file(settings: ExportSettings) -> ExportSettings:
+def _single_file(settings: ExportSettings) -> ExportSettings:
     """Of a further point, one file is enough to measure it by."""
     return settings.model_copy(
         update={"formats": (settings.comparison_format,), "weight_storage": ()}
@@ -177,7 +177,7 @@ def _makes_curve(job: RunContext) -> bool:
     )
     known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
     chosen = distributed.broadcast_from_main(known, job.device)
-    makes = seconds < LONGEST if chosen < 0 else bool(chosen)
+    makes = seconds < MAX_CURVE_SECONDS if chosen < 0 else bool(chosen)
     workspace.update_manifest(curve=makes)
     if not makes:
         workspace.progress.say(
@@ -187,7 +187,7 @@ def _makes_curve(job: RunContext) -> bool:
     return makes
 
 
-def _next(
+def _next_nonzeros(
     job: RunContext,
     seen: list[TradeoffPoint],
     start: TradeoffPoint,
@@ -197,10 +197,10 @@ def _next(
 ) -> int | None:
     """Nonzeros of the next point: one that is kept already, or the one that tells most."""
     name = baseline.point_key(len(seen) + 1, job.settings.baseline.exclude_classifier)
-    if len(seen) < MAX_POINTS and (kept := kept_meta(job.workspace, name)):
+    if len(seen) < MAX_POINTS and (kept := load_network_info(job.workspace, name)):
         return kept.nonzeros
     metric, near = rival.metric, WIDE if rival.budget is None else NARROW
-    found = next_compression(metric, seen, start, rival.least, most, near)
+    found = next_compression(metric, seen, start, rival.accuracy_to_match, most, near)
     if found is None:
         return None
     if len(seen) == 1:

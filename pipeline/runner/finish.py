@@ -34,7 +34,7 @@ class RunResult:
     gate_results: list[GateResult]
 
 
-def finished_already(
+def load_finished_run(
     job: RunContext, model: Path, is_there: bool, exactly: bool = False
 ) -> RunResult | None:
     """Where the run has all that is asked for now, judge its gates again; all processes are told."""
@@ -44,7 +44,7 @@ def finished_already(
         if (
             done
             and _covers(done, settings, workspace.manifest.curve, exactly)
-            and _is_whole(workspace)
+            and _is_complete(workspace)
         ):
             had = settings.model_copy(
                 update={"export": done.export, "baseline": done.baseline}
@@ -53,18 +53,18 @@ def finished_already(
             workspace.progress.say(
                 f"{workspace.root} is finished already; the gates are judged again"
             )
-            outcome = write_verdicts(
+            outcome = write_gate_results(
                 read_write.read(workspace.path(REPORT_JSON)), settings, workspace
             )
     if not distributed.broadcast_from_main(float(outcome is not None), job.device):
         return None
     if outcome is None:
-        return outcome_of_leader(job)
+        return load_main_result(job)
     distributed.barrier()
     return outcome
 
 
-def outcome_of_leader(job: RunContext) -> RunResult:
+def load_main_result(job: RunContext) -> RunResult:
     """The outcome that the leader has written."""
     distributed.barrier()
     content = read_write.read(job.workspace.path(REPORT_JSON))
@@ -75,13 +75,13 @@ def write_report(content: Report, settings: Settings, workspace: RunDirectory) -
     """Judge what was just proven; files of an earlier call that were not proven now are removed."""
     for name in workspace.remove_other_models(content.hashes):
         workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = write_verdicts(content, settings, workspace)
-    workspace.update_manifest(proof=_made(content, settings))
+    outcome = write_gate_results(content, settings, workspace)
+    workspace.update_manifest(proof=_report_inputs(content, settings))
     distributed.barrier()
     return outcome
 
 
-def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
+def write_gate_results(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
     """Judge the gates by the files asked for, put the verdict into the report and write it."""
     root = workspace.root
     requested = {
@@ -96,7 +96,7 @@ def write_verdicts(content: Report, settings: Settings, workspace: RunDirectory)
     return RunResult(root, content, verdicts)
 
 
-def _is_whole(workspace: RunDirectory) -> bool:
+def _is_complete(workspace: RunDirectory) -> bool:
     """Whether the report and every file it names are there, unchanged and measured."""
     path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
@@ -113,14 +113,14 @@ def _is_whole(workspace: RunDirectory) -> bool:
     return all(path.is_file() and sha256_file(path) == digest for path, digest in paths)
 
 
-def _made(content: Report, settings: Settings) -> ReportInputs:
+def _report_inputs(content: Report, settings: Settings) -> ReportInputs:
     """What the proof of a run consists of; another wish has it done again, without training anew."""
     baseline = content.baseline
     mode: BaselineMode = (
         "none" if baseline is None else "quick" if baseline.curve is None else "curve"
     )
     made = BaselineSettings(mode=mode, exclude_classifier=settings.baseline.exclude_classifier)
-    hashed = _library(settings.export)
+    hashed = _hash_library(settings.export)
     return ReportInputs(
         export=settings.export,
         baseline=made,
@@ -129,7 +129,7 @@ def _made(content: Report, settings: Settings) -> ReportInputs:
     )
 
 
-def _library(export: ExportSettings) -> str | None:
+def _hash_library(export: ExportSettings) -> str | None:
     """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
     try:
         return sha256_file(library.sparse_ops_library()) if export.has_fast else None
@@ -142,7 +142,7 @@ def _covers(
 ) -> bool:
     """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
     had, made = done.export, done.baseline
-    if done.quantize != settings.train.quantization_aware or done.library != _library(had):
+    if done.quantize != settings.train.quantization_aware or done.library != _hash_library(had):
         return False
     if not (had == settings.export if exactly else had.covers(settings.export)):
         return False

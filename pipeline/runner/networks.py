@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 
 
-class Kept(BaseModel):
+class SavedNetworkInfo(BaseModel):
     """What stands beside the final weights of a network."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -43,25 +43,27 @@ class Kept(BaseModel):
     validation_accuracy: float
     entry: int = 0  # of the trail, where it comes from there; and how it was selected
     notes: list[str] = []
-    missed: str | None = None
-    tried: int = 1
+    budget_not_met: str | None = None
+    num_trainings: int = 1
 
 
 def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
     """Keep the final weights of a network, so that later commands need not train; `more` as in Kept."""
     weights = to_file_weights(job.network, tuned.state)
-    meta = Kept(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
+    meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
     job.workspace.save_weights(name, tensors, meta.model_dump())
     return weights
 
 
-def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weights, Kept] | None:
+def load_saved_network(
+    job: RunContext, name: str
+) -> tuple[PrunedNetwork, Weights, SavedNetworkInfo] | None:
     """A network whose final weights were kept; None where they were not, or cannot be used."""
     found = job.workspace.load_weights(name)
     if found is None:
         return None
-    tensors, meta = found[0], _kept(job.workspace, name, found[1])
+    tensors, meta = found[0], _parse_network_info(job.workspace, name, found[1])
     shapes = {n: job.network.file.model.get_array(n).shape for n in list_file_tensors(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
         raise job.workspace.corrupt_weights_error(
@@ -76,15 +78,17 @@ def load_saved_network(job: RunContext, name: str) -> tuple[PrunedNetwork, Weigh
     )
 
 
-def kept_meta(workspace: RunDirectory, name: str) -> Kept | None:
+def load_network_info(workspace: RunDirectory, name: str) -> SavedNetworkInfo | None:
     """What stands beside kept weights."""
     found = workspace.load_weights_metadata(name)
-    return None if found is None else _kept(workspace, name, found)
+    return None if found is None else _parse_network_info(workspace, name, found)
 
 
-def _kept(workspace: RunDirectory, name: str, meta: Mapping[str, Any]) -> Kept:
+def _parse_network_info(
+    workspace: RunDirectory, name: str, meta: Mapping[str, Any]
+) -> SavedNetworkInfo:
     try:
-        return Kept.model_validate(meta)
+        return SavedNetworkInfo.model_validate(meta)
     except ValidationError as error:
         raise workspace.corrupt_weights_error(name, error.errors()[0]["msg"]) from None
 
@@ -103,31 +107,31 @@ def export_and_evaluate(
     file = job.network.file
     feeds = export.select_feeds(file.inputs, job.data)
     kernels, asked = [k.name for k in job.network.layer_weights], settings or job.settings.export
-    with timed(job.workspace, "export", but=finetune_qat.NAME):
+    with measure_time(job.workspace, "export", but=finetune_qat.NAME):
         judged = quantize.make_calibration(
             file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say
         )
         if job.settings.train.quantization_aware:
             judged = replace(
-                judged, train=partial(_train, job, (folder or "pruned").replace("/", "-"))
+                judged, train=partial(_train_quantized, job, (folder or "pruned").replace("/", "-"))
             )
         exported = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
-    with timed(job.workspace, "validate"):
+    with measure_time(job.workspace, "validate"):
         return network.run(
             exported, job.network, tuned.state, reference, job.data.test, tuned.epochs
         )
 
 
-def _train(
+def _train_quantized(
     job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
 ) -> QatResult:
     """Train in 8 bits in the midst of exporting."""
-    with timed(job.workspace, finetune_qat.NAME):
+    with measure_time(job.workspace, finetune_qat.NAME):
         return finetune_qat.run(job, title, training, layers)
 
 
 @contextmanager
-def timed(workspace: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
+def measure_time(workspace: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
     """Note the time that a stage takes, also of one that is broken off; not that of another within it."""
     begun, other = time.monotonic(), workspace.manifest.timings.get(but, 0.0)
     try:

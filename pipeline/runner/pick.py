@@ -12,9 +12,9 @@ from ltp_pipeline.gates.evaluation import choose_limits, list_gates, make_gate_s
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
 from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.runner.finish import RunResult, finished_already
-from ltp_pipeline.runner.networks import kept_meta
-from ltp_pipeline.runner.run import finish_candidate, plan
+from ltp_pipeline.runner.finish import RunResult, load_finished_run
+from ltp_pipeline.runner.networks import load_network_info
+from ltp_pipeline.runner.run import announce_plan, finish_candidate
 from ltp_pipeline.settings.checks import check_baseline_mode
 from ltp_pipeline.settings.file_names import find_format
 from ltp_pipeline.settings.load import load_settings, update_export
@@ -67,7 +67,9 @@ def pick(
     parent = given.find_trail_run()
     model, settings = parent.load_inputs()
     if formats:
-        settings = settings.model_copy(update={"export": _with_other(settings.export, formats)})
+        settings = settings.model_copy(
+            update={"export": _replace_formats(settings.export, formats)}
+        )
     given_limits = make_gate_settings(limits or {})
     gates = choose_limits(given_limits, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
@@ -81,11 +83,11 @@ def pick(
         else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
     )
     if known is not None and not list_gates(given_limits):
-        _require(gates, known)
+        _check_gates(gates, known)
     return finish_entry(parent, number, model, settings, known, task=task)
 
 
-def _with_other(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
+def _replace_formats(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
     """These files instead; rounded ones stay where there are packed ones."""
     asked = update_export(had, formats=formats, weight_storage=())
     rounded = any(find_format(name).can_be_rounded for name in asked.formats)
@@ -125,23 +127,25 @@ def finish_entry(
             baseline.point_key(n, settings.baseline.exclude_classifier)
             for n in range(1, MAX_POINTS + 1)
         ]
-        fits = _fits(_baseline_of(parent, points[0]), point, settings.method)
+        fits = _is_comparable(_load_baseline_spec(parent, points[0]), point, settings.method)
         told = None
         if mode is None:
-            mode = _mode_of(
+            mode = _trained_mode(
                 parent if fits else workspace, points, settings.baseline.exclude_classifier
             )
             if mode == "none":
-                remedy = f"--baseline quick trains one ({_cost(parent, point, job.epochs)})"
+                remedy = (
+                    f"--baseline quick trains one ({_describe_cost(parent, point, job.epochs)})"
+                )
                 told = f"No baseline: the run has none of this size; {remedy}"
-            _require(settings.gates, mode)
+            _check_gates(settings.gates, mode)
         compared = settings.baseline.model_copy(update={"mode": mode})
         settings = settings.model_copy(update={"baseline": compared})
         check_baseline_mode(settings)
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.lock():
             going_on = workspace.has_same_run({**identity, "entry": number})
-            if done := finished_already(job, model, going_on, exactly):
+            if done := load_finished_run(job, model, going_on, exactly):
                 return done
             if going_on:
                 progress.say(f"Going on in {workspace.root}")
@@ -161,11 +165,13 @@ def finish_entry(
             trained = (
                 baseline.planned_epochs(job, point.epochs) if mode != "none" and not fits else {}
             )
-            plan(job, {"finetune": job.finetune_epochs, **trained})
+            announce_plan(job, {"finetune": job.finetune_epochs, **trained})
             return finish_candidate(job, original, learned, entry)
 
 
-def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) -> BaselineMode:
+def _trained_mode(
+    run: RunDirectory, points: Sequence[str], spares_classifier: bool
+) -> BaselineMode:
     """How much of the baseline a run has trained; a curve may have ended at its first point."""
     there = [run.load_weights_metadata(name) is not None for name in points[:2]]
     if not there[0]:
@@ -178,7 +184,7 @@ def _mode_of(run: RunDirectory, points: Sequence[str], spares_classifier: bool) 
     return "curve" if there[1] or whole else "quick"
 
 
-def _require(gates: GateSettings, mode: BaselineMode) -> None:
+def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
     """Refuse gates of the run that need more of a baseline than there is."""
     needs = [
         (
@@ -204,20 +210,20 @@ def _require(gates: GateSettings, mode: BaselineMode) -> None:
             )
 
 
-def _baseline_of(run: RunDirectory, name: str) -> BaselineSpec | None:
+def _load_baseline_spec(run: RunDirectory, name: str) -> BaselineSpec | None:
     """The baseline that a run has trained."""
-    found = kept_meta(run, name)
+    found = load_network_info(run, name)
     return None if found is None else BaselineSpec(found.nonzeros, sum(found.epochs.values()))
 
 
-def _fits(known: BaselineSpec | None, point: BaselineSpec, method: MethodSettings) -> bool:
+def _is_comparable(known: BaselineSpec | None, point: BaselineSpec, method: MethodSettings) -> bool:
     """Whether a baseline is one of this point; in blocks it may have a few weights less."""
     if known is None or known.epochs != point.epochs:
         return False
     return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK_SIZE)
 
 
-def _cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:
+def _describe_cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:
     """What training a baseline takes, by what so many epochs of learning took in the run."""
     seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
     about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"

@@ -21,12 +21,12 @@ from ltp_pipeline.run_directory.access import check_writable
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.runner.baseline import BaselineTarget
-from ltp_pipeline.runner.finish import RunResult, finished_already, outcome_of_leader, write_report
+from ltp_pipeline.runner.finish import RunResult, load_finished_run, load_main_result, write_report
 from ltp_pipeline.runner.networks import (
     export_and_evaluate,
     load_saved_network,
+    measure_time,
     save_weights,
-    timed,
 )
 from ltp_pipeline.settings.checks import check_contradictions
 from ltp_pipeline.settings.schema import Settings
@@ -69,16 +69,16 @@ def run(
     with threads.use_threads(settings.train.threads, workspace.saved_threads(fresh), progress.say):
         job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
         with workspace.lock():
-            return _run(job, original, model, fresh, exactly)
+            return _run_locked(job, original, model, fresh, exactly)
 
 
-def _run(
+def _run_locked(
     job: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
 ) -> RunResult:
     workspace, settings = job.workspace, job.settings
     identity = prepare.run_identity(job.network.file, job.data, settings)
     going_on = not fresh and workspace.has_same_run(identity)
-    if done := finished_already(job, model, going_on, exactly):
+    if done := load_finished_run(job, model, going_on, exactly):
         return done
     distributed.begin_independent_work()
     value = prepare.check_original(job, original)  # before anything is written or removed
@@ -94,7 +94,7 @@ def _run(
         if settings.baseline.mode != "none"
         else {}
     )
-    plan(
+    announce_plan(
         job,
         {**epochs, **compared},
         SEARCHED if job.accuracy_budget is not None else (),
@@ -105,7 +105,7 @@ def _run(
         notes.print_notes(job, original, value)
     if workspace.manifest.learned:
         return finish_candidate(job, original, learn_thresholds.load_trail(workspace))
-    with timed(workspace, "learn"):
+    with measure_time(workspace, "learn"):
         learned = learn_thresholds.run(job, original, value)
     return finish_candidate(job, original, learned)
 
@@ -123,10 +123,10 @@ def finish_candidate(
     workspace, settings = job.workspace, job.settings
     measured, reference = None, None
     if distributed.is_main_process():
-        with timed(workspace, "original"):
+        with measure_time(workspace, "original"):
             measured, reference = network.measure_original(job)
-    with timed(workspace, "finetune"):
-        selected, tuned, weights, value = _select(job, learned, entry, measured)
+    with measure_time(workspace, "finetune"):
+        selected, tuned, weights, value = _select_network(job, learned, entry, measured)
     pruned, compared = export_and_evaluate(job, tuned, weights, reference), None
     pictures = sample_weights(job.network, weights, selected.entry.thresholds)
     budget = (
@@ -138,7 +138,7 @@ def finish_candidate(
     if settings.baseline.mode != "none":
         compared = baseline_curve.run(job, original, rival, reference)
     if not distributed.is_main_process():
-        return outcome_of_leader(job)
+        return load_main_result(job)
     assert measured is not None  # noqa: S101 - the leader has measured
     assert pruned is not None  # noqa: S101 - the leader has measured
     findings = Findings(
@@ -172,7 +172,7 @@ def finish_candidate(
     return write_report(build(findings), settings, workspace)
 
 
-def _select(
+def _select_network(
     job: RunContext,
     learned: ThresholdLearningResult,
     entry: TrailEntry | None,
@@ -182,11 +182,14 @@ def _select(
     if known := load_saved_network(job, "pruned"):
         tuned, weights, kept = known
         selected = SelectedEntry(
-            select_entry.find_entry(learned, kept.entry), kept.notes, kept.missed, kept.tried
+            select_entry.find_entry(learned, kept.entry),
+            kept.notes,
+            kept.budget_not_met,
+            kept.num_trainings,
         )
         return selected, tuned, weights, kept.validation_accuracy
     if entry is None:
-        selected, tuned = select_entry.run(job, learned, _least(job, original))
+        selected, tuned = select_entry.run(job, learned, _worst_accuracy(job, original))
     else:
         selected, tuned = (
             SelectedEntry(entry, [f"entry {entry.entry} of the trail"]),
@@ -207,7 +210,7 @@ def _select(
     )
 
 
-def _least(job: RunContext, original: MeasuredOriginal | None) -> float | None:
+def _worst_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float | None:
     """The worst validation accuracy within the budget."""
     budget = job.accuracy_budget
     return (
@@ -224,7 +227,9 @@ def _validation_accuracy(job: RunContext, original: MeasuredOriginal | None) -> 
     )
 
 
-def plan(job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()) -> None:
+def announce_plan(
+    job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()
+) -> None:
     """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
     if job.settings.train.quantization_aware and job.settings.export.has_int8:
         epochs = {**epochs, finetune_qat.NAME: job.int8_epochs}

@@ -213,12 +213,12 @@ def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
     steps: list[str],
 ):
     run = untold(shared, tmp_path / "example") / "run"
-    monkeypatch.setattr(baseline_curve, "LONGEST", 0.0)
+    monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
     first = invoke(capsys, *again(run))
     assert first.code == 0, first.err
     assert "--baseline curve adds up to 3 points, about " in first.err
     assert report_of(run)["baseline"]["curve"] is None
-    monkeypatch.setattr(baseline_curve, "LONGEST", 1e9)
+    monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 1e9)
     assert "is finished already" in invoke(capsys, *again(run)).err
     assert invoke(capsys, *again(run, "--export", "dense")).code == 0
     assert report_of(run)["baseline"]["curve"] is None

@@ -34,11 +34,13 @@ def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
     monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
     rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
-    assert baseline_curve._spared(job(tmp_path, exclude_classifier=True), {}, rival) == spared
+    assert (
+        baseline_curve._find_excluded(job(tmp_path, exclude_classifier=True), {}, rival) == spared
+    )
 
 
 def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(baseline_curve, "LONGEST", 0.0)
+    monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
     started = job(tmp_path, "curve")
     assert baseline_curve._makes_curve(started)
     started.settings = Settings.model_validate({"baseline": {"mode": "auto"}})
@@ -57,9 +59,9 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
             raise TrainingFailed("diverged", "")
         return None, None, 0.8
 
-    monkeypatch.setattr(baseline_curve, "_trained", trained)
+    monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
-    found = baseline_curve._single_weights(
+    found = baseline_curve._measure_unstructured(
         job(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
     )
     assert asked == [("single", "single", 300, 18, {"spared"}, {})]
