@@ -18,7 +18,8 @@ def format_toml(settings: Mapping[str, Any]) -> str:
     Returns:
         The document, which ends with a line break; sections are separated by an empty line.
     """
-    return "\n".join("".join(f"{line}\n" for line in part) for part in _iter_sections(settings, ()))
+    sections = ["\n".join(lines) for lines in _iter_sections(settings, ())]
+    return "\n\n".join(sections) + "\n"
 
 
 def format_section_name(*names: str) -> str:
@@ -44,13 +45,15 @@ def format_value(value: Any) -> str:
 
 def _iter_sections(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[list[str]]:
     """Yield the lines of a table, then those of each table inside it."""
-    lines = [] if not path else [format_section_name(*path)]
-    tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    values = {key: value for key, value in table.items() if key not in tables}
-    for key, value in values.items():
-        if value is not None:
+    lines = [format_section_name(*path)] if path else []
+    tables = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            tables[key] = value
+        elif value is not None:
             lines.append(f"{format_key(key)} = {format_value(value)}")
-    if values or (path and not tables):
+    # The header of a table that only has tables inside it can be left out.
+    if len(lines) > bool(path) or (path and not tables):
         yield lines
     for key, value in tables.items():
         yield from _iter_sections(value, (*path, key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,12 @@ from ltp_pipeline.settings.write import format_toml
 from ltp_pipeline.stages.handoff import of_baseline
 from ltp_pipeline.stages.handoff.example import ModelInputs, make_example, read_inputs
 from ltp_pipeline.stages.handoff.page import MARKER, render_page
-from ltp_pipeline.stages.handoff.sparse_ops import ARCHIVE, collect_sparse_ops, find_fast_files
+from ltp_pipeline.stages.handoff.sparse_ops import (
+    ARCHIVE,
+    SparseOpsFiles,
+    collect_sparse_ops,
+    find_fast_files,
+)
 from ltp_pipeline.stages.report.render import render_html
 from ltp_pipeline.system.files import copy_file, json_text, write_bytes
 from ltp_pipeline.system.hashing import sha256_file, write_checksums
@@ -33,8 +38,12 @@ if TYPE_CHECKING:
 
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 SCRIPTS = (names.HANDOFF_PREPROCESS, names.HANDOFF_VERIFY)  # copied from this package as they are
-# Settings that decide which samples are measured and how they become inputs.
-DATA_KEYS = (*InputSettings.model_fields, "crop", "validation_fraction", "classes")
+# Settings that decide which samples are measured and how they become inputs, by section.
+REPEATED_SETTINGS: dict[str, tuple[type[Section], tuple[str, ...]]] = {
+    "data": (DataSettings, (*InputSettings.model_fields, "crop", "validation_fraction", "classes")),
+    "task": (TaskSettings, tuple(TaskSettings.model_fields)),
+    "train": (TrainSettings, ("distill_outputs_as",)),
+}
 
 
 def run(
@@ -87,7 +96,7 @@ def run_baseline(
 def _fill_folder(
     out: Path,
     report: Report,
-    copied: Mapping[str, Path],
+    copied: dict[str, Path],
     pages: Mapping[str, str],
     samples: Mapping[str, Samples] | None,
 ) -> Path:
@@ -101,37 +110,53 @@ def _fill_folder(
         samples: Stored samples for the example; None for generated ones.
     """
     _check_folder(out)
-    inputs = read_inputs(report)
     models = [path for path in copied.values() if path.suffix == ".onnx"]
-    files = dict(copied)
-    contents = {name: page.encode() for name, page in pages.items()}
     sparse_ops = collect_sparse_ops(report)
-    libraries = {}
-    if sparse_ops is not None:
-        contents[ARCHIVE] = sparse_ops.sources
-        if sparse_ops.library is not None:
-            files[sparse_ops.library_name] = sparse_ops.library
-            libraries = {file.path: sparse_ops.library_name for file in find_fast_files(report)}
-    example = make_example(inputs, models, samples, libraries)
-    page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
-    contents[names.HANDOFF_README] = page.encode()
-    contents[names.HANDOFF_EXAMPLE] = example.content
-    contents[names.HANDOFF_PREPROCESS_JSON] = format_preprocessing(inputs).encode()
-    data_option = "--data" if report.custom_task is None else "--task"
-    contents[names.HANDOFF_SETTINGS] = format_settings(report.settings, data_option).encode()
-    for name in SCRIPTS:
-        contents[name] = (Path(__file__).parent / name).read_bytes()
-    outdated = _list_earlier_files(out) - {*files, *contents}
+    if sparse_ops is not None and sparse_ops.library is not None:
+        copied[sparse_ops.library_name] = sparse_ops.library
+    contents = _make_files(report, models, samples, sparse_ops)
+    for name, text in pages.items():
+        contents[name] = text.encode()
     # The page comes first: if writing is interrupted, it marks the folder as a handoff.
     write_bytes(out / names.HANDOFF_README, contents[names.HANDOFF_README])
-    for name in (*outdated, SUMS):
-        (out / name).unlink(missing_ok=True)
+    new_names = [*copied, *contents]
+    for name in (*_list_earlier_files(out), SUMS):
+        if name not in new_names:
+            (out / name).unlink(missing_ok=True)
     for name, content in contents.items():
         write_bytes(out / name, content)
-    for name, path in files.items():
+    for name, path in copied.items():
         copy_file(path, out / name)
-    write_checksums(out / SUMS, {name: sha256_file(out / name) for name in (*files, *contents)})
+    write_checksums(out / SUMS, {name: sha256_file(out / name) for name in new_names})
     return out
+
+
+def _make_files(
+    report: Report,
+    models: Sequence[Path],
+    samples: Mapping[str, Samples] | None,
+    sparse_ops: SparseOpsFiles | None,
+) -> dict[str, bytes]:
+    """Return the contents of the files that each handoff has next to the models, by name."""
+    inputs = read_inputs(report)
+    libraries = {}
+    if sparse_ops is not None and sparse_ops.library is not None:
+        for file in find_fast_files(report):
+            libraries[file.path] = sparse_ops.library_name
+    example = make_example(inputs, models, samples, libraries)
+    page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
+    data_option = "--data" if report.custom_task is None else "--task"
+    contents = {
+        names.HANDOFF_EXAMPLE: example.content,
+        names.HANDOFF_README: page.encode(),
+        names.HANDOFF_SETTINGS: format_settings(report.settings, data_option).encode(),
+        names.HANDOFF_PREPROCESS_JSON: format_preprocessing(inputs).encode(),
+    }
+    for name in SCRIPTS:
+        contents[name] = (Path(__file__).parent / name).read_bytes()
+    if sparse_ops is not None:
+        contents[ARCHIVE] = sparse_ops.sources
+    return contents
 
 
 def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
@@ -141,20 +166,15 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
         settings: Settings of the run by section, as report.json holds them.
         data_option: Option by which a user passes the data, which are not part of the handoff.
     """
-    data, train = settings.get("data", {}), settings.get("train", {})
-    sections = {
-        "data": _select_changed(data, DATA_KEYS, DataSettings),
-        "task": _select_changed(settings.get("task", {}), TaskSettings.model_fields, TaskSettings),
-        "train": _select_changed(train, ("distill_outputs_as",), TrainSettings),
-    }
-    sections["train"]["seed"] = train.get("seed") or 0
-    if data.get("inputs"):
-        sections["data"]["inputs"] = {
-            name: {key: own[key] for key in InputSettings.model_fields if key in own}
-            for name, own in data["inputs"].items()
-        }
+    sections = {}
+    for name, (section, keys) in REPEATED_SETTINGS.items():
+        sections[name] = _select_changed(settings.get(name, {}), keys, section)
+    sections["train"]["seed"] = settings.get("train", {}).get("seed") or 0
+    for name, values in settings.get("data", {}).get("inputs", {}).items():
+        own = {key: values[key] for key in InputSettings.model_fields if key in values}
+        sections["data"].setdefault("inputs", {})[name] = own
     comment = "# How samples become the model's inputs. Pass the data themselves with"
-    filled = {name: section for name, section in sections.items() if section}
+    filled = {name: values for name, values in sections.items() if values}
     return f"{comment} {data_option}.\n{format_toml(filled)}"
 
 
@@ -171,11 +191,11 @@ def _select_changed(
     values: Mapping[str, Any], keys: Iterable[str], section: type[Section]
 ) -> dict[str, Any]:
     """Return the settings under these keys that are set and differ from their defaults."""
-    return {
-        key: values[key]
-        for key in keys
-        if values.get(key) not in (None, [], section.model_fields[key].default)
-    }
+    changed = {}
+    for key in keys:
+        if values.get(key) not in (None, [], section.model_fields[key].default):
+            changed[key] = values[key]
+    return changed
 
 
 def _check_models(report: Report, source: Path) -> dict[str, Path]:
@@ -184,19 +204,20 @@ def _check_models(report: Report, source: Path) -> dict[str, Path]:
     Raises:
         InputError: If a file is missing or its hash is not that of the report.
     """
-    hashes = {name: digest for file in report.pruned.files for name, digest in file.hashes.items()}
-    paths = {name: source / name for name in hashes}
-    for path in paths.values():
-        if path.parent != source or not path.is_file():
-            raise InputError(
-                f"{path} is missing", "start the same run again; it writes missing files"
-            )
-    for name, path in paths.items():
-        if sha256_file(path) != hashes[name]:
-            raise InputError(
-                f"{path} has changed since the report was written",
-                "export it again: ltp-pipeline export",
-            )
+    paths = {}
+    for file in report.pruned.files:
+        for name, digest in file.hashes.items():
+            path = source / name
+            if path.parent != source or not path.is_file():
+                raise InputError(
+                    f"{path} is missing", "start the same run again; it writes missing files"
+                )
+            if sha256_file(path) != digest:
+                raise InputError(
+                    f"{path} has changed since the report was written",
+                    "export it again: ltp-pipeline export",
+                )
+            paths[name] = path
     return paths
 
 
@@ -215,7 +236,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _list_earlier_files(folder: Path) -> set[str]:
-    """Return the files of an earlier handoff; names in SHA256SUMS outside the folder are ignored."""
+    """Return the files of an earlier handoff; names outside the folder are ignored."""
     sums = folder / SUMS
     if not sums.is_file():
         return set()

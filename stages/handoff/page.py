@@ -42,7 +42,8 @@ def render_page(
     """
     inputs = [_describe_input(report, tensor) for tensor in report.model.inputs]
     file = _select_file(report)
-    encodings = [ENCODINGS[name] for name in ENCODINGS if _has_encoding(report, name)]
+    used_names = {file.encoding for file in report.pruned.files}
+    encodings = [encoding for name, encoding in ENCODINGS.items() if name in used_names]
     values = {
         "report": report,
         "marker": MARKER,
@@ -82,17 +83,14 @@ def _select_file(report: Report) -> FileResult | None:
     return next(iter(files.values()), None)
 
 
-def _has_encoding(report: Report, name: str) -> bool:
-    return any(file.encoding == name for file in report.pruned.files)
-
-
 def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
     """Return what the page says about an input of the model."""
     info = report.data.inputs.get(tensor.name) or InputInfo()
     steps = info.preprocessing or PreprocessingInfo()
-    shape = [size if isinstance(size, int) and size > 0 else 1 for size in tensor.shape or []]
+    sizes = list(tensor.shape or [])
     if info.sample_shape is not None:
-        shape = [*(shape[:1] or [1]), *(size or 1 for size in info.sample_shape)]
+        sizes = [*(sizes[:1] or [1]), *info.sample_shape]
+    shape = [size if isinstance(size, int) and size > 0 else 1 for size in sizes]
     is_mask_of_values = steps.mask_of is not None and not steps.marks_padding
     return {
         "name": tensor.name,
@@ -142,23 +140,23 @@ def _name_result(report: Report) -> str:
 
 
 def _format_call(inputs: list[dict[str, Any]]) -> str | None:
-    """Return how preprocess.py is called from Python; None if the report does not have the steps."""
+    """Return how `prepare` of preprocess.py is called; None if the report does not have the steps."""
     if not inputs or any(part["info"].preprocessing is None for part in inputs):
         return None
-    arguments = {}
+    is_single = len(inputs) == 1
+    arguments = []
     for part in inputs:
-        steps, name = part["steps"], part["name"]
+        name, steps = part["name"], part["steps"]
+        if steps.mask_of is not None:
+            continue
+        argument = "samples"
         if steps.image:
-            file = "file" if len(inputs) == 1 else f"file, {name!a}"
-            arguments[name] = f"[load_image({file}), …]"
+            argument = "[load_image(file), …]" if is_single else f"[load_image(file, {name!a}), …]"
         elif steps.stored is not None and steps.stored.lengths is not None:
-            arguments[name] = "[sequence, …]"
-        elif steps.mask_of is None:
-            arguments[name] = "samples"
-    if len(inputs) == 1:
-        return f"prepare({''.join(arguments.values())})"
-    pairs = ", ".join(f"{name!a}: {argument}" for name, argument in arguments.items())
-    return f"prepare({{{pairs}}})"
+            argument = "[sequence, …]"
+        arguments.append(argument if is_single else f"{name!a}: {argument}")
+    listed = ", ".join(arguments)
+    return f"prepare({listed})" if is_single else f"prepare({{{listed}}})"
 
 
 def _format_data_option(report: Report) -> str:

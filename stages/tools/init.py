@@ -26,8 +26,6 @@ from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.recipe import Recipe
-    from ltp_pipeline.graph.model_file import TensorInfo
     from ltp_pipeline.results.tool_results import InspectionResult
     from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.stages.prepare.trial import Trial
@@ -75,15 +73,12 @@ def init(
     inspection = inspect(model)
     trial = _try_original(model, settings, task)
     values = {
-        "arguments": _one_line(
-            model.name if task is None else f"{model.name} --task {task.origin}"
-        ),
-        "custom_task": None if task is None else _one_line(task.origin),
+        "custom_task": None if task is None else task.origin,
         "model": _describe_model(inspection),
         "trial": None if trial is None else _describe_trial(trial, settings),
         **_suggest_settings(inspection, trial, settings, model, task),
     }
-    filters = {"toml": format_value, "line": _one_line}
+    filters = {"toml": format_value, "line": _one_line, "shape": _format_shape}
     folder = Path(__file__).parent
     write_text(target, render_template(folder, "ltp.toml.j2", values, filters))
     summary = render_template(folder, "init.txt.j2", values, filters)
@@ -102,30 +97,27 @@ def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> T
 
 def _describe_model(inspection: InspectionResult) -> dict[str, Any]:
     """Return what both templates say about the model."""
-    name = _one_line(Path(inspection.path).name)
-    layers = pluralize(len(inspection.layers), "layer weight")
     unpruned = [layer for layer in inspection.layers if not layer.prunable]
-    names = [_one_line(tensor.name) for tensor in inspection.inputs]
-    arrays = [*names, "y"] if len(names) > 1 else ["x", "y"]
+    names = [tensor.name for tensor in inspection.inputs]
     return {
-        "summary": f"{name}: opset {inspection.opset}, {layers} with {inspection.layer_elements:,} elements",
-        "tensors": [
-            *(f"input {_format_tensor(tensor)}" for tensor in inspection.inputs),
-            *(f"output {_format_tensor(tensor)}" for tensor in inspection.outputs),
-        ],
-        "unpruned": [_one_line(f"{layer.name}, {layer.reason}") for layer in unpruned[:MAX_NAMED]],
+        "name": Path(inspection.path).name,
+        "opset": inspection.opset,
+        "layers": pluralize(len(inspection.layers), "layer weight"),
+        "num_elements": inspection.layer_elements,
+        "inputs": inspection.inputs,
+        "outputs": inspection.outputs,
+        "unpruned": unpruned[:MAX_NAMED],
         "num_further_unpruned": max(0, len(unpruned) - MAX_NAMED),
-        "other_weights": _one_line(inspection.unpruned or ""),
-        "problems": [_one_line(problem) for problem in inspection.unsupported[:MAX_NAMED]],
+        "other_weights": inspection.unpruned or "",
+        "problems": inspection.unsupported[:MAX_NAMED],
         "plan": inspection.plan,
-        "array_names": " and ".join(f"{name}_train" for name in arrays),
+        "array_names": [*names, "y"] if len(names) > 1 else ["x", "y"],
     }
 
 
 def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
     """Return what both templates say about the data and the original's accuracy on them."""
     metric = trial.task.metric
-    splits = dict.fromkeys(trial.data.splits)
     outputs = [output.name for output in trial.task.outputs]
     task_settings = {"kind": trial.task.describe_output().kind}
     if len(outputs) == 1:
@@ -133,22 +125,22 @@ def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
     for key in TaskSettings.model_fields:
         if key in trial.asked.model_fields_set and key not in task_settings:
             task_settings[key] = getattr(trial.asked, key)
-    rivals = trial.others if trial.value is not None else {}
+    other_outputs = {}
+    for name, value in trial.others.items():
+        if value is not None and trial.value is not None:
+            other_outputs[name] = value
     return {
-        "splits": ", ".join(f"{len(split):,} {split.name}" for split in splits),
-        "inputs": [_format_input(name, recipe) for name, recipe in trial.recipes.items()],
+        "splits": {split.name: len(split) for split in trial.data.splits},
+        "samples": trial.recipes,
         "task_settings": task_settings,
         "has_labels": not trial.task.is_relative,
-        "compared_outputs": [_one_line(name) for name in outputs] if len(outputs) > 1 else [],
+        "outputs": outputs,
         "inferred": trial.asked.model_fields_set - settings.task.model_fields_set,
         "metric": metric,
-        "shown": lambda value: _one_line(metric.shown(value)),
-        "metric_name": _one_line(metric.described),
+        "format_metric": lambda value: _one_line(metric.shown(value)),
         "value": trial.value,
         "unscaled_value": trial.as_stored,
-        "other_outputs": {
-            _one_line(name): value for name, value in rivals.items() if value is not None
-        },
+        "other_outputs": other_outputs,
         "num_samples": trial.samples,
         "chance_value": trial.task.chance_level(trial.data.val),
         "is_near_chance": trial.is_hardly_better_than_a_guess,
@@ -165,20 +157,21 @@ def _suggest_settings(
     """Return the settings for ltp.toml: those that the user passed, and suggestions for others."""
     passed = settings.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
     sections = {name: passed.pop(name, {}) for name in SUGGESTED_SECTIONS}
-    sections["data"].pop("path", None)
-    by_input = sections["data"].pop("inputs", {})
+    data = sections["data"]
+    data.pop("path", None)
     path = None
     if settings.data.path is not None:
         path = os.path.relpath(settings.data.path.resolve(), model.parent.resolve())
+    by_input = data.pop("inputs", {})
     inputs = []
-    if trial is not None and task is None and len(inspection.inputs) == 1:
-        # Settings of the only input stand directly in [data].
-        inputs.append(_suggest_input(None, inspection.inputs[0].name, sections["data"], trial))
-        sections["data"] = {}
-    elif trial is not None and task is None:
-        by_input = {
-            name: by_input.get(name, {}) for name in [*by_input, *trial.chosen, *trial.unscaled]
-        }
+    if trial is not None and task is None:
+        if len(inspection.inputs) == 1:
+            # Settings of the only input stand directly in [data].
+            inputs.append(_suggest_input(None, inspection.inputs[0].name, data, trial))
+            sections["data"] = {}
+        else:
+            for name in (*trial.chosen, *trial.unscaled):
+                by_input.setdefault(name, {})
     for name, values in by_input.items():
         section = format_section_name("data", "inputs", name)
         inputs.append(_suggest_input(section, name, values, trial))
@@ -214,29 +207,15 @@ def _suggest_input(
     }
 
 
-def _format_tensor(tensor: TensorInfo) -> str:
-    """Return name, type and shape of an input or output of the model."""
-    shape = "any shape" if tensor.shape is None else _format_shape(tensor.shape)
-    return f"{_one_line(tensor.name)}: {tensor.type.lower()}, {shape}"
-
-
-def _format_input(name: str, recipe: Recipe) -> str:
-    """Return what the stored samples of an input are like."""
-    name = _one_line(name)
-    if recipe.mask_of is not None:
-        values = "no values" if recipe.marks_padding else "values"
-        return f"{name}: a mask that is computed, 1 where {_one_line(recipe.mask_of)} has {values}"
-    kind = f"{recipe.dtype.name} of shape {_format_shape(recipe.shape)}"
-    return f"{name}: {kind} per sample, from {recipe.low:.6g} to {recipe.high:.6g}"
-
-
-def _format_shape(shape: Sequence[int | str | None]) -> str:
+def _format_shape(shape: Sequence[int | str | None] | None) -> str:
     """Return a shape like 3×224×224; unknown sizes are question marks."""
+    if shape is None:
+        return "any shape"
     sizes = ["?" if size is None else str(size) for size in shape]
     return _one_line("×".join(sizes)) or "scalar"
 
 
 def _one_line(text: str) -> str:
     """Return a text from a file or a user without control characters and line breaks."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(printable.split())
+    printable = [character if character.isprintable() else " " for character in text]
+    return " ".join("".join(printable).split())

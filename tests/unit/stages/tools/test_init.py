@@ -468,6 +468,13 @@ def test_init_fraction_metric_has_a_budget_of_one_point(folder: Path) -> None:
     assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
 
 
+def test_init_hostile_metric_stays_in_comments(folder: Path) -> None:
+    hostile = "mm\n[train]\nepochs = 9"
+    path, said = api.init(folder / "model.onnx", task=Task(folder, name=hostile, unit=hostile))
+    assert tomllib.loads(path.read_text())["train"] == {"seed": 0}
+    assert "epochs = 9" not in said
+
+
 def test_init_task_without_score_says_so(folder: Path) -> None:
     class Unscored(Task):
         score = None
