@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from ltp_pipeline.graph.layer_weights import MIN_LAYER_FRACTION
 from ltp_pipeline.stages.report import filters
 
 if TYPE_CHECKING:
+    from ltp_pipeline.results.gain import Gain
     from ltp_pipeline.results.intervals import Interval
     from ltp_pipeline.results.schema import BaselineResult, Report
     from ltp_pipeline.results.schema_parts import QuantizationInfo
@@ -46,9 +46,9 @@ class BaselineComparison:
     is_within_budget: bool
 
     @property
-    def is_significant(self) -> bool:
-        """True if the interval of the difference does not contain 0."""
-        return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
+    def may_be_chance(self) -> bool:
+        """True if the interval of the difference contains 0."""
+        return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def is_baseline_better(self) -> bool:
@@ -73,44 +73,52 @@ def compare_with_baseline(report: Report) -> BaselineComparison | None:
     baseline = report.baseline
     if baseline is None or baseline.exact_value is None:
         return None
-    difference = report.difference
-    gain = report.gain
-    ends: tuple[float, ...] = ()
-    if gain is not None and baseline.budget is None:
-        ends = tuple(point.compression for point in gain.ends)
-    at_equal = _baseline_compression(report, baseline)
-    if at_equal is not None and _is_shown_as(at_equal, ends):
-        ends = ()
+    value = None
+    interval = None
+    if report.difference is not None:
+        value = report.difference.value
+        interval = report.difference.interval
     drop = report.pruned.drop
-    has_budget = baseline.budget is not None
+    budget = baseline.budget
+    is_within_budget = budget is not None and (drop is None or drop <= budget)
+    compression = _find_baseline_compression(report, baseline)
+    gain = report.gain
     return BaselineComparison(
-        difference=None if difference is None else difference.value,
-        interval=None if difference is None else difference.interval,
-        gain=None if at_equal is None else baseline.gain,
+        difference=value,
+        interval=interval,
+        gain=None if compression is None else baseline.gain,
         bound=baseline.gain_bound,
-        baseline_compression=at_equal,
-        interpolated_between=ends,
+        baseline_compression=compression,
+        interpolated_between=_list_ends(gain, compression) if budget is None else (),
         is_interpolation_wide=gain is not None and gain.is_wide,
-        has_budget=has_budget,
-        is_within_budget=has_budget and (drop is None or drop <= (baseline.budget or 0.0)),
+        has_budget=budget is not None,
+        is_within_budget=is_within_budget,
     )
 
 
-def _baseline_compression(report: Report, baseline: BaselineResult) -> float | None:
+def _find_baseline_compression(report: Report, baseline: BaselineResult) -> float | None:
     """Return the compression of the baseline that the gain refers to."""
     if baseline.gain is None or not report.points:
         return None
+    compressions = [point.compression for point in report.points]
     if baseline.gain_bound == "at least":
-        return min(point.compression for point in report.points)
+        return min(compressions)
     if baseline.gain_bound == "at most":
-        return max(point.compression for point in report.points)
+        return max(compressions)
     return baseline.compression_at_equal_accuracy
 
 
-def _is_shown_as(compression: float, ends: Sequence[float]) -> bool:
-    """Return True if the rounded compression is that of a measured point."""
-    shown = filters.format_ratio(compression)
-    return any(filters.format_ratio(end) == shown for end in ends)
+def _list_ends(gain: Gain | None, compression: float | None) -> tuple[float, ...]:
+    """Return the compressions that the baseline's was interpolated between.
+
+    Empty if the compression is shown with the same digits as one of them.
+    """
+    if gain is None or compression is None:
+        return ()
+    ends = tuple(point.compression for point in gain.ends)
+    if filters.format_ratio(compression) in map(filters.format_ratio, ends):
+        return ()
+    return ends
 
 
 def has_few_layer_weights(report: Report) -> bool:
@@ -118,8 +126,11 @@ def has_few_layer_weights(report: Report) -> bool:
 
     Their compression then says little about the size of the model.
     """
-    layers, total = report.model.layer_elements, report.model.float_elements
-    return layers is not None and bool(total) and layers < MIN_LAYER_FRACTION * (total or 0)
+    elements = report.model.layer_elements
+    total = report.model.float_elements
+    if elements is None or not total:
+        return False
+    return elements < MIN_LAYER_FRACTION * total
 
 
 def list_quantizations(report: Report) -> list[tuple[str, QuantizationInfo]]:
@@ -133,14 +144,15 @@ def list_quantizations(report: Report) -> list[tuple[str, QuantizationInfo]]:
 
 
 def group_reasons(report: Report) -> list[tuple[str, str, str]]:
-    """Return why values are null, as keys, networks and reason.
+    """Return why values are null, as rows of keys, networks and reason.
 
-    Keys of one network with the same reason are one row, and networks with the same row, too.
+    Keys of one network with the same reason share a row, and networks with equal keys and reason.
     """
+    networks = {"original": report.original.reasons}
+    for network in report.networks:
+        networks[filters.name_method(network)] = network.reasons
     groups: dict[tuple[str, str], list[str]] = {}
-    named = [("original", report.original.reasons)]
-    named += [(filters.name_method(network), network.reasons) for network in report.networks]
-    for name, reasons in named:
+    for name, reasons in networks.items():
         for reason in dict.fromkeys(reasons.values()):
             keys = ", ".join(key for key in reasons if reasons[key] == reason)
             groups.setdefault((keys, reason), []).append(name)

@@ -1,4 +1,7 @@
-"""Format numbers, sizes and names for the report's templates and plots."""
+"""Format numbers, sizes and names for the report's templates and plots.
+
+The functions are filters of the templates under their own names. None becomes a dash.
+"""
 
 from __future__ import annotations
 
@@ -27,29 +30,38 @@ METRIC_NAMES = {
 
 def format_percent(value: float | None, digits: int = 2) -> str:
     """Return a fraction as percent: 0.9132 → 91.32 %."""
-    return MISSING if value is None else text.format_percent(value, digits)
+    if value is None:
+        return MISSING
+    return text.format_percent(value, digits)
 
 
 def format_value(value: float | None, metric: Metric) -> str:
     """Return a value of the metric with its unit: 91.32 %, 2.31 °C."""
-    return MISSING if value is None else metric.shown(value)
+    if value is None:
+        return MISSING
+    return metric.shown(value)
 
 
 def format_drop(value: float | None, metric: Metric) -> str:
     """Return a drop in the metric with its unit; a negative drop is an improvement."""
-    return MISSING if value is None else metric.shown_drop(value)
+    if value is None:
+        return MISSING
+    return metric.shown_drop(value)
 
 
 def format_interval(value: Interval | None, metric: Metric) -> str:
     """Return both ends of an interval of drops: −0.04 to 0.94."""
-    return MISSING if value is None else metric.shown_interval(value)
+    if value is None:
+        return MISSING
+    return metric.shown_interval(value)
 
 
 def format_ratio(value: float | None) -> str:
     """Return a ratio of sizes or counts: 8.3637 → 8.36×."""
     if value is None:
         return MISSING
-    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+    digits = 2 if value < 100 else 0
+    return f"{value:.{digits}f}×"
 
 
 def format_factor(value: float) -> str:
@@ -70,7 +82,9 @@ def format_size(value: float | None) -> str:
 
 def format_count(value: float | None) -> str:
     """Return a count in groups of three digits, separated by narrow no-break spaces."""
-    return MISSING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}".replace(",", "\u202f")
 
 
 def format_cell(value: Any) -> str:
@@ -82,7 +96,7 @@ def format_cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(format_cell(item) for item in value) or MISSING
+        return ", ".join(map(format_cell, value)) or MISSING
     return str(value)
 
 
@@ -90,7 +104,13 @@ def format_shape(shape: Sequence[int | str | None] | None) -> str:
     """Return the shape of a tensor: (3, None) → 3×?."""
     if shape is None:
         return "any shape"
-    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
+    return "×".join(map(_format_dimension, shape)) or "scalar"
+
+
+def _format_dimension(size: int | str | None) -> str:
+    if size is None:
+        return "?"
+    return str(size)
 
 
 def format_range(bounds: Sequence[float], dtype: str | None) -> str:
@@ -129,14 +149,19 @@ def name_metric(metric: Metric) -> str:
 
 def label_axis(metric: Metric) -> str:
     """Return the label of an axis: metric, unit, and a remark if lower is better."""
-    unit = "" if metric.axis_unit is None else f", {text.make_printable(metric.axis_unit)}"
-    remark = "" if metric.higher_is_better else " (lower is better)"
-    return f"{name_metric(metric)}{unit}{remark}"
+    label = name_metric(metric)
+    if metric.axis_unit is not None:
+        label += f", {text.make_printable(metric.axis_unit)}"
+    if not metric.higher_is_better:
+        label += " (lower is better)"
+    return label
 
 
 def name_method(network: NetworkResult) -> str:
     """Return the short name of the method that pruned a network, as a column title."""
-    return "LTP" if network.method == LTP_METHOD else "global magnitude"
+    if network.method == LTP_METHOD:
+        return "LTP"
+    return "global magnitude"
 
 
 def name_network(network: NetworkResult) -> str:
@@ -153,7 +178,10 @@ def name_network(network: NetworkResult) -> str:
 
 def list_extra_labels(results: Sequence[EvaluatedResult]) -> list[str]:
     """Return the labels of the metrics in addition to the main one, of several networks."""
-    return list(dict.fromkeys(label for result in results for label in _extra_metrics(result)))
+    labels: dict[str, None] = {}
+    for result in results:
+        labels |= dict.fromkeys(_extra_metrics(result))
+    return list(labels)
 
 
 def format_extra_metric(result: EvaluatedResult, label: str) -> str:
@@ -188,7 +216,7 @@ def find_smallest_size(network: NetworkResult) -> int | None:
 def join_lines(paragraph: str) -> str:
     """Return the lines of a template's block as one line.
 
-    Narrow no-break spaces, which separate digits, stay. Text that a template has escaped stays marked as such.
+    Narrow no-break spaces, which separate digits, stay. Escaped text stays marked as escaped.
     """
     return type(paragraph)(re.sub(r"[ \n]+", " ", paragraph).strip())
 

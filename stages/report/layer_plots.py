@@ -16,20 +16,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ltp_pipeline.results.schema import Report
-    from ltp_pipeline.results.schema_parts import WeightHistogram
+    from ltp_pipeline.results.schema_parts import WeightHistogram, WeightScatter
 
 MAX_NAMED_LAYERS = 60  # with more, the axis has no names
 MAX_HISTOGRAMS = 6
 DENSITY_TICKS = (0, 0.01, 0.03, 0.1, 0.3, 1)
-
-
-def plot_layers(report: Report) -> dict[str, str | None]:
-    """Return all plots of this module as SVG, by name."""
-    return {
-        "densities": plot_densities(report),
-        "histograms": plot_histograms(report),
-        "scatter": plot_scatter(report),
-    }
+GROUP_COLORS = {
+    "kept, was above": LEARNED,
+    "kept, was below": ORIGINAL,
+    "pruned, was below": FAINT,
+    "pruned, was above": BASELINE,
+}
 
 
 def plot_densities(report: Report) -> str | None:
@@ -39,46 +36,47 @@ def plot_densities(report: Report) -> str | None:
         return None
     rows = range(len(layers))
     densities = [layer.density or 0.0 for layer in layers]
-    others = [layer.baseline_density for layer in layers]
+    others = [_replace_none(layer.baseline_density) for layer in layers]
     is_named = len(layers) <= MAX_NAMED_LAYERS
 
-    def draw(figure: Figure) -> None:
+    def draw_densities(figure: Figure) -> None:
         axes = figure.add_subplot()
-        for row, density, other in zip(rows, densities, others, strict=True):
-            if other is not None:
-                axes.plot([density, other], [row, row], color=FAINT, lw=2, zorder=1)
         if report.baseline is not None:
-            values = [math.nan if other is None else other for other in others]
+            axes.hlines(rows, densities, others, color=FAINT, lw=2, zorder=1)
             label = filters.name_method(report.baseline)
-            axes.plot(values, rows, "s", color=BASELINE, ms=5, label=label, ls="none")
+            axes.plot(others, rows, "s", color=BASELINE, ms=5, label=label)
         label = filters.name_method(report.pruned)
-        axes.plot(densities, rows, "o", color=LEARNED, ms=5.5, label=label, ls="none")
+        axes.plot(densities, rows, "o", color=LEARNED, ms=5.5, label=label)
         axes.set_xscale("symlog", linthresh=0.01, linscale=0.4)
         axes.set_xticks(DENSITY_TICKS, [f"{100 * tick:g} %" for tick in DENSITY_TICKS])
         axes.set_xticks([], minor=True)
         axes.set_xlim(-0.001, 1.15)
         axes.set_ylim(len(layers) - 0.4, -0.6)
         if is_named:
-            axes.set_yticks(list(rows), [svg.shorten(layer.name) for layer in layers])
+            axes.set_yticks(rows, [svg.shorten(layer.name) for layer in layers])
         else:
             axes.set_ylabel("layer, in graph order")
         axes.set_xlabel("density (fraction of weights that are not zero)")
         svg.add_legend(figure, axes)
 
     height = 0.19 * len(layers) if is_named else min(12.0, 0.06 * len(layers) + 3)
-    return svg.draw_svg("densities", "Density of each layer", 0.9 + height, draw)
+    return svg.draw_svg("densities", "Density of each layer", 0.9 + height, draw_densities)
+
+
+def _replace_none(value: float | None) -> float:
+    """Return NaN, which is not drawn, for None."""
+    return math.nan if value is None else value
 
 
 def plot_histograms(report: Report) -> str | None:
     """Plot histograms of |w| of the largest layers, before and after pruning."""
-    histograms = [histogram for histogram in report.histograms if len(histogram.edges) > 1][
-        :MAX_HISTOGRAMS
-    ]
+    histograms = [histogram for histogram in report.histograms if len(histogram.edges) > 1]
+    histograms = histograms[:MAX_HISTOGRAMS]
     if not histograms:
         return None
     num_rows = math.ceil(len(histograms) / 2)
 
-    def draw(figure: Figure) -> None:
+    def draw_histograms(figure: Figure) -> None:
         num_columns = 2 if len(histograms) > 1 else 1
         grid = figure.subplots(num_rows, num_columns, squeeze=False)
         for axes, histogram in zip(grid.flat, histograms, strict=False):
@@ -90,10 +88,12 @@ def plot_histograms(report: Report) -> str | None:
         svg.add_legend(figure, grid.flat[0])
 
     height = 0.6 + 1.6 * num_rows
-    return svg.draw_svg("histograms", "Histograms of |w| in the largest layers", height, draw)
+    title = "Histograms of |w| in the largest layers"
+    return svg.draw_svg("histograms", title, height, draw_histograms)
 
 
 def _draw_histogram(axes: Axes, histogram: WeightHistogram) -> None:
+    """Draw the counts before and after pruning, and the threshold."""
     edges = histogram.edges
     axes.stairs(histogram.before, edges, fill=True, color=FAINT, label="before")
     axes.stairs(histogram.after, edges, color=LEARNED, lw=1.3, label="after")
@@ -115,31 +115,20 @@ def plot_scatter(report: Report) -> str | None:
     scatter = report.scatter
     if scatter is None:
         return None
-    positive = [value for value in [*scatter.before, *scatter.after] if value > 0]
-    if not positive:
+    lowest = _find_lowest(scatter)
+    if lowest is None:
         return None
-    threshold = scatter.threshold
-    lowest = max(min(positive), (threshold or max(positive)) * 1e-5)  # zeros are drawn here
-    groups: dict[str, list[tuple[float, float]]] = {
-        "kept, was above": [],
-        "kept, was below": [],
-        "pruned, was below": [],
-        "pruned, was above": [],
-    }
-    for before, after in zip(scatter.before, scatter.after, strict=True):
-        fate = "kept" if after > 0 else "pruned"
-        side = "below" if threshold and max(before, lowest) <= threshold else "above"
-        groups[f"{fate}, was {side}"].append((max(before, lowest), max(after, lowest)))
+    threshold = scatter.threshold or 0.0
+    groups = _group_weights(scatter, threshold, lowest)
 
-    def draw(figure: Figure) -> None:
+    def draw_scatter(figure: Figure) -> None:
         axes = figure.add_subplot()
         if threshold:
             axes.axvline(threshold, color=INK, lw=0.9, ls="--")
-        for (name, points), color in zip(
-            groups.items(), (LEARNED, ORIGINAL, FAINT, BASELINE), strict=True
-        ):
+        for name, points in groups.items():
             if points:
                 label = f"{name}: {len(points)}"
+                color = GROUP_COLORS[name]
                 axes.plot(*zip(*points, strict=True), ".", color=color, ms=3, mew=0, label=label)
         axes.set_xscale("log")
         axes.set_yscale("log")
@@ -149,4 +138,30 @@ def plot_scatter(report: Report) -> str | None:
         axes.set_ylabel("w² after")
         svg.add_legend(figure, axes, marker_scale=2)
 
-    return svg.draw_svg("scatter", f"w² before and after in {scatter.name}", 4.2, draw)
+    return svg.draw_svg("scatter", f"w² before and after in {scatter.name}", 4.2, draw_scatter)
+
+
+def _find_lowest(scatter: WeightScatter) -> float | None:
+    """Return the value at which zeros are drawn on a logarithmic axis; None without weights."""
+    positive = [value for value in (*scatter.before, *scatter.after) if value > 0]
+    if not positive:
+        return None
+    return max(min(positive), (scatter.threshold or max(positive)) * 1e-5)
+
+
+def _group_weights(
+    scatter: WeightScatter, threshold: float, lowest: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Return w² before and after by group.
+
+    Args:
+        scatter: Weights of a layer.
+        threshold: Threshold on w²; 0 if there is none.
+        lowest: Smallest value that is drawn.
+    """
+    groups: dict[str, list[tuple[float, float]]] = {name: [] for name in GROUP_COLORS}
+    for before, after in zip(scatter.before, scatter.after, strict=True):
+        fate = "kept" if after > 0 else "pruned"
+        side = "above" if max(before, lowest) > threshold else "below"
+        groups[f"{fate}, was {side}"].append((max(before, lowest), max(after, lowest)))
+    return groups

@@ -61,13 +61,21 @@ FILTERS = {
 
 def render_html(report: Report, log: TrainingLog) -> str:
     """Return report.html: one file that loads nothing else; its script is allowed by its hash."""
-    from ltp_pipeline.stages.report import layer_plots, run_plots
+    from ltp_pipeline.stages.report import layer_plots, run_plots, tradeoff_plot
 
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = hashlib.sha256(script.encode()).digest()
     values = {
         "report": report,
-        "plots": {**run_plots.plot_run(report, log), **layer_plots.plot_layers(report)},
+        "plots": {
+            "tradeoff": tradeoff_plot.plot_tradeoff(report),
+            "sizes": run_plots.plot_sizes(report),
+            "thresholds": run_plots.plot_thresholds(log),
+            "training": run_plots.plot_training(log),
+            "histograms": layer_plots.plot_histograms(report),
+            "scatter": layer_plots.plot_scatter(report),
+            "densities": layer_plots.plot_densities(report),
+        },
         "style": Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),  # noqa: S704
         "script": Markup(script),  # noqa: S704
         "script_hash": base64.b64encode(digest).decode(),

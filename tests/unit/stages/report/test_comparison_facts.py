@@ -32,7 +32,7 @@ def test_compare_with_baseline_curve_gives_both_comparisons(report: dict[str, An
     assert comparison.baseline_compression == pytest.approx(4.43, abs=5e-3)
     assert comparison.interpolated_between == pytest.approx((3.2, 5.1), abs=1e-3)
     assert comparison.is_interpolation_wide
-    assert comparison.is_significant
+    assert not comparison.may_be_chance
     assert not comparison.is_baseline_better
     assert not comparison.is_baseline_smaller
 
@@ -70,15 +70,15 @@ def test_compare_with_baseline_bound_names_the_outermost_point(
 
 
 @pytest.mark.parametrize(
-    ("interval", "is_significant"),
-    [((-0.008, -0.002), True), ((-0.011, 0.001), False), (None, False)],
+    ("interval", "may_be_chance"),
+    [((-0.008, -0.002), False), ((-0.011, 0.001), True), (None, False)],
 )
 def test_compare_with_baseline_negative_difference_is_a_better_baseline(
-    report: dict[str, Any], interval: tuple[float, float] | None, is_significant: bool
+    report: dict[str, Any], interval: tuple[float, float] | None, may_be_chance: bool
 ) -> None:
     comparison = compare(report | {"difference": {"value": -0.005, "interval": interval}})
     assert comparison.is_baseline_better
-    assert comparison.is_significant == is_significant
+    assert comparison.may_be_chance == may_be_chance
 
 
 @pytest.mark.parametrize(
