@@ -158,11 +158,7 @@ def finish_candidate(
         task=job.task,
         timings=workspace.manifest.timings,
         notes=[
-            *notes.describe_metric(job),
-            *notes.describe_budget(job),
-            *notes.describe_optimizer(job),
-            *notes.describe_blocks(job),
-            *notes.warn_of_weak_result(job, measured.validation_accuracy),
+            *notes.list_report_notes(job, measured.validation_accuracy),
             *selected.notes,
             *list_corrupt_images(job.data),
         ],

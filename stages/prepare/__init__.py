@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import would_read_folder
@@ -29,7 +28,7 @@ from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.validity import check_declared_types
-from ltp_pipeline.stages.prepare import activation_memory, explain
+from ltp_pipeline.stages.prepare import activation_memory, label_check
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
 from ltp_pipeline.system import distributed
@@ -110,8 +109,8 @@ def check_original(job: RunContext, state: StateDict) -> float:
     found = evaluate_metric(job, state, job.data.val)
     guess = job.task.chance_level(job.data.val)
     if guess is not None:
-        job.workspace.progress.say(explain.said(job, found, guess))
-        explain.require(job, state, found, guess)
+        job.workspace.progress.say(label_check.describe_original(job, found, guess))
+        label_check.check_labels(job, state, found, guess)
     return found
 
 
@@ -199,9 +198,7 @@ def _infer_task(
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     _check_longest_sequence(network, state, data, device)
-    shapes = [
-        tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
-    ]
+    shapes = label_check.get_float_shapes(outputs)
     task, data = infer_task(
         data,
         network.file.model.graph,

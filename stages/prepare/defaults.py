@@ -16,7 +16,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     STRONG_COMPRESSION,
     aggressiveness_of_retention,
 )
-from ltp_pipeline.stages.prepare import explain
+from ltp_pipeline.stages.prepare import label_check
 from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
@@ -134,7 +134,7 @@ def _choose_distillation_weight(context: RunContext, accuracy: float) -> float:
     if context.settings.method.lambda_ is not None or task.metric is not TOP1:
         return 0.0
     chance = task.chance_level(context.data.val)
-    if chance is None or explain.is_guess(context, accuracy, chance):
+    if chance is None or label_check.is_at_chance(context, accuracy, chance):
         return 0.0
     return DISTILLATION_WEIGHT if accuracy < MAX_DISTILLED_ACCURACY else 0.0
 
@@ -147,7 +147,7 @@ def _choose_aggressiveness(context: RunContext, original: StateDict, accuracy: f
     elements = sum(k.elements for k in context.network.layer_weights)
     probed = baseline.probe_accuracy(context, original, int(elements / target))
     chance = context.task.chance_level(context.data.val)
-    if chance is not None and explain.is_guess(context, accuracy, chance):
+    if chance is not None and label_check.is_at_chance(context, accuracy, chance):
         return aggressiveness_of_retention(0.0)
     retention = _compute_retention(context.task.metric, probed, accuracy, chance or 0.0)
     return aggressiveness_of_retention(retention)

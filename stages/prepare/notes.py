@@ -1,145 +1,176 @@
-"""What a user should know before hours of training, and what a reader of the report should know of it."""
+"""Notes about a run: what a user should know before training, and a reader of the report after it."""
 
 from __future__ import annotations
 
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, get_block_axes
-from ltp_pipeline.stages.prepare import explain
+from ltp_pipeline.stages.prepare import label_check
+from ltp_pipeline.stages.prepare.trials import NEAR_CHANCE
 from ltp_pipeline.stages.train.job import DEFAULT_MIN_EPOCHS, DEFAULT_MIN_STEPS, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize, quote_name
-from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
-MIN_STEPS = 100
-MAX_NAMED_LAYERS = 10  # kernels
+MIN_STEPS = 100  # of threshold learning; fewer get a warning
+MAX_NAMED_LAYERS = 10  # layers without blocks that a note names
 
 
-def print_notes(job: RunContext, state: StateDict, original: float) -> None:
-    """Say it on the console; `original` is the accuracy on the validation split."""
-    chosen = (
-        *describe_budget(job),
-        *describe_loss(job),
-        *describe_optimizer(job),
-        *describe_blocks(job),
-        *describe_epochs(job),
-    )
-    about = (
-        *describe_metric(job),
-        *chosen,
-        *warn_of_weak_result(job, original),
-    )
-    hints = explain.hints(job, state, original) if distributed.is_main_process() else ()
-    for note in (*job.network.notes, *job.data.notes, *about, *hints):
-        job.workspace.progress.say(f"Note: {note}")
+def print_notes(context: RunContext, state: StateDict, value: float) -> None:
+    """Print all notes before training.
+
+    Args:
+        context: The run.
+        state: Weights of the original.
+        value: Metric of the original on the validation split.
+    """
+    notes = [
+        *context.network.notes,
+        *context.data.notes,
+        *describe_metric(context),
+        *describe_budget(context),
+        *describe_loss(context),
+        *describe_optimizer(context),
+        *describe_blocks(context),
+        *describe_epochs(context),
+        *warn_of_weak_result(context, value),
+    ]
+    if distributed.is_main_process():
+        notes += label_check.suggest_changes(context, state, value)
+    for note in notes:
+        context.workspace.progress.say(f"Note: {note}")
 
 
-def warn_of_weak_result(job: RunContext, original: float) -> list[str]:
-    """What speaks against the outcome: an original that hardly beats naming the commonest class, or few steps."""
+def list_report_notes(context: RunContext, value: float) -> list[str]:
+    """Return the notes for the report.
+
+    Args:
+        context: The run.
+        value: Metric of the original on the validation split.
+    """
+    return [
+        *describe_metric(context),
+        *describe_budget(context),
+        *describe_optimizer(context),
+        *describe_blocks(context),
+        *warn_of_weak_result(context, value),
+    ]
+
+
+def warn_of_weak_result(context: RunContext, value: float) -> list[str]:
+    """Return notes about an original that is near chance and about short threshold learning."""
     notes = []
-    guess = job.task.chance_level(job.data.val)
-    if guess is not None and original < guess + 0.1 * (1 - guess):
-        said = f"the original is right on only {original:.1%} of the validation split"
-        metric = job.task.metric
-        if metric is not TOP1:
-            said = f"the original has only {metric.name} {metric.shown(original)} on the validation split"
-        notes.append(f"{said}: check scale, mean, std and layout in [data]")
-    steps = job.epochs * job.steps_per_epoch
-    if steps < MIN_STEPS:
-        said = f"thresholds are learned in only {pluralize(steps, 'step')}"
-        notes.append(f"{said}: more epochs or smaller batches would lose less")
+    metric = context.task.metric
+    chance = context.task.chance_level(context.data.val)
+    if chance is not None and value < chance + NEAR_CHANCE * (1 - chance):
+        notes.append(
+            f"the original has only {metric.name} {metric.shown(value)} on the validation split: "
+            "check scale, mean, std and layout in [data]"
+        )
+    num_steps = context.epochs * context.steps_per_epoch
+    if num_steps < MIN_STEPS:
+        notes.append(
+            f"thresholds are learned in only {pluralize(num_steps, 'step')}: more epochs or "
+            "smaller batches would lose less accuracy"
+        )
     return notes
 
 
-def describe_epochs(job: RunContext) -> list[str]:
-    """How long training takes, where nothing was said of it."""
-    if job.settings.train.epochs is not None:
+def describe_epochs(context: RunContext) -> list[str]:
+    """Return a note about the numbers of epochs if the user left them open."""
+    if context.settings.train.epochs is not None:
         return []
-    epochs, steps = (job.epochs, job.finetune_epochs), pluralize(job.steps_per_epoch, "step")
-    more = DEFAULT_MIN_EPOCHS * job.steps_per_epoch < DEFAULT_MIN_STEPS
-    few = f", because {len(job.data.train):,} samples make few steps" if more else ""
+    reason = ""
+    if DEFAULT_MIN_EPOCHS * context.steps_per_epoch < DEFAULT_MIN_STEPS:
+        reason = f", because {len(context.data.train):,} samples make few steps"
     return [
-        f"thresholds are learned for {epochs[0]} and the result is fine-tuned for {epochs[1]} epochs of {steps}"
-        f"{few}; --epochs and --finetune-epochs set other numbers"
+        f"thresholds are learned for {context.epochs} epochs, and the pruned network is fine-tuned "
+        f"for {context.finetune_epochs}, of {pluralize(context.steps_per_epoch, 'step')} each"
+        f"{reason}; --epochs and --finetune-epochs set other numbers"
     ]
 
 
-def describe_loss(job: RunContext) -> list[str]:
-    """How much is learned from the original, beside labels."""
-    if not isinstance(job.task, SupervisedTask) or not job.task.is_distilled:
+def describe_loss(context: RunContext) -> list[str]:
+    """Return a note about distillation if the loss also has labels."""
+    task = context.task
+    if not isinstance(task, SupervisedTask) or not task.is_distilled:
         return []
-    share = job.task.distillation_weight
     return [
-        f"{share:.0%} of the loss is learned from the original, the rest from labels; --distillation-weight sets another share"
+        f"the distillation loss has a weight of {task.distillation_weight:.0%} and the loss on "
+        "labels the rest; --distillation-weight sets another weight"
     ]
 
 
-def describe_budget(job: RunContext) -> list[str]:
-    """The largest drop where none was asked for and it follows from the original."""
-    found, metric = job.resolved.accuracy_budget, job.task.metric
-    if found is None or metric.is_fraction:
+def describe_budget(context: RunContext) -> list[str]:
+    """Return a note about the default budget if it is a fraction of the original's metric."""
+    budget = context.resolved.accuracy_budget
+    metric = context.task.metric
+    if budget is None or metric.is_fraction:
         return []
-    said = f"the budget is a drop of {metric.shown_drop(found)}, 1 % of the original's {metric.name} on the validation"
-    return [f"{said} split; --accuracy-budget sets another"]
-
-
-def describe_optimizer(job: RunContext) -> list[str]:
-    """What moves the weights, where it is not SGD."""
-    found = job.optimizer
-    if found.optimizer == "sgd":
-        return []
-    rises = (
-        f", which rises over the first {found.warmup_fraction:.0%} of the steps"
-        if found.warmup_fraction
-        else ""
-    )
     return [
-        f"AdamW trains the weights, with a learning rate of {found.lr:g}{rises}; "
-        "--set train.optimizer=sgd takes SGD, which is usual without layer norms and attention"
+        f"the budget is a drop of {metric.shown_drop(budget)}, 1 % of the original's {metric.name} "
+        "on the validation split; --accuracy-budget sets another"
     ]
 
 
-def describe_blocks(job: RunContext) -> list[str]:
-    """Which kernels are pruned in blocks and which keep single weights, where blocks were asked for."""
-    if job.settings.method.block is None:
+def describe_optimizer(context: RunContext) -> list[str]:
+    """Return a note about the optimizer if it is not SGD."""
+    optimizer = context.optimizer
+    if optimizer.optimizer == "sgd":
         return []
-    blocks = get_block_axes(job.network.layer_weights, job.settings.method.block)
-    single = [quote_name(k.name) for k in job.network.prunable_weights if k.name not in blocks]
-    said = f"{len(blocks)} of {len(blocks) + len(single)} kernels are pruned in {job.settings.method.block} blocks"
-    if not single:
-        return [said]
-    more = f" and {len(single) - MAX_NAMED_LAYERS} more" if len(single) > MAX_NAMED_LAYERS else ""
+    warmup = ""
+    if optimizer.warmup_fraction:
+        warmup = f", reached after a warmup of {optimizer.warmup_fraction:.0%} of the steps"
     return [
-        f"{said}; single weights in {', '.join(single[:MAX_NAMED_LAYERS])}{more}: their output channels, or those of a "
-        f"group, are no multiple of {BLOCK_SIZE}, or no Conv, Gemm or MatMul reads them as they are stored"
+        f"AdamW trains the weights with a learning rate of {optimizer.lr:g}{warmup}; "
+        "--set train.optimizer=sgd selects SGD, the default without layer norms and attention"
     ]
 
 
-def describe_metric(job: RunContext) -> list[str]:
-    """What is judged, and in which unit a budget is, where it is not the share of right answers."""
-    task, metric = job.task, job.task.metric
+def describe_blocks(context: RunContext) -> list[str]:
+    """Return a note about the layers that are pruned in blocks, if the settings ask for blocks."""
+    block = context.settings.method.block
+    if block is None:
+        return []
+    blocks = get_block_axes(context.network.layer_weights, block)
+    layers = context.network.prunable_weights
+    others = [quote_name(layer.name) for layer in layers if layer.name not in blocks]
+    num_layers = len(blocks) + len(others)
+    note = f"{len(blocks)} of {num_layers} layer weights are pruned in {block} blocks"
+    if not others:
+        return [note]
+    names = ", ".join(others[:MAX_NAMED_LAYERS])
+    if len(others) > MAX_NAMED_LAYERS:
+        names += f" and {len(others) - MAX_NAMED_LAYERS} more"
+    return [
+        f"{note}; unstructured are {names}: their output channels, or those of a group, are not a "
+        f"multiple of {BLOCK_SIZE}, or no Conv, Gemm or MatMul reads them as they are stored"
+    ]
+
+
+def describe_metric(context: RunContext) -> list[str]:
+    """Return notes about the metric and the unit of budgets, unless it is top-1 accuracy."""
+    task = context.task
+    metric = task.metric
     if metric.counts_right_answers:
         return []
     if not task.is_relative:
         return [f"the metric is {metric.described}; budgets, drops and limits are in its unit"]
-    read = ", ".join(f"{output.name!r} as {output.kind}" for output in task.outputs)
-    learned = f"without labels the original is learned from, {read}"
+    kinds = ", ".join(f"{output.name!r} as {output.kind}" for output in task.outputs)
+    note = f"without labels the network is distilled from the original, {kinds}; the metric is"
     if metric.name == "agreement":
         return [
-            f"{learned}; the metric is agreement, the share of samples with the original's class: a budget of 0.01 is "
-            "1 % of the samples, not a point of accuracy"
+            f"{note} agreement, the fraction of samples with the original's class: a budget of "
+            "0.01 is 1 % of the samples, not a percentage point of accuracy"
         ]
     notes = [
-        f"{learned}; the metric is explained, the share of the variance of the original's outputs that is met: a "
-        "budget of 0.01 is 1 % of that variance, not a point of accuracy"
+        f"{note} R² with the original's outputs as targets: a budget of 0.01 is 1 % of their "
+        "variance, not a percentage point of accuracy"
     ]
-    maybe = [
-        output.name for output in task.outputs if output.may_be_scores and output.kind == "values"
-    ]
-    if maybe and job.settings.train.distill_outputs_as == "auto":
-        names = ", ".join(map(repr, maybe))
+    unclear = [o.name for o in task.outputs if o.may_be_scores and o.kind == "values"]
+    if unclear and context.settings.train.distill_outputs_as == "auto":
+        names = ", ".join(map(repr, unclear))
         notes.append(
-            f"{names} may be values or class scores, which the shape does not tell; if class scores, write "
-            'train.distill_outputs_as = "logits" (--set train.distill_outputs_as=logits): then the largest score is what counts'
+            f"{names} may be values or class scores, which have the same shape; for class scores, "
+            'set train.distill_outputs_as = "logits", which compares their largest score'
         )
     return notes

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline.data.recipe import describe_inputs
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import BUDGET
 from ltp_pipeline.settings.load import (
@@ -19,7 +20,11 @@ from ltp_pipeline.settings.schema import TaskSettings
 from ltp_pipeline.settings.write import format_section_name, format_value
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.stages.prepare import trial as trials
+from ltp_pipeline.stages.prepare.settings_search import (
+    SearchResult,
+    evaluate_custom_task,
+    search_settings,
+)
 from ltp_pipeline.stages.tools.inspect import inspect
 from ltp_pipeline.system.files import write_text
 from ltp_pipeline.system.templates import render_template
@@ -28,7 +33,6 @@ from ltp_pipeline.system.text import pluralize
 if TYPE_CHECKING:
     from ltp_pipeline.results.tool_results import InspectionResult
     from ltp_pipeline.settings.schema import Settings
-    from ltp_pipeline.stages.prepare.trial import Trial
     from ltp_pipeline.tasks.custom import CustomTask
 
 REUSED_SECTIONS = ("data", "task")  # sections of an ltp.toml that --force keeps
@@ -71,12 +75,12 @@ def init(
     merge_tables(sections, options)
     settings = load_settings(None, options=sections)
     inspection = inspect(model)
-    trial = _try_original(model, settings, task)
+    search = _try_original(model, settings, task)
     values = {
         "custom_task": None if task is None else task.origin,
         "model": _describe_model(inspection),
-        "trial": None if trial is None else _describe_trial(trial, settings),
-        **_suggest_settings(inspection, trial, settings, model, task),
+        "trial": None if search is None else _describe_search(search, settings),
+        **_suggest_settings(inspection, search, settings, model, task),
     }
     filters = {"toml": format_value, "line": _one_line, "shape": _format_shape}
     folder = Path(__file__).parent
@@ -85,13 +89,13 @@ def init(
     return target, tuple(summary.splitlines())
 
 
-def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> Trial | None:
+def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> SearchResult | None:
     """Measure the original on some samples; None if the user passed neither data nor a task."""
     file = read_model_file(model)
     if task is not None:
-        return trials.of_task(file, Session(model, is_foreign=True), task, settings)
+        return evaluate_custom_task(file, Session(model, is_foreign=True), task, settings)
     if settings.data.path is not None:
-        return trials.of_data(file, Session(model, is_foreign=True), settings)
+        return search_settings(file, Session(model, is_foreign=True), settings)
     return None
 
 
@@ -115,41 +119,43 @@ def _describe_model(inspection: InspectionResult) -> dict[str, Any]:
     }
 
 
-def _describe_trial(trial: Trial, settings: Settings) -> dict[str, Any]:
+def _describe_search(search: SearchResult, settings: Settings) -> dict[str, Any]:
     """Return what both templates say about the data and the original's accuracy on them."""
+    trial = search.trial
     metric = trial.task.metric
     outputs = [output.name for output in trial.task.outputs]
     task_settings = {"kind": trial.task.describe_output().kind}
     if len(outputs) == 1:
         task_settings["output"] = outputs[0]
     for key in TaskSettings.model_fields:
-        if key in trial.asked.model_fields_set and key not in task_settings:
-            task_settings[key] = getattr(trial.asked, key)
+        if key in trial.task_settings.model_fields_set and key not in task_settings:
+            task_settings[key] = getattr(trial.task_settings, key)
     other_outputs = {}
-    for name, value in trial.others.items():
+    for name, value in search.other_outputs.items():
         if value is not None and trial.value is not None:
             other_outputs[name] = value
     return {
         "splits": {split.name: len(split) for split in trial.data.splits},
-        "samples": trial.recipes,
+        "samples": describe_inputs(trial.data),
         "task_settings": task_settings,
         "has_labels": not trial.task.is_relative,
         "outputs": outputs,
-        "inferred": trial.asked.model_fields_set - settings.task.model_fields_set,
+        "inferred": trial.task_settings.model_fields_set - settings.task.model_fields_set,
         "metric": metric,
         "format_metric": lambda value: _one_line(metric.shown(value)),
         "value": trial.value,
-        "unscaled_value": trial.as_stored,
+        "unscaled_value": search.unscaled_value,
         "other_outputs": other_outputs,
-        "num_samples": trial.samples,
+        "num_samples": trial.num_samples,
         "chance_value": trial.task.chance_level(trial.data.val),
-        "is_near_chance": trial.is_hardly_better_than_a_guess,
+        "reordered": search.reordered,
+        "is_near_chance": trial.is_near_chance,
     }
 
 
 def _suggest_settings(
     inspection: InspectionResult,
-    trial: Trial | None,
+    search: SearchResult | None,
     settings: Settings,
     model: Path,
     task: CustomTask | None,
@@ -164,20 +170,20 @@ def _suggest_settings(
         path = os.path.relpath(settings.data.path.resolve(), model.parent.resolve())
     by_input = data.pop("inputs", {})
     inputs = []
-    if trial is not None and task is None:
+    if search is not None and task is None:
         if len(inspection.inputs) == 1:
             # Settings of the only input stand directly in [data].
-            inputs.append(_suggest_input(None, inspection.inputs[0].name, data, trial))
+            inputs.append(_suggest_input(None, inspection.inputs[0].name, data, search))
             sections["data"] = {}
         else:
-            for name in (*trial.chosen, *trial.unscaled):
+            for name in (*search.trial.inputs, *search.scaled_trials):
                 by_input.setdefault(name, {})
     for name, values in by_input.items():
         section = format_section_name("data", "inputs", name)
-        inputs.append(_suggest_input(section, name, values, trial))
+        inputs.append(_suggest_input(section, name, values, search))
     budget = BUDGET
-    if trial is not None and trial.value is not None:
-        budget = trial.task.metric.default_budget(trial.value)
+    if search is not None and search.trial.value is not None:
+        budget = search.trial.task.metric.default_budget(search.trial.value)
     return {
         "path": None if path is None else Path(path).as_posix(),
         "passed": sections,
@@ -189,18 +195,18 @@ def _suggest_settings(
 
 
 def _suggest_input(
-    section: str | None, name: str, passed: Mapping[str, Any], trial: Trial | None
+    section: str | None, name: str, passed: Mapping[str, Any], search: SearchResult | None
 ) -> dict[str, Any]:
     """Return the settings of an input for ltp.toml; `section` is None if they stand in `[data]`."""
     chosen: Mapping[str, Any] = {}
     scaled = None
-    if trial is not None:
-        chosen = trial.chosen.get(name, {})
-        scaled = trial if "scale" in chosen else trial.unscaled.get(name)
+    if search is not None:
+        chosen = search.trial.inputs.get(name, {})
+        scaled = search.trial if "scale" in chosen else search.scaled_trials.get(name)
     return {
         "section": section,
         "passed": passed,
-        "scale": BYTE_SCALE if scaled is None else scaled.chosen[name]["scale"],
+        "scale": BYTE_SCALE if scaled is None else scaled.inputs[name]["scale"],
         "is_scaled": "scale" in chosen,
         "value_with_scale": None if scaled is None else scaled.value,
         "is_channels_last": "layout" in chosen,

@@ -22,7 +22,7 @@ def refused(result: Result, code: int, *words: str) -> None:
     lines = [
         line
         for line in result.err.splitlines()
-        if not line.startswith(("Reading ", "The original is right"))
+        if not line.startswith(("Reading ", "The original has "))
     ]
     assert lines[0].startswith("error: ")
     assert lines[-1].startswith("  ")
@@ -125,7 +125,7 @@ def test_unsupported_operators_are_listed_all_at_once(example: Path, capsys):
 def test_output_that_is_no_class_score(example: Path, capsys):
     nodes = [helper.make_node("Conv", ["image", "w"], ["y"], kernel_shape=[3, 3])]
     save_graph(example, nodes, {"w": np.ones((4, 1, 3, 3), np.float32)}, ["n", 4, 6, 6])
-    refused(attempt(capsys, example), 3, "no output fits labels of one whole number a sample")
+    refused(attempt(capsys, example), 3, "no output fits", "y")
 
 
 def test_dynamic_input_with_no_way_to_know_the_shape(example: Path, capsys):

@@ -88,7 +88,7 @@ def test_both_baselines_are_told_and_gates_compare_with_the_one_in_blocks(run: P
         page = (run / name).read_text()
         assert "global magnitude pruning in blocks" in page
         assert "Without blocks, global magnitude pruning" in page
-    assert any(f"single weights in '{SINGLE}'" in note for note in report["notes"])
+    assert any(f"unstructured are '{SINGLE}'" in note for note in report["notes"])
     result = invoke(capsys, "gate", run / "report.json", "--beat-baseline", "--json")
     (verdict,) = [v for v in json.loads(result.out) if v["name"] == "beat_baseline"]
     compared = report["pruned"]["accuracy"]["value"] - report["baseline"]["accuracy"]["value"]

@@ -59,7 +59,7 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
 ):
     result = invoke(capsys, *command(normed))
     assert result.code == 0, result.err
-    assert result.err.count("Note: AdamW trains the weights, with a learning rate of 0.0001") == 1
+    assert result.err.count("Note: AdamW trains the weights with a learning rate of 0.0001") == 1
     report = json.loads((normed / "run" / "report.json").read_text())
     train = report["resolved"]["train"]
     taken = {
