@@ -195,8 +195,8 @@ def _select_network(
     told = {
         "entry": selected.entry.entry,
         "notes": selected.notes,
-        "missed": selected.budget_not_met,
-        "tried": selected.num_trainings,
+        "budget_not_met": selected.budget_not_met,
+        "num_trainings": selected.num_trainings,
     }
     return (
         selected,
