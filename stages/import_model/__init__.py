@@ -1,6 +1,9 @@
-"""From an ONNX file to a trainable network over its graph, checked against onnxruntime.
+"""Import an ONNX file as a trainable network, checked against onnxruntime.
 
-torch is imported only where a graph is compiled, so that `inspect` answers without waiting for it.
+The steps are: read and validate the file, normalize and flatten its graph, look for anything that
+cannot be trained, compile the graph for torch, and compare torch's outputs with onnxruntime's. If
+a graph cannot be compiled as it is, onnxsim may simplify it first. torch is imported only when a
+graph is compiled, so that `inspect` answers without waiting for it.
 """
 
 from __future__ import annotations
@@ -23,9 +26,12 @@ from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.flatten import flatten_model, has_weights_in_functions
 from ltp_pipeline.graph.rewrites.normalize import normalize_model
 from ltp_pipeline.settings.schema import ModelSettings, PruneSettings
-from ltp_pipeline.stages.import_model import unsupported
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.import_model.unsupported import find_opset_problem, find_problems
+from ltp_pipeline.stages.import_model.unsupported import (
+    find_inherent_problems,
+    find_opset_problem,
+    find_problems,
+)
 from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.files import AnyPath
@@ -39,9 +45,12 @@ __all__ = [
     "check_declared_types",
     "check_prunable",
     "import_model",
+    "prepare_graph",
     "read_model_file",
     "run",
 ]
+
+MAX_ZERO_FRACTION = 0.01  # of layer weights; more zeros in the original are noted
 
 
 def import_model(
@@ -49,7 +58,20 @@ def import_model(
     patterns: PruneSettings | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
-    """Make a file, or a model in memory, trainable; the public entry."""
+    """Make a trainable network of a file, or of a model in memory.
+
+    Args:
+        source: Path of an ONNX file, or a model, which is not changed.
+        patterns: Names of the layer weights to prune.
+        settings: How the model is imported.
+
+    Returns:
+        The network and its tensors by name.
+
+    Raises:
+        InputError: If the file is not a valid ONNX model.
+        UnsupportedModel: If the model cannot be trained.
+    """
     return run(read_model_file(source), patterns or PruneSettings(), settings=settings)
 
 
@@ -59,110 +81,162 @@ def run(
     samples: Mapping[str, Array] | None = None,
     settings: ModelSettings | None = None,
 ) -> tuple[Network, StateDict]:
-    """Compile the graph and refuse a model that torch would not compute as onnxruntime does, on `samples` if given."""
-    when = (settings or ModelSettings()).simplify
-    given, _ = normalize_model(file.model)  # as it was given, but for what training left in it
-    if when != "always":
+    """Make a trainable network of a file that was read, and compare it with onnxruntime.
+
+    Args:
+        file: The file.
+        patterns: Names of the layer weights to prune.
+        samples: Samples by input name to compare on; None compares on random inputs.
+        settings: How the model is imported.
+
+    Returns:
+        The network and its tensors by name.
+
+    Raises:
+        UnsupportedModel: If the model cannot be trained, or torch and onnxruntime disagree.
+    """
+    mode = (settings or ModelSettings()).simplify
+    original, _ = normalize_model(file.model)
+    if mode != "always":
         try:
-            return _checked(*build_network(file, patterns), given, samples)
+            network, state = build_network(file, patterns)
+            return _check_network(network, state, original, samples)
         except UnsupportedModel as error:
-            if when == "never" or unsupported.find_inherent_problems(given.proto):
+            if mode == "never" or find_inherent_problems(original.proto):
                 raise
-            refused = error
+            first_error = error
     try:
-        network, state = build_network(
-            replace(file, model=simplify.simplify_model(given)), patterns
-        )
-        return _checked(_noted(network, simplify.NOTES[when]), state, given, samples)
+        simple_file = replace(file, model=simplify.simplify_model(original))
+        network, state = build_network(simple_file, patterns)
+        network = _add_note(network, simplify.NOTES[mode])
+        return _check_network(network, state, original, samples)
     except (simplify.SimplifyFailed, InputError) as error:
-        if when == "always":
-            raise UnsupportedModel(
-                f"the graph cannot be simplified: {error}", 'set simplify = "never"'
-            ) from None
-        raise refused from None
+        if mode == "always":
+            message = f"the graph cannot be simplified: {error}"
+            raise UnsupportedModel(message, 'set model.simplify = "never"') from None
+        raise first_error from None
     except UnsupportedModel:
-        if when == "always":
+        if mode == "always":
             raise
-        raise refused from None
+        raise first_error from None
 
 
 def build_network(file: ModelFile, patterns: PruneSettings) -> tuple[Network, StateDict]:
-    """Compile the graph, without running it."""
+    """Compile the graph of a file without running it.
+
+    Args:
+        file: The file.
+        patterns: Names of the layer weights to prune.
+
+    Returns:
+        The network and its tensors by name.
+
+    Raises:
+        UnsupportedModel: If the model cannot be trained; it lists every problem.
+    """
     from ltp_pipeline.stages.import_model.network import Network, compile_graph
     from ltp_pipeline.stages.import_model.program import NodeError
 
-    file, walked, notes = prepare_graph(file)
-    reasons = find_problems(walked.proto)
-    if reasons:
+    file, flat, notes = prepare_graph(file)
+    problems = find_problems(flat.proto)
+    if problems:
         raise UnsupportedModel(
-            f"the model cannot be handled: {len(reasons)} problem{'s' if len(reasons) > 1 else ''}",
-            "replace or remove what is listed; docs/operators.md and docs/import.md say what is supported",
-            reasons,
+            f"the model cannot be handled: {pluralize(len(problems), 'problem')}",
+            "replace or remove what is listed; the documentation lists the supported operators",
+            problems,
         )
     try:
-        forward, state = compile_graph(walked)
+        forward, state = compile_graph(flat)
     except NodeError as error:
         raise UnsupportedModel(
             f"the graph cannot be built: {error}", "check how the model was exported", [str(error)]
         ) from None
     trained = set(forward.weight_names)
-    found = tuple(
-        k
-        for k in find_layer_weights(walked, patterns.include, patterns.exclude)
-        if k.name in trained
-    )
-    elements = sum(k.elements for k in found)
-    zeros = elements - sum(int(state[k.name].count_nonzero()) for k in found)
-    if zeros > elements / 100:
+    candidates = find_layer_weights(flat, patterns.include, patterns.exclude)
+    layer_weights = tuple(weight for weight in candidates if weight.name in trained)
+    elements = sum(weight.elements for weight in layer_weights)
+    zeros = elements - sum(int(state[w.name].count_nonzero()) for w in layer_weights)
+    if zeros > MAX_ZERO_FRACTION * elements:
+        fraction = zeros / elements
         notes.append(
-            f"{zeros:,} of the {elements:,} weights in kernels are zero already ({zeros / elements:.1%})"
+            f"{zeros:,} of the {elements:,} layer weights are zero already ({fraction:.1%})"
         )
-    if unpruned := describe_other_weights(found, find_other_weights(walked, found)):
-        notes.append(unpruned)
-    return Network(file, forward, found, notes=tuple(notes)), state
+    others = describe_other_weights(layer_weights, find_other_weights(flat, layer_weights))
+    if others is not None:
+        notes.append(others)
+    return Network(file, forward, layer_weights, notes=tuple(notes)), state
 
 
 def prepare_graph(file: ModelFile) -> tuple[ModelFile, OnnxModel, list[str]]:
-    """The file to write back to, the model to walk, and what was done to get there; needs no torch."""
-    reason = find_opset_problem(file.model.proto)
-    if reason is not None:
-        raise UnsupportedModel(reason, "convert it with onnx.version_converter", [reason])
+    """Normalize and flatten the graph of a file; needs no torch.
+
+    Returns:
+        The file with the graph that is written back, the model whose graph is executed, and notes
+        about what was done.
+
+    Raises:
+        UnsupportedModel: If the opset is not supported or functions cannot be inlined.
+    """
+    problem = find_opset_problem(file.model.proto)
+    if problem is not None:
+        raise UnsupportedModel(problem, "convert it with onnx.version_converter", [problem])
     model, notes = normalize_model(file.model)
-    walked, done = flatten_model(model)
+    flat, flat_notes = flatten_model(model)
+    notes += flat_notes
     if has_weights_in_functions(model.proto):
-        model = walked
-        done.append("functions that hold weights are written out in the exported files too")
-    return replace(file, model=model), walked, [*notes, *done]
+        model = flat
+        notes.append("functions that hold weights are inlined in the exported files too")
+    return replace(file, model=model), flat, notes
 
 
 def check_prunable(network: Network) -> None:
-    """Refuse a model of which nothing can be pruned."""
+    """Raise an error if no layer weight of a network can be pruned.
+
+    Raises:
+        UnsupportedModel: If the model has no layer weights.
+        InputError: If the settings exclude all of them.
+    """
     if not network.layer_weights:
         raise UnsupportedModel(
-            "the model has no kernels: no Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU or RNN has a weight of its own",
-            "give a model with weights; `ltp-pipeline inspect` shows what was found",
+            "the model has no layer weights: no Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU or "
+            "RNN has a weight of its own",
+            "pass a model with weights; `ltp-pipeline inspect` lists the weights of a model",
         )
     if not network.prunable_weights:
-        raise InputError("no kernel is left to prune", "loosen --include and --exclude")
+        raise InputError("no layer weight is left to prune", "loosen --include and --exclude")
 
 
-def _checked(
-    network: Network, state: StateDict, given: OnnxModel, samples: Mapping[str, Array] | None
+def _check_network(
+    network: Network,
+    state: StateDict,
+    original: OnnxModel,
+    samples: Mapping[str, Array] | None,
 ) -> tuple[Network, StateDict]:
-    """Compare with what onnxruntime makes of the model that was given."""
+    """Compare a network with onnxruntime and find out whether its batch size is fixed.
+
+    Args:
+        network: The network.
+        state: Its tensors by name.
+        original: The model as the file has it, which onnxruntime runs.
+        samples: Samples by input name; None compares on random inputs.
+
+    Returns:
+        The network with the result of the comparison, and its tensors.
+    """
     from ltp_pipeline.stages.import_model.parity import check_parity, find_fixed_batch
 
-    parity, problem = check_parity(given, network, state, samples)
+    parity, problem = check_parity(original, network, state, samples)
     network = replace(network, parity=parity)
-    if (size := find_fixed_batch(network, state, samples)) is not None:
-        network = _noted(
-            replace(network, forward=replace(network.forward, batch_size=size)),
-            f"the graph only runs on {pluralize(size, 'sample')} at a time, so larger batches are run in parts",
-        )
-    return (
-        network if problem is None else _noted(network, f"not compared with onnxruntime: {problem}")
-    ), state
+    size = find_fixed_batch(network, state, samples)
+    if size is not None:
+        network = replace(network, forward=replace(network.forward, batch_size=size))
+        samples_text = pluralize(size, "sample")
+        note = f"the graph only runs on {samples_text} at a time, so larger batches run in parts"
+        network = _add_note(network, note)
+    if problem is not None:
+        network = _add_note(network, f"not compared with onnxruntime: {problem}")
+    return network, state
 
 
-def _noted(network: Network, note: str) -> Network:
+def _add_note(network: Network, note: str) -> Network:
     return replace(network, notes=(*network.notes, note))

@@ -1,7 +1,8 @@
-"""Batches of another size than the one a file is written for.
+"""Run graphs that were exported for one batch size on batches of any size.
 
-Most graphs can run on them once Reshapes no longer spell the size out. A graph that still cannot, because a class
-token or a mask was stored once per sample, is run on parts of a batch that have the file's size.
+Most such graphs run on other batches once their Reshapes no longer spell the size out. A graph
+that still cannot, because a class token or a mask was stored once for each sample, is run on parts
+of a batch that have the file's size.
 """
 
 from __future__ import annotations
@@ -15,28 +16,40 @@ from onnx import GraphProto, NodeProto, shape_inference
 from torch import Tensor
 
 from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import get_attribute
 from ltp_pipeline.graph.view import iter_uses
 
-_SMALL = 1 << 12  # bytes of a tensor whose values may tell a shape
+_SHAPE_BYTES = 1 << 12  # smaller tensors may hold a shape, so shape inference sees their values
 
-Run = Callable[[Mapping[str, Tensor]], tuple[Any, ...]]
+RunFunction = Callable[[Mapping[str, Tensor]], tuple[Any, ...]]
 
 
 def get_declared_batch(graph: GraphProto) -> int | None:
-    """The batch size that a file fixes: the first dimension of most of its inputs."""
-    stored = {t.name for t in graph.initializer}
-    shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in stored]
-    sizes = [dims[0].dim_value for dims in shapes if dims]
+    """Return the batch size that a graph fixes: the first dimension of most of its inputs."""
+    stored = {tensor.name for tensor in graph.initializer}
+    sizes: list[int] = []
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        if value.name not in stored and dims:
+            sizes.append(dims[0].dim_value)
     if not sizes:
         return None
-    size, _ = Counter(sizes).most_common(1)[0]
+    [(size, _)] = Counter(sizes).most_common(1)
     return size if size > 0 else None
 
 
 def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Let Reshapes that spell out a fixed batch size infer or copy it, so that training can use another.
+    """Let Reshapes that spell out a fixed batch size infer or copy it.
 
-    For the size the file fixes nothing changes: -1, or 0 where -1 is taken, then stands for the same number.
+    The size becomes -1, or 0 if a -1 is there already. For the file's own batch size both stand
+    for the same number.
+
+    Args:
+        model: The model.
+        tensors: Its stored tensors by name, which are changed.
+
+    Returns:
+        The tensors.
     """
     batch = get_declared_batch(model.graph)
     if batch is None:
@@ -44,99 +57,126 @@ def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, 
     uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
     for node, slot, name in iter_uses(model.graph):
         uses[name].append((node, slot))
-    first: dict[str, int] | None = None
+    first_dims: dict[str, int] | None = None
     for name, shape in tensors.items():
-        only = uses[name] and all(
-            (node.op_type, slot) == ("Reshape", 1) for node, slot in uses[name]
-        )
-        if not only or shape.dim() != 1 or shape.numel() < 2 or int(shape[0]) != batch:
+        readers = uses[name]
+        is_shape = readers and all((n.op_type, slot) == ("Reshape", 1) for n, slot in readers)
+        if not is_shape or shape.dim() != 1 or shape.numel() < 2 or int(shape[0]) != batch:
             continue
         if bool((shape > 0).all()):
             tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
         elif bool((shape != 0).all()):
-            first = _first_dims(model) if first is None else first
-            if all(
-                first.get(node.input[0]) == batch and not _zero_is_zero(node)
-                for node, _ in uses[name]
-            ):
+            first_dims = _infer_first_dims(model) if first_dims is None else first_dims
+            if all(_copies_batch(node, batch, first_dims) for node, _ in readers):
                 tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
     return tensors
 
 
-def _zero_is_zero(reshape: NodeProto) -> bool:
-    return any(a.name == "allowzero" and a.i for a in reshape.attribute)
+def _copies_batch(reshape: NodeProto, batch: int, first_dims: Mapping[str, int]) -> bool:
+    """Return True if a Reshape to 0 would copy the batch size from its input."""
+    has_batch = first_dims.get(reshape.input[0]) == batch
+    return has_batch and not get_attribute(reshape, "allowzero", 0)
 
 
-def _first_dims(model: OnnxModel) -> dict[str, int]:
-    """First dimensions of the graph's values, as far as they can be inferred."""
+def _infer_first_dims(model: OnnxModel) -> dict[str, int]:
+    """Return the first dimensions of the values of a graph, as far as onnx can infer them."""
     try:
-        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=_SMALL)).graph
-    except Exception:  # noqa: BLE001 - the graph has a flaw that is told elsewhere
+        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=_SHAPE_BYTES)).graph
+    except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
         return {}
-    values = [*graph.input, *graph.value_info, *graph.output]
-    return {
-        v.name: v.type.tensor_type.shape.dim[0].dim_value
-        for v in values
-        if v.type.tensor_type.shape.dim
-    }
+    first_dims: dict[str, int] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if dims:
+            first_dims[value.name] = dims[0].dim_value
+    return first_dims
 
 
-def run_in_chunks(run: Run, inputs: Mapping[str, Tensor], size: int) -> tuple[Any, ...]:
-    """Run on parts of `size` samples and put the results together; the last part repeats its last sample.
+def run_in_chunks(run: RunFunction, inputs: Mapping[str, Tensor], size: int) -> tuple[Any, ...]:
+    """Run a function on parts of a batch and join the results.
 
-    Inputs that have as many rows as there are samples are parted.
+    The last part is filled up with copies of the last sample. Inputs with another number of rows
+    than there are samples are passed to every part as they are.
+
+    Args:
+        run: Runs a graph on inputs of `size` samples.
+        inputs: Inputs by name.
+        size: Number of samples of a part.
+
+    Returns:
+        The outputs for all samples.
+
+    Raises:
+        ValueError: If an output has neither one row for each sample nor the same value for all
+            parts.
     """
-    samples = _samples(inputs)
-    if samples == size:
+    num_samples = _count_samples(inputs)
+    if num_samples == size:
         return run(inputs)
-    rows = torch.split(torch.arange(-(-samples // size) * size).clamp_(max=samples - 1), size)
-    parts = [
-        run(
-            {
-                n: x[part.to(x.device)] if x.dim() and len(x) == samples else x
-                for n, x in inputs.items()
-            }
-        )
-        for part in rows
-    ]
-    return tuple(_joined(results, size, samples) for results in zip(*parts, strict=True))
+    num_rows = -(-num_samples // size) * size
+    rows = torch.arange(num_rows).clamp_(max=num_samples - 1)
+    parts: list[tuple[Any, ...]] = []
+    for part in torch.split(rows, size):
+        part_inputs: dict[str, Tensor] = {}
+        for name, x in inputs.items():
+            is_batched = x.dim() and len(x) == num_samples
+            part_inputs[name] = x[part.to(x.device)] if is_batched else x
+        parts.append(run(part_inputs))
+    return tuple(_join_parts(results, size, num_samples) for results in zip(*parts, strict=True))
 
 
-def _joined(results: Sequence[Any], size: int, samples: int) -> Any:
-    """One output of all parts: their rows, or what is the same for each part."""
+def _join_parts(results: Sequence[Any], size: int, num_samples: int) -> Any:
+    """Return one output for all samples from that of each part."""
     first = results[0]
     if isinstance(first, Tensor) and first.shape[:1] == (size,):
-        return torch.cat(list(results))[:samples]
-    if all(
-        isinstance(r, Tensor) and r.shape == first.shape and torch.equal(r, first) for r in results
-    ):
-        return first
-    raise ValueError(
-        f"the graph only runs on {size} samples at a time, and an output has not one row for each"
-    )
+        return torch.cat(list(results))[:num_samples]
+    for result in results:
+        is_same = isinstance(result, Tensor) and result.shape == first.shape
+        if not is_same or not torch.equal(result, first):
+            raise ValueError(
+                f"the graph only runs on {size} samples at a time, and an output does not have "
+                "one row for each"
+            )
+    return first
 
 
-def _samples(inputs: Mapping[str, Tensor]) -> int:
+def _count_samples(inputs: Mapping[str, Tensor]) -> int:
+    """Return the number of rows that most inputs have."""
     sizes = Counter(len(x) for x in inputs.values() if x.dim())
     return sizes.most_common(1)[0][0] if sizes else 0
 
 
 def supports_any_batch(
-    run: Run, inputs: Mapping[str, Tensor], size: int, same: Callable[[Any, Any], bool]
+    run: RunFunction,
+    inputs: Mapping[str, Tensor],
+    size: int,
+    is_equal: Callable[[Any, Any], bool],
 ) -> bool:
-    """Whether a graph written for `size` samples gives the same for each sample of a batch of one more.
+    """Return True if a graph for `size` samples gives the same results in a larger batch.
 
-    The one more is the first with its values in reverse, which are as valid.
+    The batch has one sample more: the first one with its values in reverse, which are as valid.
+
+    Args:
+        run: Runs the graph.
+        inputs: Inputs of `size` samples.
+        size: Batch size that the graph declares.
+        is_equal: Compares two outputs.
     """
     batched = {name for name, x in inputs.items() if x.dim() and len(x) == size}
-    other = {n: x.flip(-1) if n in batched and x.dim() > 1 else x for n, x in inputs.items()}
-    more = {n: torch.cat([x, other[n][:1]]) if n in batched else x for n, x in inputs.items()}
+    reversed_inputs: dict[str, Tensor] = {}
+    larger_inputs: dict[str, Tensor] = {}
+    for name, x in inputs.items():
+        reversed_inputs[name] = x.flip(-1) if name in batched and x.dim() > 1 else x
+        extra = reversed_inputs[name][:1]
+        larger_inputs[name] = torch.cat([x, extra]) if name in batched else x
     try:
-        found, parts = run(more), (run(inputs), run(other))
+        larger_outputs = run(larger_inputs)
+        outputs = run(inputs)
+        reversed_outputs = run(reversed_inputs)
     except Exception:  # noqa: BLE001 - whatever it is, the graph does not run on such a batch
         return False
-    return all(
-        same(together, torch.cat([first, second[:1]]))
-        for together, first, second in zip(found, *parts, strict=True)
-        if isinstance(first, Tensor) and first.shape[:1] == (size,)
-    )
+    for larger, first, second in zip(larger_outputs, outputs, reversed_outputs, strict=True):
+        has_rows = isinstance(first, Tensor) and first.shape[:1] == (size,)
+        if has_rows and not is_equal(larger, torch.cat([first, second[:1]])):
+            return False
+    return True

@@ -1,7 +1,11 @@
-"""Does torch compute what onnxruntime computes?
+"""Compare what torch computes with what onnxruntime computes.
 
-Outputs are compared on samples where there are any, else on random input. An output that is too small to tell anything
-is tried on random input of other scales; where that does not help, what it is computed from is compared instead.
+Both run the model on samples if there are any, else on random inputs. A difference counts against
+the largest value of an output, and must exceed the noise of onnxruntime itself. An output that is
+too small for that is compared on random inputs of other scales; if it stays inconclusive, the
+values that it is computed from are compared instead. onnxruntime runs in a child process. A
+network that differs is rejected, so that training never starts from another function than the
+file's.
 """
 
 from __future__ import annotations
@@ -19,141 +23,174 @@ from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import SHAPE_OPERATORS, is_standard
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.view import GraphView
-from ltp_pipeline.stages.import_model import fixed_batch as batches
 from ltp_pipeline.stages.import_model import onnxruntime_child, parity_inputs
+from ltp_pipeline.stages.import_model.fixed_batch import get_declared_batch, supports_any_batch
 from ltp_pipeline.stages.import_model.network import CompiledGraph, Network, compile_observer
+from ltp_pipeline.stages.import_model.onnxruntime_child import (
+    LoadFailed,
+    Output,
+    RunFailed,
+)
 from ltp_pipeline.stages.import_model.parity_inputs import ParityInputs
 from ltp_pipeline.stages.import_model.program import NodeError
-from ltp_pipeline.stages.import_model.values import HALF_TYPES, array_to_torch
-from ltp_pipeline.system import child_process, memory
-from ltp_pipeline.system import tolerance as closeness
+from ltp_pipeline.stages.import_model.values import (
+    HALF_TYPES,
+    array_to_torch,
+    to_single_precision,
+)
+from ltp_pipeline.system import memory, tolerance
 from ltp_pipeline.system.arrays import Array, StateDict
+from ltp_pipeline.system.child_process import ChildCrashed
 from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.tolerance import Agreement, MaxDifference
 
 TOLERANCE = 1e-4
-TOLERANCE_HALF = (
-    2e-2  # fp16 and bf16 files: torch computes in fp32, onnxruntime rounds at every node
-)
-_HALF = ("FLOAT16", "BFLOAT16")
-_HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_TOO_LARGE = "beyond reason"  # which operators say of sizes
-_STEPS_BACK = 3  # from an output that says nothing to what it is computed from
+# For files in half precision: torch computes in single precision, onnxruntime rounds at every node.
+HALF_TOLERANCE = 2e-2
+_HALF_TYPE_NAMES = ("FLOAT16", "BFLOAT16")
+_HALF_DATA_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_SIZE_ERROR = "beyond reason"  # part of the errors that operators raise about sizes
+_MAX_STEPS_BACK = 3  # nodes between an inconclusive output and the values compared instead
+
+
+class ParityRun(NamedTuple):
+    """Outputs of both runtimes for the same inputs."""
+
+    inputs: ParityInputs
+    torch_outputs: Sequence[object]
+    ort_outputs: Sequence[Output]
 
 
 def check_parity(
-    model: OnnxModel, network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
+    model: OnnxModel,
+    network: Network,
+    state: StateDict,
+    samples: Mapping[str, Array] | None = None,
 ) -> tuple[float | None, str | None]:
-    """Compare what torch computes with what onnxruntime makes of the model as it was given.
+    """Compare the outputs of a network with those of onnxruntime.
 
-    Gives the largest relative difference, None where nothing could be compared; and what could not, and why.
+    Args:
+        model: The model as the file has it, which onnxruntime runs.
+        network: The network.
+        state: Its tensors by name.
+        samples: Samples by input name; None compares on random inputs.
+
+    Returns:
+        The largest relative difference, None if nothing could be compared; and what could not be
+        compared and why, None if everything was.
+
+    Raises:
+        UnsupportedModel: If outputs differ, or one of the runtimes cannot run the model.
     """
-    inputs = network.file.inputs
-    odd = [i for i in inputs if not parity_inputs.is_numeric(i)]
-    if odd:
-        return None, f"no random values can be made for input {odd[0].name!r} of type {odd[0].type}"
+    for info in network.file.inputs:
+        if not parity_inputs.is_numeric(info):
+            return None, f"no random values can be made for input {info.name!r} of type {info.type}"
     with temporary_folder("parity") as folder:
         path = folder / "model.onnx"
         write_model(model, path)
         try:
-            first, problem = _first_run(path, network.forward, state, inputs, samples)
-            if first is None:
+            first_run, problem = _make_first_run(path, network, state, samples)
+            if first_run is None:
                 return None, problem
-            return _Comparison(path, model, network, state).of(first)
-        except child_process.ChildCrashed as error:
+            return _Comparison(path, model, network, state).compare(first_run)
+        except ChildCrashed as error:
             raise UnsupportedModel(
-                f"onnxruntime {error} on this model", "export it again"
+                f"onnxruntime {error} on this model", "export the model again"
             ) from None
-        except onnxruntime_child.LoadFailed as error:
-            if samples is None and "NOT_IMPLEMENTED" in str(
-                error
-            ):  # e.g. bf16, which few of its CPU operators have
+        except LoadFailed as error:
+            # For example bfloat16, which few operators of onnxruntime support on the CPU
+            if samples is None and "NOT_IMPLEMENTED" in str(error):
                 return None, str(error)
-            remedy = "export it again; a newer opset often helps"
-            raise UnsupportedModel(f"onnxruntime cannot load the model: {error}", remedy) from None
+            raise UnsupportedModel(
+                f"onnxruntime cannot load the model: {error}",
+                "export the model again; a newer opset often helps",
+            ) from None
 
 
 def find_fixed_batch(
     network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
 ) -> int | None:
-    """The batch size that a file fixes, where its graph does not give the same for samples of larger batches."""
-    size = batches.get_declared_batch(network.file.model.graph)
-    inputs = network.file.inputs
-    if size is None or not all(map(parity_inputs.is_numeric, inputs)):
+    """Return the batch size that a graph depends on.
+
+    Args:
+        network: The network.
+        state: Its tensors by name.
+        samples: Samples by input name; None tries random inputs.
+
+    Returns:
+        The batch size that the file declares if samples of a larger batch have other outputs,
+        else None.
+    """
+    size = get_declared_batch(network.file.model.graph)
+    infos = network.file.inputs
+    if size is None or not all(map(parity_inputs.is_numeric, infos)):
         return None
-    for feeds in filter(None, parity_inputs.iter_likely_inputs(inputs, samples)):
-        tensors = {name: array_to_torch(array) for name, array in feeds.arrays.items()}
+    run = partial(network.forward, state=state)
+    for inputs in filter(None, parity_inputs.iter_likely_inputs(infos, samples)):
+        tensors = {name: array_to_torch(array) for name, array in inputs.arrays.items()}
         with torch.no_grad():
             try:
-                network.forward(tensors, state)
+                run(tensors)
             except NodeError:
                 continue
-            alike = batches.supports_any_batch(
-                partial(network.forward, state=state), tensors, size, _alike
-            )
-            return None if alike else size
+            return None if supports_any_batch(run, tensors, size, _is_equal) else size
     return None
 
 
-def _alike(ours: object, theirs: torch.Tensor) -> bool:
-    tolerance = TOLERANCE_HALF if theirs.dtype in HALF_TYPES else TOLERANCE
-    found = compare_outputs(
-        ours, (theirs.float() if theirs.dtype in HALF_TYPES else theirs).cpu().numpy()
-    )
-    return closeness.check_tolerance(found, tolerance, lambda: 0.0) is not Agreement.DIFFERENT
+def _is_equal(actual: object, expected: torch.Tensor) -> bool:
+    """Return True if two outputs of torch do not differ."""
+    max_relative = HALF_TOLERANCE if expected.dtype in HALF_TYPES else TOLERANCE
+    difference = compare_outputs(actual, to_single_precision(expected).cpu().numpy())
+    agreement = tolerance.check_tolerance(difference, max_relative, lambda: 0.0)
+    return agreement is not Agreement.DIFFERENT
 
 
-class _Run(NamedTuple):
-    """What both make of the same input."""
+def _make_first_run(
+    path: Path, network: Network, state: StateDict, samples: Mapping[str, Array] | None
+) -> tuple[ParityRun | None, str | None]:
+    """Try inputs until both runtimes run the model.
 
-    feeds: ParityInputs
-    ours: Sequence[object]
-    theirs: Sequence[object]
+    torch goes first, because it names a node that asks for too much memory.
 
+    Returns:
+        The outputs, or None and the reason.
 
-def _first_run(
-    path: Path,
-    forward: CompiledGraph,
-    state: StateDict,
-    inputs: Sequence[TensorInfo],
-    samples: Mapping[str, Array] | None,
-) -> tuple[_Run | None, str | None]:
-    """Try inputs until both run. torch goes first: it names a node that asks for too much."""
+    Raises:
+        UnsupportedModel: If only onnxruntime runs the model, or not even on samples.
+    """
     problem = "the graph has no inputs"
-    for feeds in parity_inputs.iter_likely_inputs(inputs, samples):
-        if feeds is None:
+    for inputs in parity_inputs.iter_likely_inputs(network.file.inputs, samples):
+        if inputs is None:
             problem = "its inputs are too large to try"
             continue
-        wrong = None
-        ours: Sequence[object] = ()
+        torch_outputs: Sequence[object] = ()
+        torch_error = None
         try:
             with memory.limit_memory():
-                ours = _run_torch(forward, state, feeds)
+                torch_outputs = _run_torch(network.forward, state, inputs)
         except NodeError as error:
-            if _TOO_LARGE in str(error) or memory.is_shortage(error):
-                raise _unsupported(error) from None
-            wrong = error
+            if _SIZE_ERROR in str(error) or memory.is_shortage(error):
+                raise _make_error(error) from None
+            torch_error = error
         try:
-            theirs = onnxruntime_child.run_model(path, feeds.arrays)
-        except onnxruntime_child.RunFailed as error:
-            problem = f"onnxruntime does not run the model on {feeds.description}: {error}"
-            if feeds.description == parity_inputs.SAMPLES:  # on which it is to be measured
-                raise UnsupportedModel(
-                    problem, "check the model and the shape of the data"
-                ) from None
+            ort_outputs = onnxruntime_child.run_model(path, inputs.arrays)
+        except RunFailed as error:
+            problem = f"onnxruntime does not run the model on {inputs.description}: {error}"
+            if inputs.description == parity_inputs.SAMPLES:
+                hint = "check the model and the shape of the data"
+                raise UnsupportedModel(problem, hint) from None
             continue
-        if wrong is not None:
-            raise _unsupported(wrong) from None
-        return _Run(feeds, ours, theirs), None
+        if torch_error is not None:
+            raise _make_error(torch_error) from None
+        return ParityRun(inputs, torch_outputs, ort_outputs), None
     return None, problem
 
 
-def _unsupported(error: NodeError) -> UnsupportedModel:
+def _make_error(error: NodeError) -> UnsupportedModel:
     hint = "please report this node as a bug, or try a newer opset"
     if memory.is_shortage(error):
         hint = "check pads, scales and sizes of this node, or use a machine with more memory"
@@ -161,167 +198,214 @@ def _unsupported(error: NodeError) -> UnsupportedModel:
 
 
 class _Comparison:
-    """Settles output after output; one that differs is an error."""
+    """Compares one output after the other; an output that differs is an error.
+
+    Args:
+        path: File of the model, as onnxruntime runs it.
+        model: The model.
+        network: The network.
+        state: Tensors of the network by name.
+    """
 
     def __init__(self, path: Path, model: OnnxModel, network: Network, state: StateDict) -> None:
-        self.path, self.model, self.network, self.state = path, model, network, state
-        self.inputs = inputs = network.file.inputs
-        initial = model.graph.initializer
-        self.half = any(i.type in _HALF for i in inputs) or any(
-            t.data_type in _HALF_TYPES for t in initial
-        )
-        self.tolerance = TOLERANCE_HALF if self.half else TOLERANCE
-        self.settled: dict[
-            str, float
-        ] = {}  # relative difference of every value that was told to be equal
+        self.path = path
+        self.model = model
+        self.network = network
+        self.state = state
+        self.infos = network.file.inputs
+        has_half_inputs = any(info.type in _HALF_TYPE_NAMES for info in self.infos)
+        has_half_tensors = any(t.data_type in _HALF_DATA_TYPES for t in model.graph.initializer)
+        self.is_half = has_half_inputs or has_half_tensors
+        self.tolerance = HALF_TOLERANCE if self.is_half else TOLERANCE
+        self.differences: dict[str, float] = {}  # relative, of every value found to be equal
 
-    def of(self, first: _Run) -> tuple[float | None, str | None]:
-        names = [o.name for o in self.model.graph.output]
-        silent = names
-        for run in chain([first], self._others(first)):
-            self._judge(self.path, run, names, silent)
-            silent = [name for name in names if name not in self.settled]
-            if not silent:
+    def compare(self, first_run: ParityRun) -> tuple[float | None, str | None]:
+        """Return the largest difference, and which outputs could not be compared."""
+        names = [output.name for output in self.model.graph.output]
+        remaining = names
+        for run in chain([first_run], self._iter_scaled_runs(first_run)):
+            self._compare_values(self.path, run, names, remaining)
+            remaining = [name for name in names if name not in self.differences]
+            if not remaining:
                 break
         else:
-            silent = self._by_what_feeds(first, silent)
-        worst = max(self.settled.values(), default=None)
-        if not silent:
-            return worst, None
-        which = (
-            f"output {silent[0]!r} is"
-            if len(silent) == 1
-            else f"outputs {', '.join(map(repr, silent))} are"
-        )
-        return worst, f"{which} too small on every input tried"
+            remaining = self._compare_sources(first_run, remaining)
+        largest = max(self.differences.values(), default=None)
+        if not remaining:
+            return largest, None
+        label = f"output {remaining[0]!r} is"
+        if len(remaining) > 1:
+            label = f"outputs {', '.join(map(repr, remaining))} are"
+        return largest, f"{label} too small on every input tried"
 
-    def _others(self, first: _Run) -> Iterator[_Run]:
-        """The same at other scales, as far as both run and onnxruntime's outputs are finite."""
-        for feeds in parity_inputs.iter_scaled_inputs(self.inputs, first.feeds, self.half):
+    def _iter_scaled_runs(self, first_run: ParityRun) -> Iterator[ParityRun]:
+        """Yield runs on inputs of other scales whose outputs are finite."""
+        for inputs in parity_inputs.iter_scaled_inputs(self.infos, first_run.inputs, self.is_half):
             try:
-                theirs = onnxruntime_child.run_model(self.path, feeds.arrays)
-                ours = _run_torch(self.network.forward, self.state, feeds)
-            except (onnxruntime_child.RunFailed, NodeError):
+                ort_outputs = onnxruntime_child.run_model(self.path, inputs.arrays)
+                torch_outputs = _run_torch(self.network.forward, self.state, inputs)
+            except (RunFailed, NodeError):
                 continue
-            if all(
-                np.isfinite(y).all()
-                for y in theirs
-                if isinstance(y, np.ndarray) and y.dtype.kind == "f"
-            ):
-                yield _Run(feeds, ours, theirs)
+            if all(map(_is_finite, ort_outputs)):
+                yield ParityRun(inputs, torch_outputs, ort_outputs)
 
-    def _judge(
+    def _compare_values(
         self,
         path: Path,
-        run: _Run,
+        run: ParityRun,
         names: Sequence[str],
-        wanted: Sequence[str],
-        made: Mapping[str, str] | None = None,
+        selected: Sequence[str],
+        outputs_by_source: Mapping[str, str] | None = None,
     ) -> None:
-        """Settle those of `wanted` that are equal; `made` says which output a value inside the graph belongs to."""
+        """Record the differences of values that are equal.
+
+        Args:
+            path: File that onnxruntime ran.
+            run: Values of both runtimes.
+            names: Names of the values, in order.
+            selected: Names of the values to compare.
+            outputs_by_source: For values within the graph, the output computed from each.
+
+        Raises:
+            UnsupportedModel: If a value differs.
+        """
 
         @cache
-        def plain() -> Sequence[object]:
-            return onnxruntime_child.run_model(path, run.feeds.arrays, "NONE")
+        def run_unoptimized() -> Sequence[object]:
+            return onnxruntime_child.run_model(path, run.inputs.arrays, "NONE")
 
-        def noise(i: int) -> float:
-            return compare_outputs(plain()[i], run.theirs[i]).difference
+        def measure_noise(i: int) -> float:
+            return compare_outputs(run_unoptimized()[i], run.ort_outputs[i]).difference
 
         for i, name in enumerate(names):
-            if name not in wanted:
+            if name not in selected:
                 continue
-            found = compare_outputs(run.ours[i], run.theirs[i])
-            verdict = closeness.check_tolerance(found, self.tolerance, partial(noise, i))
-            if verdict is Agreement.DIFFERENT:
-                what = (
-                    f"value {name!r}, which output {made[name]!r} is computed from,"
-                    if made
-                    else f"output {name!r}"
-                )
-                raise UnsupportedModel(
-                    f"torch and onnxruntime disagree on {what} by {found.relative:.2g} of its largest value, "
-                    f"more than {self.tolerance:.0e} ({run.feeds.description})",
-                    "please report the model's operators (ltp-pipeline inspect) as a bug",
-                )
-            if verdict is Agreement.EQUAL:
-                self.settled[name] = found.relative
+            difference = compare_outputs(run.torch_outputs[i], run.ort_outputs[i])
+            noise = partial(measure_noise, i)
+            agreement = tolerance.check_tolerance(difference, self.tolerance, noise)
+            if agreement is Agreement.EQUAL:
+                self.differences[name] = difference.relative
+            if agreement is not Agreement.DIFFERENT:
+                continue
+            label = f"output {name!r}"
+            if outputs_by_source:
+                output = outputs_by_source[name]
+                label = f"value {name!r}, which output {output!r} is computed from,"
+            raise UnsupportedModel(
+                f"torch and onnxruntime disagree on {label} by {difference.relative:.2g} of its "
+                f"largest value, more than {self.tolerance:.0e} ({run.inputs.description})",
+                "please report the model's operators (ltp-pipeline inspect) as a bug",
+            )
 
-    def _by_what_feeds(self, first: _Run, silent: Sequence[str]) -> list[str]:
-        """Compare values from which silent outputs are computed; the outputs of which none could be compared."""
-        walked, _ = flatten_model(self.network.file.model)
-        known = {name for node in walked.graph.node for name in node.output}
-        sources = {
-            name: [s for s in _sources(self.model.graph, name) if s in known] for name in silent
-        }
-        made = {source: name for name in silent for source in sources[name]}
-        if not made:
-            return list(silent)
-        inner = copy_proto(self.model.proto)
-        del inner.graph.output[:]
-        for name in made:
-            inner.graph.output.add().name = name
+    def _compare_sources(self, run: ParityRun, outputs: Sequence[str]) -> list[str]:
+        """Compare values that inconclusive outputs are computed from.
+
+        Args:
+            run: A run of both runtimes, whose inputs are used again.
+            outputs: The inconclusive outputs.
+
+        Returns:
+            The outputs for which no such value could be compared.
+        """
+        flat, _ = flatten_model(self.network.file.model)
+        computed = {name for node in flat.graph.node for name in node.output}
+        sources: dict[str, list[str]] = {}
+        outputs_by_source: dict[str, str] = {}
+        for output in outputs:
+            candidates = _find_sources(self.model.graph, output)
+            sources[output] = [name for name in candidates if name in computed]
+            outputs_by_source |= dict.fromkeys(sources[output], output)
+        names = list(outputs_by_source)
+        if not names:
+            return list(outputs)
+        proto = copy_proto(self.model.proto)
+        del proto.graph.output[:]
+        for name in names:
+            proto.graph.output.add().name = name
         path = self.path.with_name("inner.onnx")
-        write_model(replace(self.model, proto=inner), path)
+        write_model(replace(self.model, proto=proto), path)
         try:
-            theirs = onnxruntime_child.run_model(path, first.feeds.arrays)
-            ours = _run_torch(compile_observer(walked, list(made)), self.state, first.feeds)[
-                -len(made) :
-            ]
-        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed, NodeError):
-            return list(silent)
-        floats = [
-            n
-            for n, y in zip(made, theirs, strict=True)
-            if isinstance(y, np.ndarray) and y.dtype.kind == "f"
-        ]
-        self._judge(path, _Run(first.feeds, ours, theirs), list(made), floats, made)
-        return [name for name in silent if not self.settled.keys() & sources[name]]
+            ort_values = onnxruntime_child.run_model(path, run.inputs.arrays)
+            observer = compile_observer(flat, names)
+            torch_values = _run_torch(observer, self.state, run.inputs)[-len(names) :]
+        except (LoadFailed, RunFailed, NodeError):
+            return list(outputs)
+        values = zip(names, ort_values, strict=True)
+        floats = [name for name, value in values if _is_float_array(value)]
+        inner_run = ParityRun(run.inputs, torch_values, ort_values)
+        self._compare_values(path, inner_run, names, floats, outputs_by_source)
+        return [name for name in outputs if not self.differences.keys() & sources[name]]
 
 
-def _sources(graph: GraphProto, output: str) -> list[str]:
-    """Values that depend on the graph's input and that an output is computed from, nearest first."""
-    stored = {t.name for t in graph.initializer}
-    live = {i.name for i in graph.input if i.name not in stored}
+def _find_sources(graph: GraphProto, output: str) -> list[str]:
+    """Return values that depend on an input and that an output is computed from, nearest first."""
+    stored = {tensor.name for tensor in graph.initializer}
+    dependent = {value.name for value in graph.input if value.name not in stored}
     for node in graph.node:
-        if live.intersection(node.input) and not is_standard(node, *SHAPE_OPERATORS):
-            live.update(node.output)
+        if dependent.intersection(node.input) and not is_standard(node, *SHAPE_OPERATORS):
+            dependent.update(node.output)
     producers = GraphView(graph).producers
-    found: list[str] = []
+    sources: list[str] = []
     front = [output]
-    for _ in range(_STEPS_BACK):
-        read = [name for made in front if made in producers for name in producers[made].input]
-        front = [
-            n
-            for n in dict.fromkeys(read)
-            if n in live and n in producers and n not in (output, *found)
-        ]
-        found += front
-    return found
+    for _ in range(_MAX_STEPS_BACK):
+        reads: dict[str, None] = {}
+        for name in front:
+            if name in producers:
+                reads |= dict.fromkeys(producers[name].input)
+        seen = {output, *sources}
+        front = [n for n in reads if n in dependent and n in producers and n not in seen]
+        sources += front
+    return sources
 
 
-def _run_torch(forward: CompiledGraph, state: StateDict, feeds: ParityInputs) -> tuple[object, ...]:
+def _is_float_array(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+def _is_finite(value: object) -> bool:
+    """Return True unless a value is a float array with infinities or NaN."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return True
+    return bool(np.isfinite(value).all())
+
+
+def _run_torch(
+    forward: CompiledGraph, state: StateDict, inputs: ParityInputs
+) -> tuple[object, ...]:
+    tensors = {name: array_to_torch(array) for name, array in inputs.arrays.items()}
     with torch.no_grad():
-        return forward({name: array_to_torch(array) for name, array in feeds.arrays.items()}, state)
+        return forward(tensors, state)
 
 
-def compare_outputs(ours: object, theirs: object) -> MaxDifference:
-    """How far two outputs are apart; of lists, the worst part. What is not made of numbers is not compared."""
-    if isinstance(theirs, list) and isinstance(ours, list):
-        if len(ours) != len(theirs):
-            return closeness.OTHER
-        parts = [compare_outputs(a, b) for a, b in zip(ours, theirs, strict=True)]
-        return max(parts, key=lambda part: part.relative, default=closeness.SAME)
-    if isinstance(ours, torch.Tensor):
-        ours = (ours.float() if ours.dtype is torch.bfloat16 else ours).detach().cpu().numpy()
-    if (
-        not isinstance(theirs, np.ndarray)
-        or not isinstance(ours, np.ndarray)
-        or theirs.dtype == object
-    ):
-        return closeness.SAME
-    return closeness.max_difference(ours, theirs)
+def compare_outputs(actual: object, expected: object) -> MaxDifference:
+    """Return the largest difference of two outputs.
+
+    Args:
+        actual: Tensor, array, or list of them; of lists, the largest difference of a part counts.
+        expected: Array or list of arrays.
+
+    Returns:
+        The difference; outputs that are not made of numbers count as equal.
+    """
+    if isinstance(expected, list) and isinstance(actual, list):
+        if len(actual) != len(expected):
+            return tolerance.OTHER
+        parts = [compare_outputs(a, b) for a, b in zip(actual, expected, strict=True)]
+        return max(parts, key=lambda part: part.relative, default=tolerance.SAME)
+    if isinstance(actual, torch.Tensor):
+        if actual.dtype is torch.bfloat16:
+            actual = actual.float()
+        actual = actual.detach().cpu().numpy()
+    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
+        return tolerance.SAME
+    if expected.dtype == object:
+        return tolerance.SAME
+    return tolerance.max_difference(actual, expected)
 
 
-def relative_difference(ours: object, theirs: object) -> float:
-    """Largest difference relative to the largest value; infinite where even the shapes differ."""
-    return compare_outputs(ours, theirs).relative
+def relative_difference(actual: object, expected: object) -> float:
+    """Return the largest difference of two outputs relative to the largest value.
+
+    It is infinite if even the shapes differ.
+    """
+    return compare_outputs(actual, expected).relative

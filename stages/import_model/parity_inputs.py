@@ -1,8 +1,12 @@
-"""Inputs on which torch and onnxruntime are compared: samples, or random values of likely shapes."""
+"""Inputs on which torch and onnxruntime are compared: samples, or random values.
+
+A file may leave dimensions open, and only some sizes may run, so that random inputs are made for
+a sequence of likely shapes until one runs. The same file gets the same inputs every time.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -10,155 +14,191 @@ from onnx import TensorProto, helper
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.system.arrays import Array
 
-BATCH = 2
-SAMPLES = "samples"  # what inputs are called that are of the data
-LARGEST_INPUT = 1 << 24  # elements; beyond it a random input would be a test of the machine
-SCALES = (1.0, 10.0, 100.0, 0.1)  # of random input, until every output has said something
-_GUESSES = (
-    64,
-    224,
-    32,
-    299,
-    512,
-    16,
-    8,
-    1,
-)  # for a dimension the file leaves open, when no data tell
-_CHANNELS = (3, 1)
+BATCH_SIZE = 2
+SAMPLES = "samples"  # description of inputs that are samples of the data
+MAX_ELEMENTS = 1 << 24  # of all random inputs; larger ones would only test the machine
+SCALES = (1.0, 10.0, 100.0, 0.1)  # factors of random inputs, tried until every output is compared
+_OPEN_SIZES = (64, 224, 32, 299, 512, 16, 8, 1)  # sizes of a dimension that the file leaves open
+_OPEN_CHANNELS = (3, 1)  # sizes of the second of four dimensions if the file leaves it open
+
+Shape = tuple[int, ...]
 
 
 class ParityInputs(NamedTuple):
-    """One array for each input by its name, and what to call them."""
+    """One array for each input by name, and a description for messages."""
 
     arrays: dict[str, Array]
     description: str
 
 
 def iter_likely_inputs(
-    inputs: Sequence[TensorInfo], samples: Mapping[str, Array] | None
+    infos: Sequence[TensorInfo], samples: Mapping[str, Array] | None
 ) -> Iterator[ParityInputs | None]:
-    """Inputs to try until one runs: the samples where there are any, then random ones; None for what is too large."""
-    known = samples or {}
-    if known and all(i.name in known for i in inputs):
-        yield ParityInputs({i.name: to_input(i, known[i.name]) for i in inputs}, SAMPLES)
-    for shapes in _shapes(inputs, {name: array.shape[1:] for name, array in known.items()}):
-        small = sum(map(math.prod, shapes)) <= LARGEST_INPUT
-        yield _random(inputs, shapes) if small else None
+    """Yield inputs to try until one runs: the samples if there are any, then random ones.
+
+    Args:
+        infos: The inputs of the graph.
+        samples: Samples by input name.
+
+    Yields:
+        Inputs, or None for a shape that is too large.
+    """
+    samples = samples or {}
+    if samples and all(info.name in samples for info in infos):
+        arrays = {info.name: to_input(info, samples[info.name]) for info in infos}
+        yield ParityInputs(arrays, SAMPLES)
+    sample_shapes = {name: array.shape[1:] for name, array in samples.items()}
+    for shapes in _iter_shapes(infos, sample_shapes):
+        is_small = sum(map(math.prod, shapes)) <= MAX_ELEMENTS
+        yield _make_random_inputs(infos, shapes) if is_small else None
 
 
 def iter_scaled_inputs(
-    inputs: Sequence[TensorInfo], like: ParityInputs, half: bool
+    infos: Sequence[TensorInfo], like: ParityInputs, is_half: bool
 ) -> Iterator[ParityInputs]:
-    """Random inputs of the same shapes and other scales; large values would overflow in half precision."""
-    if not any(_floating(i) for i in inputs):
+    """Yield random inputs of other scales.
+
+    Args:
+        infos: The inputs of the graph.
+        like: Inputs of the same shapes that were tried before.
+        is_half: True for a model in half precision, in which large values would overflow.
+    """
+    if not any(_is_floating(info) for info in infos):
         return
     shapes = [array.shape for array in like.arrays.values()]
     for scale in SCALES:
-        feeds = _random(inputs, shapes, scale)
-        if feeds.description != like.description and (scale <= 1 or not half):
-            yield feeds
+        inputs = _make_random_inputs(infos, shapes, scale)
+        if inputs.description != like.description and (scale <= 1 or not is_half):
+            yield inputs
 
 
 def is_numeric(info: TensorInfo) -> bool:
-    """Whether random values can be made for an input."""
-    return _floating(info) or info.type == "BOOL" or info.type.startswith(("INT", "UINT"))
+    """Return True if random values can be made for an input."""
+    return _is_floating(info) or info.type == "BOOL" or info.type.startswith(("INT", "UINT"))
 
 
-def _floating(info: TensorInfo) -> bool:
+def _is_floating(info: TensorInfo) -> bool:
     return "FLOAT" in info.type or info.type == "DOUBLE"
 
 
+def _get_numpy_type(info: TensorInfo) -> "np.dtype[Any]":
+    return np.dtype(helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type)))
+
+
 def to_input(info: TensorInfo, samples: Array) -> Array:
-    """Samples as an input wants them: its type, and its batch size where that is fixed."""
+    """Convert samples to the type of an input and, if it is fixed, to its batch size.
+
+    Samples are repeated if there are too few.
+    """
     size = info.shape[0] if info.shape else None
     count = size if isinstance(size, int) and size > 0 else len(samples)
-    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
-    return np.resize(samples, (count, *samples.shape[1:])).astype(dtype)  # repeats what is there
+    return np.resize(samples, (count, *samples.shape[1:])).astype(_get_numpy_type(info))
 
 
-def _random(
-    inputs: Sequence[TensorInfo], shapes: Sequence[tuple[int, ...]], scale: float = 1.0
+def _make_random_inputs(
+    infos: Sequence[TensorInfo], shapes: Sequence[Shape], scale: float = 1.0
 ) -> ParityInputs:
-    sizes = ", ".join(
-        f"{i.name} {'×'.join(map(str, shape))}" for i, shape in zip(inputs, shapes, strict=True)
-    )
-    shown = f"random input {sizes}" + ("" if scale == 1 else f", {scale:g} times as large")
-    return ParityInputs(
-        {i.name: _values(i, shape, scale) for i, shape in zip(inputs, shapes, strict=True)}, shown
-    )
+    """Return random inputs of these shapes, floats multiplied by the scale."""
+    arrays: dict[str, Array] = {}
+    labels: list[str] = []
+    for info, shape in zip(infos, shapes, strict=True):
+        arrays[info.name] = _make_random_array(info, shape, scale)
+        labels.append(f"{info.name} {'×'.join(map(str, shape))}")
+    description = f"random input {', '.join(labels)}"
+    if scale != 1:
+        description += f", {scale:g} times as large"
+    return ParityInputs(arrays, description)
 
 
-def _values(info: TensorInfo, shape: Sequence[int], scale: float) -> Array:
-    """Values of an input's own type: normal, or zeros and ones."""
+def _make_random_array(info: TensorInfo, shape: Shape, scale: float) -> Array:
+    """Return normally distributed floats, or integers that are zero or one."""
     rng = np.random.default_rng(0)
-    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(info.type))
-    if _floating(info):
-        return np.asarray(scale * rng.standard_normal(shape)).astype(
-            dtype
-        )  # without axes it is no array
-    return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+    is_float = _is_floating(info)
+    values: Any = scale * rng.standard_normal(shape) if is_float else rng.integers(0, 2, shape)
+    # A shape without axes makes a number, not an array.
+    return np.asarray(values).astype(_get_numpy_type(info))
 
 
-def _shapes(
-    inputs: Sequence[TensorInfo], of_samples: Mapping[str, tuple[int, ...]]
-) -> Iterator[list[tuple[int, ...]]]:
-    """Shapes to try, most likely first; what the file leaves open comes from the data or is guessed.
+def _iter_shapes(
+    infos: Sequence[TensorInfo], sample_shapes: Mapping[str, Shape]
+) -> Iterator[list[Shape]]:
+    """Yield shapes of all inputs to try, the most likely first.
 
-    A symbol has one size wherever it stands.
+    Dimensions that the file leaves open come from the samples, else they are guessed. A symbol
+    has one size wherever it occurs.
+
+    Args:
+        infos: The inputs of the graph.
+        sample_shapes: Shapes of one sample by input name.
     """
-    tried = set()
-    known = {i.name: tuple(_declared(i, of_samples.get(i.name))) for i in inputs}
-    given = {
-        d: size
-        for i in inputs
-        for d, size in _given(known[i.name], of_samples.get(i.name))
-        if isinstance(d, str)
-    }
-    guesses = _GUESSES if any(_open(i) for i in inputs) else _GUESSES[:1]
-    for guess in guesses:
-        for channels in _CHANNELS:
-            for batch in (BATCH, 1):
-                sizes = dict(given)
-                shapes = [
-                    _shape(known[i.name], guess, channels, batch, of_samples.get(i.name), sizes)
-                    for i in inputs
-                ]
+    declared = [_get_declared_shape(info, sample_shapes.get(info.name)) for info in infos]
+    symbols: dict[str, int] = {}
+    for info, dims in zip(infos, declared, strict=True):
+        for dim, size in _match_sample(dims, sample_shapes.get(info.name)):
+            if isinstance(dim, str):
+                symbols[dim] = size
+    sizes = _OPEN_SIZES if any(_has_open_dim(info) for info in infos) else _OPEN_SIZES[:1]
+    tried: set[tuple[Shape, ...]] = set()
+    for size in sizes:
+        for channels in _OPEN_CHANNELS:
+            for batch in (BATCH_SIZE, 1):
+                symbol_sizes = dict(symbols)
+                shapes: list[Shape] = []
+                for info, dims in zip(infos, declared, strict=True):
+                    shape = _fill_shape(dims, size, channels, batch, symbol_sizes)
+                    known = [s for _, s in _match_sample(dims, sample_shapes.get(info.name))]
+                    shapes.append((*shape[:1], *known) if known else shape)
                 if tuple(shapes) not in tried:
                     tried.add(tuple(shapes))
                     yield shapes
 
 
-def _open(info: TensorInfo) -> bool:
+def _has_open_dim(info: TensorInfo) -> bool:
+    """Return True if the file leaves a dimension behind the first one open."""
     return info.shape is None or any(not isinstance(d, int) or d < 1 for d in info.shape[1:])
 
 
-def _declared(info: TensorInfo, sample_shape: tuple[int, ...] | None) -> Sequence[int | str | None]:
-    return info.shape if info.shape is not None else (None, *(sample_shape or (None, None, None)))
+def _get_declared_shape(info: TensorInfo, sample_shape: Shape | None) -> Sequence[int | str | None]:
+    """Return the declared shape; without one, as many dimensions as a sample has, or four."""
+    if info.shape is not None:
+        return info.shape
+    return (None, *(sample_shape or (None, None, None)))
 
 
-def _given(
-    declared: Sequence[int | str | None], sample_shape: tuple[int, ...] | None
-) -> Iterator[tuple[int | str | None, int]]:
-    """The dimensions that samples tell."""
-    if sample_shape is not None and len(sample_shape) == len(declared) - 1:
-        yield from zip(declared[1:], sample_shape, strict=True)
+def _match_sample(
+    declared: Sequence[int | str | None], sample_shape: Shape | None
+) -> list[tuple[int | str | None, int]]:
+    """Return declared dimensions with the sizes that samples have, none if these do not fit."""
+    if sample_shape is None or len(sample_shape) != len(declared) - 1:
+        return []
+    return list(zip(declared[1:], sample_shape, strict=True))
 
 
-def _shape(
+def _fill_shape(
     declared: Sequence[int | str | None],
-    guess: int,
+    size: int,
     channels: int,
     batch: int,
-    sample_shape: tuple[int, ...] | None,
-    sizes: dict[str, int],
-) -> tuple[int, ...]:
-    """One input's shape; `sizes` has what symbols stand for, and is added to."""
-    shape = []
-    for i, d in enumerate(declared):
-        size = d if isinstance(d, int) and d > 0 else None
-        if size is None:
-            size = batch if i == 0 else channels if i == 1 and len(declared) == 4 else guess
-            size = sizes.setdefault(d, size) if isinstance(d, str) else size
-        shape.append(size)
-    shape[1:] = [size for _, size in _given(declared, sample_shape)] or shape[1:]
+    symbol_sizes: dict[str, int],
+) -> Shape:
+    """Return a shape in which open dimensions have a size.
+
+    Args:
+        declared: Declared dimensions.
+        size: Size of an open dimension.
+        channels: Size of the second of four dimensions if it is open.
+        batch: Size of the first dimension if it is open.
+        symbol_sizes: Sizes of symbols, to which new symbols are added.
+    """
+    shape: list[int] = []
+    for i, dim in enumerate(declared):
+        guess = size
+        if i == 0:
+            guess = batch
+        elif i == 1 and len(declared) == 4:
+            guess = channels
+        if isinstance(dim, str):
+            shape.append(symbol_sizes.setdefault(dim, guess))
+        else:
+            shape.append(dim if dim is not None and dim > 0 else guess)
     return tuple(shape)

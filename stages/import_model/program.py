@@ -1,8 +1,13 @@
-"""A graph as straight-line code: each node becomes one step over numbered value slots.
+"""A graph as straight-line code: each node becomes one instruction over numbered value slots.
 
-Names are resolved once, here; a forward pass only indexes a list. Everything that depends on constants alone is
-computed while compiling, so that shape arithmetic on fixed sizes costs nothing later.
+Names are resolved once, when a graph is compiled; a forward pass only indexes a list. What
+depends on constants alone is computed while compiling, so that shape arithmetic on fixed sizes
+costs nothing later. A value is dropped after the last instruction that reads it, unless autograd
+still needs it. Nested graphs, such as the body of a Loop, become programs of their own, which
+capture the outer values that they read.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,56 +31,72 @@ from ltp_pipeline.stages.import_model.values import (
     to_torch,
 )
 
-ABSENT = 0  # slot 0 always holds None: an optional input that is not there
-LARGEST_TOTAL = 2 * MAX_CONSTANT_ELEMENTS  # elements of all folded constants together
-_NEVER_FOLDED = frozenset(
+ABSENT = 0  # this slot always holds None, for optional inputs that are absent
+MAX_FOLDED_ELEMENTS = 2 * MAX_CONSTANT_ELEMENTS  # elements of all computed constants together
+_RANDOM_OPERATORS = frozenset(
     {
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("Multinomial", "Bernoulli"),
     }
 )
-_HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_HALF_DATA_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
-Values = list[Any]
+Values = list[Any]  # one value for each slot
 
 
 class NodeError(Exception):
-    """A node cannot be built or failed while it ran; the message names it."""
+    """A node cannot be built or failed while it ran; the message names the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One node: which function, on which slots, into which slots."""
+    """One node: a function, and the slots that it reads and writes.
+
+    Attributes:
+        function: Function that runs the operator.
+        inputs: Slots of its inputs.
+        outputs: Slots of its outputs.
+        keywords: Attributes of the node.
+        branches: Programs of its nested graphs, by attribute name.
+        uses_training: True if the function takes the keyword `training`.
+        settings: Positions of inputs that stay on the CPU, such as shapes.
+        label: Operator and name of the node, for messages.
+    """
 
     function: Callable[..., Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     keywords: dict[str, Any]
-    branches: tuple[tuple[str, "Program"], ...]
+    branches: tuple[tuple[str, Program], ...]
     uses_training: bool
-    settings: frozenset[int]  # positions of inputs that stay on the CPU
+    settings: frozenset[int]
     label: str
 
     def execute(
-        self, args: Sequence[Any], outer: Any, training: bool, off_cpu: bool
+        self, arguments: Sequence[Any], outer: Any, training: bool, off_cpu: bool
     ) -> tuple[Any, ...]:
-        """Run the node; `outer` holds the values that its subgraphs capture, by slot."""
+        """Run the node and return its results.
+
+        Args:
+            arguments: Values of the inputs.
+            outer: Values by slot, from which nested graphs take what they capture.
+            training: True while the network is trained.
+            off_cpu: True if some values are on another device than the CPU.
+
+        Raises:
+            NodeError: If the function fails.
+        """
         keywords = self.keywords
+        if self.uses_training or self.branches:
+            keywords = dict(keywords)
         if self.uses_training:
-            keywords = {**keywords, "training": training}
-        if self.branches:
-            keywords = {
-                **keywords,
-                **{n: _closure(p, outer, training, off_cpu) for n, p in self.branches},
-            }
+            keywords["training"] = training
+        for name, program in self.branches:
+            keywords[name] = _bind_branch(program, outer, training, off_cpu)
         try:
             if off_cpu:
-                args = _on_one_device(args, self.settings)
-            result = self.function(*args, **keywords)
+                arguments = _move_to_device(arguments, self.settings)
+            result = self.function(*arguments, **keywords)
         except NodeError:
             raise
         except Exception as error:  # whatever torch raises, the user needs the node's name
@@ -83,123 +104,168 @@ class Instruction:
         return result if isinstance(result, tuple) else (result,)
 
     def get_read_slots(self) -> list[int]:
-        """Slots whose values the step needs, those that its subgraphs capture included."""
-        return [
-            *self.inputs,
-            *(slot for _, program in self.branches for slot, _ in program.captures),
-        ]
+        """Return the slots that the instruction reads, those that nested graphs capture too."""
+        slots = list(self.inputs)
+        for _, program in self.branches:
+            slots += (slot for slot, _ in program.captures)
+        return slots
 
 
 @dataclass
 class Program:
-    """The steps of one graph, and the slots where its inputs, outputs and captured outer values live."""
+    """The instructions of one graph.
+
+    Attributes:
+        size: Number of value slots.
+        instructions: Instructions in order.
+        constants: Constants by slot.
+        inputs: Slots of the inputs.
+        outputs: Slots of the outputs.
+        captures: Pairs of a slot of the outer program and the slot here that takes its value.
+        last_use: For each instruction, the slots that no later one reads.
+    """
 
     size: int = 1
     instructions: list[Instruction] = field(default_factory=list)
     constants: dict[int, Any] = field(default_factory=dict)
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
-    captures: tuple[tuple[int, int], ...] = ()  # (slot of the outer program, slot here)
+    captures: tuple[tuple[int, int], ...] = ()
     last_use: list[tuple[int, ...]] = field(default_factory=list)
 
     def run(self, values: Values, training: bool, off_cpu: bool = False) -> tuple[Any, ...]:
-        """Execute on `values`, a list of `size` slots with constants, inputs and captures in place."""
-        for step, dead in zip(self.instructions, self.last_use, strict=True):
-            results = step.execute(
-                [values[slot] for slot in step.inputs], values, training, off_cpu
-            )
-            if len(results) < len(step.outputs):
+        """Execute the instructions and return the outputs.
+
+        Args:
+            values: Values by slot, with constants, inputs and captures in place; changed.
+            training: True while the network is trained.
+            off_cpu: True if some values are on another device than the CPU.
+
+        Raises:
+            NodeError: If a node fails.
+        """
+        for instruction, unused in zip(self.instructions, self.last_use, strict=True):
+            arguments = [values[slot] for slot in instruction.inputs]
+            results = instruction.execute(arguments, values, training, off_cpu)
+            if len(results) < len(instruction.outputs):
                 raise NodeError(
-                    f"{step.label}: {len(results)} results for {len(step.outputs)} outputs"
+                    f"{instruction.label}: {len(results)} results for "
+                    f"{len(instruction.outputs)} outputs"
                 )
-            for slot, value in zip(step.outputs, results, strict=False):
+            for slot, value in zip(instruction.outputs, results, strict=False):
                 if slot != ABSENT:
                     values[slot] = value
-            for slot in dead:
+            for slot in unused:
                 values[slot] = None
         return tuple(values[slot] for slot in self.outputs)
 
     def make_values(self) -> Values:
-        """Value slots with only the constants filled in."""
+        """Return value slots that hold only the constants."""
         values: Values = [None] * self.size
         for slot, value in self.constants.items():
             values[slot] = value
         return values
 
 
-def _closure(
+def _bind_branch(
     program: Program, outer: Any, training: bool, off_cpu: bool
 ) -> Callable[..., tuple[Any, ...]]:
-    """Make a branch callable: its inputs by position, outer values as they are now."""
+    """Return a nested graph as a function of its inputs, with outer values as they are now."""
     captured = [(inner, outer[slot]) for slot, inner in program.captures]
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
+    def run_branch(*inputs: Any) -> tuple[Any, ...]:
         values = program.make_values()
         for slot, value in [*captured, *zip(program.inputs, inputs, strict=True)]:
             values[slot] = value
         return program.run(values, training, off_cpu)
 
-    return call
+    return run_branch
 
 
-def _on_one_device(args: Sequence[Any], settings: frozenset[int]) -> Sequence[Any]:
-    """Move data to the device of the first argument that is not on the CPU; shapes and axes stay where they are."""
-    data = [i for i, a in enumerate(args) if isinstance(a, Tensor) and i not in settings]
-    device = next((args[i].device for i in data if args[i].device.type != "cpu"), None)
-    if device is None:
-        return args
-    return [a.to(device) if i in data else a for i, a in enumerate(args)]
+def _move_to_device(arguments: Sequence[Any], settings: frozenset[int]) -> Sequence[Any]:
+    """Move tensors to the device of the first one that is not on the CPU.
+
+    Args:
+        arguments: Values of the inputs.
+        settings: Positions of inputs that stay where they are.
+    """
+    positions = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and i not in settings]
+    devices = [arguments[i].device for i in positions if arguments[i].device.type != "cpu"]
+    if not devices:
+        return arguments
+    moved = list(arguments)
+    for i in positions:
+        moved[i] = moved[i].to(devices[0])
+    return moved
 
 
 class GraphCompiler:
-    """Turns one graph into a Program; subgraphs are compiled by nested compilers that see the outer names.
+    """Compiles one graph into a program.
 
-    With `wide`, values that the graph declares half precision are computed in single precision. `weights` are the
-    values that tensors of the graph do not have themselves.
+    Nested graphs are compiled by compilers of their own, which look up names in the outer one.
+
+    Args:
+        opset: Version of the standard operator set.
+        outer: Compiler of the graph around this one.
+        wide: If True, values that the graph declares in half precision are computed in single
+            precision.
+        weights: Values by name, which replace those of the graph's tensors.
     """
 
     def __init__(
         self,
         opset: int,
-        outer: "GraphCompiler | None" = None,
+        outer: GraphCompiler | None = None,
         wide: bool = False,
         weights: Weights | None = None,
     ) -> None:
         self.opset = opset
+        self.outer = outer
+        self.wide = wide
         self.weights: Weights = weights or {}
         self.program = Program()
         self.slots: dict[str, int] = {"": ABSENT}
-        self.outer = outer
-        self.wide = wide
         self.captures: dict[str, tuple[int, int]] = {}
-        self.folded = 0  # elements of constants made here so far
+        self.folded_elements = 0
 
     def compile(
         self, graph: GraphProto, tensors: Mapping[str, Tensor], trained: Iterable[str] = ()
     ) -> Program:
-        """Compile `graph`; `tensors` are its initializers, of which `trained` may change and are not folded."""
+        """Compile a graph.
+
+        Args:
+            graph: The graph.
+            tensors: Its stored tensors by name.
+            trained: Names of tensors whose values may change, so that nothing computed from them
+                is a constant.
+
+        Raises:
+            NodeError: If a node cannot be built.
+        """
         trained = set(trained)
         for name, tensor in tensors.items():
             slot = self.define_slot(name)
             if name not in trained:
-                self.program.constants[slot] = to_single_precision(tensor) if self.wide else tensor
-        self.program.inputs = tuple(
-            self.define_slot(i.name) for i in graph.input if i.name not in tensors
-        )
-        lifted = set(tensors)
+                self.program.constants[slot] = self._widen(tensor)
+        inputs = [value.name for value in graph.input if value.name not in tensors]
+        self.program.inputs = tuple(self.define_slot(name) for name in inputs)
         for node in graph.node:
-            if not (is_standard(node, "Constant") and node.output and node.output[0] in lifted):
+            is_stored = is_standard(node, "Constant") and node.output and node.output[0] in tensors
+            if not is_stored:
                 self.add_node(node)
-        self.program.outputs = tuple(
-            self.find_slot(o.name, "the graph's outputs") for o in graph.output
-        )
+        outputs = [output.name for output in graph.output]
+        self.program.outputs = tuple(self.find_slot(n, "the graph's outputs") for n in outputs)
         self.program.captures = tuple(self.captures.values())
-        self.program.last_use = _last_uses(self.program)
-        _drop_unread(self.program)
+        self.program.last_use = _find_last_uses(self.program)
+        _drop_unread_constants(self.program)
         return self.program
 
     def define_slot(self, name: str) -> int:
-        """Give `name` a slot of its own."""
+        """Give a value a slot of its own and return it.
+
+        Raises:
+            NodeError: If the value has one already.
+        """
         if name in self.slots:
             raise NodeError(f"the value {name!r} is produced twice")
         slot = self.program.size
@@ -208,7 +274,15 @@ class GraphCompiler:
         return slot
 
     def find_slot(self, name: str, reader: str) -> int:
-        """Find the slot of `name`, capturing it from an outer graph if need be."""
+        """Return the slot of a value, capturing the value from an outer graph if necessary.
+
+        Args:
+            name: Name of the value.
+            reader: What reads the value, for the message.
+
+        Raises:
+            NodeError: If nothing before the reader produces the value.
+        """
         if name in self.slots:
             return self.slots[name]
         if self.outer is None:
@@ -222,37 +296,44 @@ class GraphCompiler:
         return slot
 
     def add_node(self, node: NodeProto) -> None:
-        """Append one node, or fold it away when all it reads is constant."""
-        where = format_node(node)
+        """Append the instruction of a node, or its results if all that it reads is constant.
+
+        Raises:
+            NodeError: If the node cannot be built.
+        """
+        label = format_node(node)
         problem = find_node_problem(node, self.opset)
         if problem is not None:
-            raise NodeError(f"{where}: {problem} (opset {self.opset})")
+            raise NodeError(f"{label}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = read_guarded(partial(get_constant_value, weights=self.weights), node, where)
-            self.program.constants[self.define_slot(node.output[0])] = (
-                to_single_precision(value) if self.wide else value
-            )
+            value = read_guarded(partial(get_constant_value, weights=self.weights), node, label)
+            self.program.constants[self.define_slot(node.output[0])] = self._widen(value)
             return
-        inputs = tuple(self.find_slot(name, where) for name in node.input)
+        inputs = tuple(self.find_slot(name, label) for name in node.input)
         if is_standard(node, "Identity"):
             if node.output[0] in self.slots:
-                raise NodeError(f"{where}: the value {node.output[0]!r} is produced twice")
+                raise NodeError(f"{label}: the value {node.output[0]!r} is produced twice")
             self.slots[node.output[0]] = inputs[0]
             return
-        step = self._step(node, inputs, where)
-        if self._is_constant(node, step):
-            self._fold(step)
+        instruction = self._make_instruction(node, inputs, label)
+        if self._is_constant(node, instruction):
+            self._fold(instruction)
         else:
-            self.program.instructions.append(step)
+            self.program.instructions.append(instruction)
 
-    def _step(self, node: NodeProto, inputs: tuple[int, ...], where: str) -> Instruction:
+    def _widen(self, value: Any) -> Any:
+        return to_single_precision(value) if self.wide else value
+
+    def _make_instruction(
+        self, node: NodeProto, inputs: tuple[int, ...], label: str
+    ) -> Instruction:
         op = registry.find_op(node.op_type, self.opset, node.domain)
-        keywords, branches = self._attributes(node, where)
+        keywords, branches = self._read_attributes(node, label)
         outputs = tuple(self.define_slot(name) if name else ABSENT for name in node.output)
         if op is None:
             schema = find_schema(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
-            return Instruction(body, inputs, outputs, {}, (), True, frozenset(), where)
+            return Instruction(body, inputs, outputs, {}, (), True, frozenset(), label)
         if "n_outputs" in op.context:
             keywords["n_outputs"] = len(node.output)
         return Instruction(
@@ -263,109 +344,135 @@ class GraphCompiler:
             branches,
             "training" in op.context,
             op.constants,
-            where,
+            label,
         )
 
     def _compile_body(self, graph: GraphProto, opset: int) -> Program:
         return GraphCompiler(opset, wide=self.wide).compile(graph, {})
 
-    def _attributes(
-        self, node: NodeProto, where: str
+    def _read_attributes(
+        self, node: NodeProto, label: str
     ) -> tuple[dict[str, Any], tuple[tuple[str, Program], ...]]:
+        """Return the attributes of a node, and its nested graphs as programs."""
         keywords: dict[str, Any] = {}
         branches: list[tuple[str, Program]] = []
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
-                nested = GraphCompiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
-                read = partial(to_torch, weights=self.weights)
-                tensors = {t.name: read_guarded(read, t, where) for t in attribute.g.initializer}
-                branches.append((attribute.name, nested.compile(attribute.g, tensors)))
+                branches.append((attribute.name, self._compile_branch(attribute.g, label)))
                 continue
-            value = read_guarded(get_attribute_value, attribute, where)
-            if self.wide:
-                is_half = attribute.name in TYPE_ATTRIBUTES and value in _HALF_TYPES
-                value = TensorProto.FLOAT if is_half else to_single_precision(value)
-            keywords[attribute.name] = value
+            value = read_guarded(get_attribute_value, attribute, label)
+            names_type = attribute.name in TYPE_ATTRIBUTES
+            if self.wide and names_type and value in _HALF_DATA_TYPES:
+                value = TensorProto.FLOAT
+            keywords[attribute.name] = self._widen(value)
         return keywords, tuple(branches)
 
-    def _is_constant(self, node: NodeProto, step: Instruction) -> bool:
-        if node.op_type in _NEVER_FOLDED or (
-            step.uses_training and not isinstance(step.function, BodyFunction)
-        ):
-            return False
-        return all(
-            slot == ABSENT or slot in self.program.constants for slot in step.get_read_slots()
-        )
+    def _compile_branch(self, graph: GraphProto, label: str) -> Program:
+        nested = GraphCompiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
+        read = partial(to_torch, weights=self.weights)
+        tensors = {tensor.name: read_guarded(read, tensor, label) for tensor in graph.initializer}
+        return nested.compile(graph, tensors)
 
-    def _fold(self, step: Instruction) -> None:
+    def _is_constant(self, node: NodeProto, instruction: Instruction) -> bool:
+        """Return True if the results of a node are the same in every forward pass."""
+        is_body = isinstance(instruction.function, BodyFunction)
+        depends_on_mode = instruction.uses_training and not is_body
+        if node.op_type in _RANDOM_OPERATORS or depends_on_mode:
+            return False
         constants = self.program.constants
-        args = [constants.get(slot) for slot in step.inputs]
-        _refuse_huge(step, args)
-        for slot, value in zip(
-            step.outputs, step.execute(args, constants, False, False), strict=False
-        ):
+        return all(slot == ABSENT or slot in constants for slot in instruction.get_read_slots())
+
+    def _fold(self, instruction: Instruction) -> None:
+        """Execute an instruction now and store its results as constants.
+
+        Raises:
+            NodeError: If the instruction fails or a result is too large.
+        """
+        constants = self.program.constants
+        arguments = [constants.get(slot) for slot in instruction.inputs]
+        _check_result_size(instruction, arguments)
+        results = instruction.execute(arguments, constants, False, False)
+        for slot, value in zip(instruction.outputs, results, strict=False):
             if slot == ABSENT:
                 continue
-            self.folded += _size(value)
-            if _size(value) > MAX_CONSTANT_ELEMENTS or self.folded > LARGEST_TOTAL:
+            size = _count_stored_elements(value)
+            self.folded_elements += size
+            if size > MAX_CONSTANT_ELEMENTS or self.folded_elements > MAX_FOLDED_ELEMENTS:
                 raise NodeError(
-                    f"{step.label}: constants of {self.folded:,} elements are beyond reason"
+                    f"{instruction.label}: constants of {self.folded_elements:,} elements are "
+                    "beyond reason"
                 )
             constants[slot] = value
 
 
-def read_guarded(function: Callable[[Any], Any], argument: Any, where: str) -> Any:
-    """Read something from the file; a damaged tensor or attribute can fail in many ways."""
+def read_guarded(function: Callable[[Any], Any], argument: Any, label: str) -> Any:
+    """Read a tensor or attribute of the file, which may fail in many ways if it is damaged.
+
+    Args:
+        function: Reads the value.
+        argument: Tensor, attribute or node to read it from.
+        label: Operator and name of the node, for the message.
+
+    Raises:
+        NodeError: If the function fails.
+    """
     try:
         return function(argument)
     except Exception as error:
-        raise NodeError(f"{where}: {error}") from error
+        raise NodeError(f"{label}: {error}") from error
 
 
-def _size(value: Any) -> int:
+def _count_stored_elements(value: Any) -> int:
+    """Return the number of elements that a value keeps in memory, lists included."""
     if isinstance(value, Tensor):
         return value.untyped_storage().nbytes() // max(value.element_size(), 1)
-    return sum(_size(v) for v in value) if isinstance(value, list | tuple) else 0
+    return sum(map(_count_stored_elements, value)) if isinstance(value, list | tuple) else 0
 
 
-def _refuse_huge(step: Instruction, args: Sequence[Any]) -> None:
-    """Stop a product of two large constants before it is computed; what sizes say is checked by the operators."""
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    if step.branches or math.prod(max(t.numel(), 1) for t in tensors) <= MAX_CONSTANT_ELEMENTS:
+def _check_result_size(instruction: Instruction, arguments: Sequence[Any]) -> None:
+    """Raise NodeError if an operation on large constants would have a result that is too large.
+
+    The operation is tried on tensors without values. Sizes that are spelled out in an input are
+    checked by the operators themselves.
+    """
+    sizes = [max(a.numel(), 1) for a in arguments if isinstance(a, Tensor)]
+    if instruction.branches or math.prod(sizes) <= MAX_CONSTANT_ELEMENTS:
         return
-    shadows = [
-        a.to("meta") if isinstance(a, Tensor) and i not in step.settings else a
-        for i, a in enumerate(args)
-    ]
+    shadows = list(arguments)
+    for i, argument in enumerate(arguments):
+        if isinstance(argument, Tensor) and i not in instruction.settings:
+            shadows[i] = argument.to("meta")
     try:
-        results = step.execute(shadows, {}, False, False)
+        results = instruction.execute(shadows, {}, False, False)
     except NodeError:
-        return  # the shape depends on the values: the real run will tell
+        return  # the shape depends on the values, so only the real execution can tell
     for result in results:
         if isinstance(result, Tensor) and result.numel() > MAX_CONSTANT_ELEMENTS:
             raise NodeError(
-                f"{step.label}: a constant of {result.numel():,} elements is beyond reason"
+                f"{instruction.label}: a constant of {result.numel():,} elements is beyond reason"
             )
 
 
-def _last_uses(program: Program) -> list[tuple[int, ...]]:
-    """For each step the slots that nobody reads after it, so that activations are freed as early as they can be."""
-    kept = {ABSENT, *program.outputs, *program.constants}
-    produced = {slot for step in program.instructions for slot in step.outputs}
-    last: dict[int, int] = {}
-    for index, step in enumerate(program.instructions):
-        for slot in (*step.get_read_slots(), *step.outputs):
-            last[slot] = index
-    dead: list[list[int]] = [[] for _ in program.instructions]
-    for slot, index in last.items():
-        if slot in produced and slot not in kept:
-            dead[index].append(slot)
-    return [tuple(slots) for slots in dead]
+def _find_last_uses(program: Program) -> list[tuple[int, ...]]:
+    """Return, for each instruction, the slots that nothing reads after it."""
+    retained = {ABSENT, *program.outputs, *program.constants}
+    produced: set[int] = set()
+    last_reader: dict[int, int] = {}
+    for index, instruction in enumerate(program.instructions):
+        produced.update(instruction.outputs)
+        for slot in (*instruction.get_read_slots(), *instruction.outputs):
+            last_reader[slot] = index
+    unused: list[list[int]] = [[] for _ in program.instructions]
+    for slot, index in last_reader.items():
+        if slot in produced and slot not in retained:
+            unused[index].append(slot)
+    return [tuple(slots) for slots in unused]
 
 
-def _drop_unread(program: Program) -> None:
-    """Forget constants that were needed only to fold others."""
-    read = {slot for step in program.instructions for slot in step.get_read_slots()} | {
-        *program.outputs
-    }
-    program.constants = {slot: value for slot, value in program.constants.items() if slot in read}
+def _drop_unread_constants(program: Program) -> None:
+    """Remove the constants that were only needed to compute others."""
+    read = set(program.outputs)
+    for instruction in program.instructions:
+        read.update(instruction.get_read_slots())
+    constants = program.constants.items()
+    program.constants = {slot: value for slot, value in constants if slot in read}

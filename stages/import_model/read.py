@@ -1,4 +1,4 @@
-"""From a path, or a model in memory, to a checked file; nothing here needs torch."""
+"""Read a model from a path or from memory, and check it; needs no torch."""
 
 import hashlib
 from pathlib import Path
@@ -19,38 +19,53 @@ from ltp_pipeline.system.hashing import sha256_files
 
 
 def read_model_file(source: AnyPath | ModelProto) -> ModelFile:
-    """Read and check a model without looking at its operators yet; the caller's own proto is never changed."""
+    """Read and validate a model, without looking at its operators yet.
+
+    Encoded weights are decoded. Nodes are sorted topologically.
+
+    Args:
+        source: Path of an ONNX file, or a model in memory, which is not changed.
+
+    Raises:
+        InputError: If the file cannot be read or is not a valid ONNX model.
+    """
+    path = None
+    data_files: tuple[str, ...] = ()
     if isinstance(source, ModelProto):
-        path, data = None, tuple[str, ...]()
-        digest, size = _hash_of(source)
+        digest, num_bytes = _hash_proto(source)
         model = OnnxModel.from_proto(source)
     else:
         path = Path(source)
-        model, beside = read_model_with_data(
-            path
-        )  # which is part of hash and size: the weights are in it
-        digest, size = (
-            sha256_files([path, *beside]),
-            sum(part.stat().st_size for part in (path, *beside)),
-        )
-        data = tuple(part.relative_to(path.parent.resolve()).as_posix() for part in beside)
+        model, data_paths = read_model_with_data(path)
+        # The weights are in the data files, so that these count for hash and size.
+        paths = [path, *data_paths]
+        digest = sha256_files(paths)
+        num_bytes = sum(part.stat().st_size for part in paths)
+        folder = path.parent.resolve()
+        data_files = tuple(part.relative_to(folder).as_posix() for part in data_paths)
     sort_topologically(model.graph)
     check_validity(model, path)
     dense = to_dense(model)
     if dense is not model:
         model = dense
         check_validity(model, path)
-    initial = {t.name for t in model.graph.initializer}
-    inputs = tuple(_info(i) for i in model.graph.input if i.name not in initial)
-    outputs = tuple(_info(o) for o in model.graph.output)
+    stored = {tensor.name for tensor in model.graph.initializer}
     return ModelFile(
-        model, inputs, outputs, get_standard_opset(model.proto), digest, path, size, data
+        model=model,
+        inputs=tuple(_describe_value(i) for i in model.graph.input if i.name not in stored),
+        outputs=tuple(_describe_value(output) for output in model.graph.output),
+        opset=get_standard_opset(model.proto),
+        sha256=digest,
+        path=path,
+        num_bytes=num_bytes,
+        data_files=data_files,
     )
 
 
-def _hash_of(model: ModelProto) -> tuple[str, int]:
+def _hash_proto(model: ModelProto) -> tuple[str, int]:
+    """Return the hash and the size in bytes of a model in memory."""
     if not model.opset_import or not model.HasField("graph"):
-        raise InputError("the model has no graph or no opset", "give a complete ModelProto")
+        raise InputError("the model has no graph or no opset", "pass a complete ModelProto")
     try:
         content = model.SerializeToString(deterministic=True)
     except Exception:  # noqa: BLE001 - protobuf has several errors for a message over 2 GB
@@ -60,15 +75,16 @@ def _hash_of(model: ModelProto) -> tuple[str, int]:
     return hashlib.sha256(content).hexdigest(), len(content)
 
 
-def _info(value: ValueInfoProto) -> TensorInfo:
-    tensor = value.type.tensor_type
+def _describe_value(value: ValueInfoProto) -> TensorInfo:
+    """Return name, type and shape of an input or output."""
     if not value.type.HasField("tensor_type"):
         kind = value.type.WhichOneof("value") or "unknown"
         return TensorInfo(value.name, kind.removesuffix("_type").replace("_", " "), None)
-    dims = None
+    tensor = value.type.tensor_type
+    shape: tuple[int | str | None, ...] | None = None
     if tensor.HasField("shape"):
-        dims = tuple(
-            d.dim_value if d.HasField("dim_value") else (d.dim_param or None)
-            for d in tensor.shape.dim
-        )
-    return TensorInfo(value.name, get_type_name(tensor.elem_type), dims)
+        dims: list[int | str | None] = []
+        for dim in tensor.shape.dim:
+            dims.append(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None)
+        shape = tuple(dims)
+    return TensorInfo(value.name, get_type_name(tensor.elem_type), shape)

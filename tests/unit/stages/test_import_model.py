@@ -145,7 +145,7 @@ def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None
     result = check_round_trip(with_function(weight_inside=True))
     assert len(result.layer_weights) == 2
     assert not result.file.model.proto.functions
-    assert any("written out" in note for note in result.notes)
+    assert any("inlined" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("opset", [13, 17])

@@ -80,7 +80,7 @@ def test_an_input_that_is_no_batch_is_passed_whole_to_each_part() -> None:
 
 
 def test_an_output_that_cannot_be_put_together_is_an_error() -> None:
-    with pytest.raises(ValueError, match="not one row for each"):
+    with pytest.raises(ValueError, match="one row for each"):
         run_in_chunks(lambda inputs: (inputs["x"].sum(),), {"x": torch.arange(4.0)}, 2)
 
 
