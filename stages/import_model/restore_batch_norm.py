@@ -1,7 +1,10 @@
-"""Put BatchNormalization back where an exporter folded it into a Conv: trained as such, folded again on the way out.
+"""Restore the BatchNormalization that an exporter folded into a Conv, for training only.
 
-Any mean m and variance v give the same function with γ = √(v + ε) and β = b + m; those that the training samples give
-make it the BatchNormalization of a network that was never folded. The file keeps its graph: only the network has norms.
+Exporters often fold the normalization layers into the weights before them, and such a network
+trains worse. Here a BatchNormalization is inserted after each Conv that seems to have lost one.
+Any mean m and variance v give the same function with γ = √(v + ε) and β = b + m; the statistics
+of training samples make it the layer of a network that was never folded. The file keeps its
+graph: when weights are written, `fold_norms` folds the layers again.
 """
 
 from __future__ import annotations
@@ -36,11 +39,13 @@ from ltp_pipeline.stages.import_model.parity import relative_difference
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.system.arrays import StateDict
 
-EPSILON, MOMENTUM = 1e-5, 0.9
-SAMPLES = 2048  # of the training split, for means and variances
-TOLERANCE = 1e-4  # by which outputs may differ, relative to the largest
-# What reads a Conv that never had a norm, or has another kind: patches of a transformer, ConvNeXt, decomposed norms.
-_FOREIGN_READERS = (
+EPSILON = 1e-5
+MOMENTUM = 0.9
+NUM_SAMPLES = 2048  # samples of the training split that means and variances are measured on
+TOLERANCE = 1e-4  # largest relative difference that restoring may make to an output
+# Readers of a Conv that never had a normalization layer, or has one of another kind: patches of a
+# transformer, ConvNeXt, decomposed normalization layers.
+_EXCLUDING_READERS = (
     "BatchNormalization",
     "LayerNormalization",
     "GroupNormalization",
@@ -50,64 +55,74 @@ _FOREIGN_READERS = (
     "Transpose",
 )
 
-Inputs = Mapping[str, Tensor]
+InputTensors = Mapping[str, Tensor]
+Moments = list[tuple[Tensor, Tensor]]  # mean and variance, or mean and mean square
 
 
 def run(
     network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
 ) -> tuple[Network, StateDict]:
-    """The same network with a norm after each Conv that seems to have lost one; as it was where there is none."""
-    walked, _ = flatten_model(network.file.model)
-    convs = _candidates(walked.graph, network.forward.roles)
+    """Restore the folded BatchNormalizations of a network.
+
+    Args:
+        network: The network.
+        state: Its tensors by name, on the device.
+        train: Training split, for the statistics.
+        batch_size: Number of samples of a batch.
+        device: Device to compute on.
+
+    Returns:
+        The network with restored layers and its tensors; both unchanged, perhaps with a note, if
+        there is nothing to restore or it would change the outputs.
+    """
+    flat, _ = flatten_model(network.file.model)
+    convs = _find_candidates(flat.graph, network.forward.roles)
     if not convs:
         return network, state
     if network.forward.batch_size is not None:
-        return _noted(
-            network, "BatchNormalization not restored: the graph only runs on batches of one size"
-        ), state
-    first = next(iter_calibration_batches(train, batch_size, device))
-    convs = _with_maps(walked, convs, state, first)
+        note = "BatchNormalization not restored: the graph only runs on batches of one size"
+        return _add_note(network, note), state
+    first_batch = next(iter_calibration_batches(train, batch_size, device))
+    convs = _select_convs_with_maps(flat, convs, state, first_batch)
     if not convs:
         return network, state
-    model, norms, normalised = _insert(walked, convs, state)
-    forward, filled = compile_graph(model)
-    shares = {
-        name: update_fraction(MOMENTUM) for norm in norms for name in (norm.mean, norm.variance)
-    }
-    forward = replace(
-        forward, update_fractions={**forward.update_fractions, **shares}
-    )  # the node has single precision
+    model, norms, norm_inputs = _insert_norms(flat, convs, state)
+    forward, new_state = compile_graph(model)
+    fractions = dict(forward.update_fractions)
+    for norm in norms:
+        # Computed here, because the node stores the momentum in single precision.
+        fractions[norm.mean] = update_fraction(MOMENTUM)
+        fractions[norm.variance] = update_fraction(MOMENTUM)
+    forward = replace(forward, update_fractions=fractions)
     restored = replace(
         network,
         forward=forward,
         restored_norms=norms,
-        norm_observer=compile_observer(model, normalised),
+        norm_observer=compile_observer(model, norm_inputs),
     )
-    filled = calibrate_norms(
-        restored, {n: state.get(n, t) for n, t in filled.items()}, train, batch_size, device
-    )
+    new_state = {name: state.get(name, tensor) for name, tensor in new_state.items()}
+    new_state = calibrate_norms(restored, new_state, train, batch_size, device)
+    difference = 0.0
     with torch.no_grad():
-        pairs = zip(forward(first, filled), network.forward(first, state), strict=True)
-        worst = max(
-            relative_difference(new, old.cpu().numpy())
-            for new, old in pairs
-            if isinstance(old, Tensor)
-        )
-    if not worst <= TOLERANCE:
-        return _noted(
-            network, f"BatchNormalization not restored: outputs would differ by {worst:.1g}"
-        ), state
+        outputs = forward(first_batch, new_state)
+        original_outputs = network.forward(first_batch, state)
+    for output, original in zip(outputs, original_outputs, strict=True):
+        if isinstance(original, Tensor):
+            difference = max(difference, relative_difference(output, original.cpu().numpy()))
+    if not difference <= TOLERANCE:
+        note = f"BatchNormalization not restored: outputs would differ by {difference:.1g}"
+        return _add_note(network, note), state
     note = (
         f"{len(norms)} folded BatchNormalization restored for training, folded again in the files"
     )
-    return _noted(restored, note), filled
+    return _add_note(restored, note), new_state
 
 
 def iter_calibration_batches(
     train: Split, batch_size: int, device: torch.device
-) -> Iterator[Inputs]:
-    """Samples by which means and variances are measured."""
-    rows = np.linspace(0, len(train) - 1, min(SAMPLES, len(train))).astype(np.int64)
+) -> Iterator[InputTensors]:
+    """Yield the inputs of samples that are spread evenly over the training split."""
+    rows = np.linspace(0, len(train) - 1, min(NUM_SAMPLES, len(train))).astype(np.int64)
     for batch in iter_batches(train, min(batch_size, len(rows)), rows, drop_last=True):
         yield {name: torch.from_numpy(x).to(device) for name, x in batch.inputs.items()}
 
@@ -116,128 +131,182 @@ def iter_calibration_batches(
 def calibrate_norms(
     network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
 ) -> StateDict:
-    """Give the restored norms the statistics of the Convs' kernels and biases as a file has them; same function."""
+    """Return tensors in which restored layers have the statistics of the training split.
+
+    Args:
+        network: The network.
+        state: Tensors by name, weights and biases of the Convs as a file has them.
+        train: Training split.
+        batch_size: Number of samples of a batch.
+        device: Device to compute on.
+
+    Returns:
+        Tensors with which the network computes the same function as the file.
+    """
     if network.norm_observer is None:
         return state
-    found = dict(state)
+    calibrated = dict(state)
     for norm in network.restored_norms:
-        like = found[norm.bias]
-        found[norm.mean] = torch.zeros_like(like)
-        found[norm.variance] = torch.ones_like(like)
-        found[norm.scale] = torch.full_like(like, math.sqrt(1 + EPSILON))
-    read = iter_calibration_batches(train, batch_size, device)
-    for norm, (mean, variance) in zip(
-        network.restored_norms,
-        _moments(network.norm_observer, found, read, len(network.restored_norms)),
-        strict=True,
-    ):
-        like = found[norm.bias]
-        found[norm.mean], found[norm.variance] = mean.to(like), variance.to(like)
-        found[norm.scale] = (found[norm.variance] + EPSILON).sqrt()
-        found[norm.bias] = like + found[norm.mean]
-    return found
+        bias = calibrated[norm.bias]
+        calibrated[norm.mean] = torch.zeros_like(bias)
+        calibrated[norm.variance] = torch.ones_like(bias)
+        calibrated[norm.scale] = torch.full_like(bias, math.sqrt(1 + EPSILON))
+    batches = iter_calibration_batches(train, batch_size, device)
+    count = len(network.restored_norms)
+    moments = _measure_moments(network.norm_observer, calibrated, batches, count)
+    for norm, (mean, variance) in zip(network.restored_norms, moments, strict=True):
+        bias = calibrated[norm.bias]
+        calibrated[norm.mean] = mean.to(bias)
+        calibrated[norm.variance] = variance.to(bias)
+        calibrated[norm.scale] = (calibrated[norm.variance] + EPSILON).sqrt()
+        calibrated[norm.bias] = bias + calibrated[norm.mean]
+    return calibrated
 
 
 def fold_norms(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> StateDict:
-    """Tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε); a zero stays a zero."""
-    result = dict(state)
+    """Return tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε).
+
+    Args:
+        norms: The restored layers.
+        state: Tensors of the network by name.
+
+    Returns:
+        Tensors without those of the restored layers. A zero weight stays a zero.
+    """
+    folded = dict(state)
     for norm in norms:
-        scale, mean, variance = (result.pop(name).detach() for name in norm.added_names)
+        scale, mean, variance = (folded.pop(name).detach() for name in norm.added_names)
         factor = scale / (variance + EPSILON).sqrt()
-        kernel = result[norm.layer_weight].detach()
-        columns = factor.reshape(-1, *[1] * (kernel.dim() - 1))
-        result[norm.layer_weight] = (
-            kernel * columns + 0.0
-        )  # a sum, because zero times a negative factor is -0.0
-        result[norm.bias] = result[norm.bias].detach() - mean * factor
-    return result
+        weight = folded[norm.layer_weight].detach()
+        columns = factor.reshape(-1, *[1] * (weight.dim() - 1))
+        # The sum turns -0.0, which zero times a negative factor gives, into 0.0.
+        folded[norm.layer_weight] = weight * columns + 0.0
+        folded[norm.bias] = folded[norm.bias].detach() - mean * factor
+    return folded
 
 
-def _candidates(graph: GraphProto, roles: Mapping[str, TensorRole]) -> list[NodeProto]:
-    """Convs whose kernel and bias are their own, and whose output goes where that of a norm would go."""
-    uses, behind = Counter(iter_read_names(graph)), find_identity_sources(graph)
-    readers = (n for n in iter_nodes(graph) if is_standard(n, *_FOREIGN_READERS))
-    seen = [*(n.input[0] for n in readers), *(o.name for o in graph.output)]
-    taken = {behind.get(name, name) for name in seen}
-    return [
-        node
-        for node in graph.node
-        if is_standard(node, "Conv")
-        and len(node.input) == 3
-        and all(roles.get(name) is TensorRole.WEIGHT and uses[name] == 1 for name in node.input[1:])
-        and node.output[0] not in taken
-    ]
+def _find_candidates(graph: GraphProto, roles: Mapping[str, TensorRole]) -> list[NodeProto]:
+    """Return Convs with a weight and a bias of their own whose readers could be behind a norm."""
+    read_counts = Counter(iter_read_names(graph))
+    sources = find_identity_sources(graph)
+    excluded = {sources.get(output.name, output.name) for output in graph.output}
+    for node in iter_nodes(graph):
+        if is_standard(node, *_EXCLUDING_READERS):
+            excluded.add(sources.get(node.input[0], node.input[0]))
+    candidates: list[NodeProto] = []
+    for node in graph.node:
+        if not is_standard(node, "Conv") or len(node.input) != 3 or node.output[0] in excluded:
+            continue
+        weights = node.input[1:]
+        if all(roles.get(n) is TensorRole.WEIGHT and read_counts[n] == 1 for n in weights):
+            candidates.append(node)
+    return candidates
 
 
-def _with_maps(
-    model: OnnxModel, convs: list[NodeProto], state: StateDict, inputs: Inputs
+def _select_convs_with_maps(
+    model: OnnxModel, convs: list[NodeProto], state: StateDict, inputs: InputTensors
 ) -> list[NodeProto]:
-    """Leave out Convs on 1×1 maps, as in squeeze-and-excitation: these have a bias and never had a norm."""
-    watching = compile_observer(model, [c.output[0] for c in convs])
+    """Return the Convs whose outputs are larger than 1×1.
+
+    Convs on 1×1 maps, as in squeeze-and-excitation, have a bias and never had a norm.
+
+    Args:
+        model: The model, its functions inlined.
+        convs: Candidates.
+        state: Tensors of the network by name.
+        inputs: A batch.
+    """
+    observer = compile_observer(model, [conv.output[0] for conv in convs])
     with torch.no_grad():
-        outputs = watching({name: x[:2] for name, x in inputs.items()}, state)[-len(convs) :]
-    return [c for c, y in zip(convs, outputs, strict=True) if math.prod(y.shape[2:]) > 1]
+        outputs = observer({name: x[:2] for name, x in inputs.items()}, state)[-len(convs) :]
+    pairs = zip(convs, outputs, strict=True)
+    return [conv for conv, output in pairs if math.prod(output.shape[2:]) > 1]
 
 
-def _insert(
+def _insert_norms(
     model: OnnxModel, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
 ) -> tuple[OnnxModel, tuple[RestoredNorm, ...], list[str]]:
-    """A copy with a norm after each Conv, whose bias it takes over; also the values that the norms read."""
-    copy, weights = copy_proto(model.proto), dict(model.weights)
-    chosen = {c.output[0] for c in convs}
-    names = UniqueNames.from_graph(copy.graph)
-    nodes, norms, normalised = [], [], []
-    for node in copy.graph.node:
+    """Insert a BatchNormalization after each Conv, whose bias it takes over.
+
+    Args:
+        model: The model; it is not changed.
+        convs: The Convs.
+        tensors: Tensors of the network by name.
+
+    Returns:
+        The new model, the inserted layers, and the names of the values that they read.
+    """
+    proto = copy_proto(model.proto)
+    weights = dict(model.weights)
+    selected = {conv.output[0] for conv in convs}
+    names = UniqueNames.from_graph(proto.graph)
+    nodes: list[NodeProto] = []
+    norms: list[RestoredNorm] = []
+    norm_inputs: list[str] = []
+    for node in proto.graph.node:
         nodes.append(node)
-        if not chosen.intersection(node.output):
+        if not selected.intersection(node.output):
             continue
         output = node.output[0]
         prefix = names.make_unique(f"{output}.restored")
-        added = [names.make_unique(f"{prefix}.{what}") for what in ("scale", "mean", "variance")]
-        norm = RestoredNorm(node.input[1], node.input[2], *added)
-        ones = tensors[norm.layer_weight].new_ones(tensors[norm.bias].shape).cpu().detach().numpy()
-        data_type = helper.np_dtype_to_tensor_dtype(ones.dtype)
-        copy.graph.initializer.extend(
-            make_empty_tensor(name, data_type, ones.shape) for name in norm.added_names
+        scale, mean, variance = (
+            names.make_unique(f"{prefix}.{role}") for role in ("scale", "mean", "variance")
         )
-        weights.update(dict.fromkeys(norm.added_names, ones))
+        norm = RestoredNorm(node.input[1], node.input[2], scale, mean, variance)
+        ones = tensors[norm.layer_weight].new_ones(tensors[norm.bias].shape)
+        array = ones.cpu().detach().numpy()
+        data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        for name in norm.added_names:
+            proto.graph.initializer.append(make_empty_tensor(name, data_type, array.shape))
+            weights[name] = array
         node.output[0] = prefix
         del node.input[2]
-        inputs = [prefix, norm.scale, norm.bias, norm.mean, norm.variance]
         nodes.append(
             helper.make_node(
-                "BatchNormalization", inputs, [output], prefix, epsilon=EPSILON, momentum=MOMENTUM
+                "BatchNormalization",
+                [prefix, norm.scale, norm.bias, norm.mean, norm.variance],
+                [output],
+                prefix,
+                epsilon=EPSILON,
+                momentum=MOMENTUM,
             )
         )
         norms.append(norm)
-        normalised.append(prefix)
-    set_nodes(copy.graph, nodes)
-    return OnnxModel(copy, weights), tuple(norms), normalised
+        norm_inputs.append(prefix)
+    set_nodes(proto.graph, nodes)
+    return OnnxModel(proto, weights), tuple(norms), norm_inputs
 
 
-def _moments(
-    watching: CompiledGraph, state: StateDict, read: Iterable[Inputs], count: int
-) -> list[tuple[Tensor, Tensor]]:
-    """Mean and variance per channel of what each norm reads, over all batches."""
-    sums: list[tuple[Tensor, Tensor]] = []
-    passes = 0
-    for inputs in read:
-        values = watching(inputs, state)[-count:]
-        # On the CPU, because not every device has double precision.
-        found = [
-            [m.cpu().double() for m in torch.var_mean(y, [0, *range(2, y.dim())], correction=0)]
-            for y in values
-        ]
-        squares = [(mean, variance + mean.square()) for variance, mean in found]
-        sums = (
-            [(a + c, b + d) for (a, b), (c, d) in zip(sums, squares, strict=True)]
-            if sums
-            else squares
-        )
-        passes += 1
-    means = [(a / passes, b / passes) for a, b in sums]
-    return [(mean, (square - mean.square()).clamp_min(0)) for mean, square in means]
+def _measure_moments(
+    observer: CompiledGraph, state: StateDict, batches: Iterable[InputTensors], count: int
+) -> Moments:
+    """Return mean and variance per channel of the values that restored layers read.
+
+    Args:
+        observer: Graph that returns these values last.
+        state: Tensors of the network by name.
+        batches: Inputs to average over.
+        count: Number of restored layers.
+    """
+    sums: Moments = []
+    num_batches = 0
+    for inputs in batches:
+        moments: Moments = []
+        for values in observer(inputs, state)[-count:]:
+            axes = [0, *range(2, values.dim())]
+            variance, mean = torch.var_mean(values, axes, correction=0)
+            # On the CPU, because not every device has double precision.
+            mean = mean.cpu().double()
+            moments.append((mean, variance.cpu().double() + mean.square()))
+        if sums:
+            pairs = zip(sums, moments, strict=True)
+            sums = [(a + mean, b + square) for (a, b), (mean, square) in pairs]
+        else:
+            sums = moments
+        num_batches += 1
+    averages = [(a / num_batches, b / num_batches) for a, b in sums]
+    return [(mean, (square - mean.square()).clamp_min(0)) for mean, square in averages]
 
 
-def _noted(network: Network, note: str) -> Network:
+def _add_note(network: Network, note: str) -> Network:
     return replace(network, notes=(*network.notes, note))

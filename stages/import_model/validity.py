@@ -315,7 +315,10 @@ def _make_outline(model: OnnxModel) -> ModelProto:
 
 
 def _check_finite(model: OnnxModel) -> None:
-    """Raise InputError if a weight contains NaN; a lone NaN is a constant that graphs compare with."""
+    """Raise InputError if a weight contains NaN.
+
+    A single NaN is a constant that some graphs compare values with.
+    """
     with np.errstate(invalid="ignore"):
         for name, tensor in iter_stored_tensors(model.graph):
             if tensor.data_type not in FLOAT_TYPES:

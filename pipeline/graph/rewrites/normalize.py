@@ -1,4 +1,4 @@
-"""Normalize a graph for training: a few edits of the file's own graph, none of which changes outputs.
+"""Normalize a graph for training by a few edits that do not change its outputs.
 
 Nodes in training mode are put back into inference mode, as exported models are meant to infer. A
 weight that the graph computes by ConstantOfShape becomes a stored tensor, so that it can be
