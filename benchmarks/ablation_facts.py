@@ -18,7 +18,7 @@ Runs = Sequence[Row]  # runs that differ in the seed alone
 
 
 def collect_ablations(rows: Sequence[Row]) -> Facts | None:
-    """Return the facts of each ablation by its name, None for one without rows; None without any."""
+    """Return the facts of each ablation by its name; None for what has no rows."""
     if not rows:
         return None
     collectors: Mapping[str, Callable[[Sequence[Row]], Facts | None]] = {

@@ -149,7 +149,7 @@ def collect_blocks(rows: Iterable[Row], speed_rows: Iterable[Row]) -> list[dict[
 
 
 def collect_restored(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """Return accuracies with folded, restored and original BatchNormalization; None without rows."""
+    """Return accuracies with folded, restored and original norms; None without rows."""
     if not rows:
         return None
     runs = group_rows(rows, "form", "lr", "compression")

@@ -33,7 +33,7 @@ def collect_sparse_ops(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def collect_pruned_networks(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return latencies of networks that were pruned, unstructured and in blocks next to each other."""
+    """Return latencies of pruned networks, unstructured and in blocks side by side."""
     lines = []
     for (network, target), runs in group_rows(rows, "cell", "compression").items():
         lines.append(

@@ -98,7 +98,7 @@ class ModelInputs:
 
 
 def read_inputs(report: Report) -> ModelInputs:
-    """Return the inputs of a report's model; raise InputError if it does not say how they are made."""
+    """Return the inputs of a report's model; raise InputError if their steps are missing."""
     tensors = report.model.inputs
     names = [tensor.name for tensor in tensors]
     return ModelInputs(tensors, recipe.load_recipes(report.data.model_dump(), names))

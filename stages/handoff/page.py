@@ -140,7 +140,7 @@ def _name_result(report: Report) -> str:
 
 
 def _format_call(inputs: list[dict[str, Any]]) -> str | None:
-    """Return how `prepare` of preprocess.py is called; None if the report does not have the steps."""
+    """Return a call of `prepare` in preprocess.py; None if the report does not have the steps."""
     if not inputs or any(part["info"].preprocessing is None for part in inputs):
         return None
     is_single = len(inputs) == 1

@@ -6,8 +6,8 @@
     python preprocess.py SAMPLES.npz INPUTS.npz   several inputs
 
 preprocess.json, which lies next to this file, has the inputs and their steps; HANDOFF.md explains
-them. From Python, call `prepare`. SAMPLES.npz holds the stored samples of each input under its name.
-Sequences of uneven length are one array of all values, and NAME_offsets holds where each sequence
+them. From Python, call `prepare`. SAMPLES.npz has the stored samples of each input under its name.
+Sequences of uneven length are one array of all values, and NAME_offsets has where each sequence
 begins and where the last one ends (NAME_offsets_ if an input has the name NAME_offsets).
 
 The script needs numpy, and Pillow to decode or resize images.
@@ -45,10 +45,10 @@ def prepare(samples: Any) -> Any:
     if len(inputs) == 1:
         (steps,) = inputs.values()
         return prepare_input(steps, samples)
-    return {
-        name: prepare_input(steps, samples[steps["mask_of"] or name])
-        for name, steps in inputs.items()
-    }
+    arrays = {}
+    for name, steps in inputs.items():
+        arrays[name] = prepare_input(steps, samples[steps["mask_of"] or name])
+    return arrays
 
 
 def prepare_input(steps: Steps, samples: Any) -> Any:
@@ -56,7 +56,8 @@ def prepare_input(steps: Steps, samples: Any) -> Any:
     stored = steps["stored"]
     if steps["mask_of"] is not None:
         x = mark_values(samples, stored["shape"][0])
-        x = ~x if steps["marks_padding"] else x
+        if steps["marks_padding"]:
+            x = ~x
     elif stored["lengths"] is not None:
         x = pad_sequences(samples, stored, steps["pad"] or 0)
     else:
@@ -68,14 +69,16 @@ def prepare_input(steps: Steps, samples: Any) -> Any:
     dtype = np.dtype(steps["type"])
     if steps["resize"] is not None:
         x = resize_planes(x, steps["resize"])
-        x = x if dtype.kind == "f" else np.rint(x)
+        if dtype.kind != "f":
+            x = np.rint(x)
     x = x.astype(dtype)
     if steps["scale"] is not None:
         x *= dtype.type(steps["scale"])
+    per_channel = (-1, *[1] * (x.ndim - 2))
     if steps["mean"] is not None:
-        x -= np.array(steps["mean"], dtype).reshape(-1, *[1] * (x.ndim - 2))
+        x -= np.array(steps["mean"], dtype).reshape(per_channel)
     if steps["std"] is not None:
-        x /= np.array(steps["std"], dtype).reshape(-1, *[1] * (x.ndim - 2))
+        x /= np.array(steps["std"], dtype).reshape(per_channel)
     if steps["channels_to_back"]:
         x = np.moveaxis(x, 1, -1)
     if steps["flatten"]:
@@ -84,16 +87,21 @@ def prepare_input(steps: Steps, samples: Any) -> Any:
 
 
 def load_image(file: Any, name: str | None = None) -> Any:
-    """Decode an image file to a stored sample: values from 0 to 255, of shape (height, width, channels).
+    """Decode an image file to a stored sample.
 
     Args:
         file: Path or open file.
         name: Name of the input. It can be left out if only one input is made of images.
+
+    Returns:
+        Values from 0 to 255, of shape (height, width, channels).
     """
     from PIL import Image
 
-    images = {key: steps["image"] for key, steps in read_inputs().items() if steps["image"]}
-    form = next(iter(images.values())) if name is None else images[name]
+    inputs = read_inputs()
+    if name is None:
+        name = next(key for key in inputs if inputs[key]["image"])
+    form = inputs[name]["image"]
     height, width = form["size"]
     with Image.open(file, formats=DECODERS) as image:
         if image.mode[0] in "IF":
@@ -131,10 +139,10 @@ def resize_planes(x: Any, size: tuple[int, int]) -> Any:
         return x
     dtype = np.uint8 if x.dtype == np.uint8 else np.float32
     height, width = size
-    planes = [
-        np.asarray(Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR))
-        for plane in np.ascontiguousarray(x, dtype).reshape(-1, *x.shape[2:])
-    ]
+    planes = []
+    for plane in np.ascontiguousarray(x, dtype).reshape(-1, *x.shape[2:]):
+        image = Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR)
+        planes.append(np.asarray(image))
     return np.array(planes, dtype).reshape(*x.shape[:2], height, width)
 
 
@@ -142,7 +150,8 @@ def stack_samples(samples: Any, stored: Steps) -> Any:
     """Return one or several stored samples as an array whose first axis counts them."""
     x = np.asarray(samples)
     shape = tuple(stored["shape"])
-    x = x[None] if x.shape == shape else x
+    if x.shape == shape:
+        x = x[None]
     if x.shape[1:] != shape or x.dtype.newbyteorder("=") != stored["type"]:
         raise ValueError(
             f"samples are {x.dtype} of shape {x.shape[1:]}, "
@@ -153,14 +162,17 @@ def stack_samples(samples: Any, stored: Steps) -> Any:
 
 def pad_sequences(sequences: Any, stored: Steps, pad: float) -> Any:
     """Return sequences of any length as one array, padded at their ends."""
-    dtype, (width, *shape) = np.dtype(stored["type"]), stored["shape"]
-    rows = [np.asarray(row, None if hasattr(row, "dtype") else dtype) for row in sequences]
-    for row in rows:
-        if row.shape[1:] != tuple(shape) or not row.ndim or row.dtype.newbyteorder("=") != dtype:
+    dtype = np.dtype(stored["type"])
+    width, *shape = stored["shape"]
+    rows = []
+    for sequence in sequences:
+        row = np.asarray(sequence, None if hasattr(sequence, "dtype") else dtype)
+        if not row.ndim or list(row.shape[1:]) != shape or row.dtype.newbyteorder("=") != dtype:
             raise ValueError(
                 f"a sequence is {row.dtype} of shape {row.shape}, "
                 f"but stored sequences were {dtype}, each value of shape {tuple(shape)}"
             )
+        rows.append(row)
     x = np.full((*mark_values(rows, width).shape, *shape), pad, dtype)
     for i, row in enumerate(rows):
         x[i, : len(row)] = row
@@ -176,9 +188,11 @@ def mark_values(sequences: Any, width: int | None) -> Any:
     """
     lengths = np.array([len(row) for row in sequences], np.int64)
     longest = max(1, int(lengths.max(initial=0)))
-    if width is not None and longest > width:
+    if width is None:
+        width = longest
+    if longest > width:
         raise ValueError(f"a sequence has length {longest}, but the model takes {width}")
-    return np.arange(longest if width is None else width) < lengths[:, None]
+    return np.arange(width) < lengths[:, None]
 
 
 def read_inputs() -> dict[str, Steps]:
@@ -190,13 +204,11 @@ def read_inputs() -> dict[str, Steps]:
 
 def read_samples(files: list[str], inputs: dict[str, Steps]) -> Any:
     """Return the stored samples in files, as `prepare` takes them."""
-    name, steps = next(iter(inputs.items()))
-    if len(inputs) == 1 and steps["image"]:
+    if takes_images(inputs):
         return [load_image(file) for file in files]
-    (file,) = files
-    if len(inputs) == 1 and steps["stored"]["lengths"] is None:
-        return np.load(file)
-    arrays = np.load(file)
+    arrays = np.load(files[0])
+    if isinstance(arrays, np.ndarray):
+        return arrays
     samples = {}
     for name, steps in inputs.items():
         if steps["stored"]["lengths"] is not None:
@@ -209,12 +221,16 @@ def read_samples(files: list[str], inputs: dict[str, Steps]) -> Any:
     return samples if len(inputs) > 1 else samples[name]
 
 
+def takes_images(inputs: dict[str, Steps]) -> bool:
+    """Return True if the model has one input and this is made of image files."""
+    return len(inputs) == 1 and all(steps["image"] for steps in inputs.values())
+
+
 def main() -> None:
     """Prepare the samples in the files on the command line, and write the input of the model."""
     *files, target = sys.argv[1:] or [""]
     inputs = read_inputs()
-    takes_images = len(inputs) == 1 and next(iter(inputs.values()))["image"]
-    if not files or (len(files) > 1 and not takes_images):
+    if not files or (len(files) > 1 and not takes_images(inputs)):
         sys.exit(__doc__)
     arrays = prepare(read_samples(files, inputs))
     if len(inputs) == 1:
