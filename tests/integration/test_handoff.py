@@ -1,4 +1,4 @@
-"""What a run hands off: the files, and a page whose commands and code work as they stand."""
+"""A handoff of a real run: the commands and the code of its page work as they stand."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def report_of(finished: Path) -> dict:
     return json.loads((finished / "run" / "handoff" / "report.json").read_text())
 
 
-def test_the_hashes_of_the_handoff_hold(finished: Path):
+def test_handoff_checksums_hold(finished: Path):
     folder = finished / "run" / "handoff"
     done = subprocess.run(
         ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True
@@ -46,7 +46,7 @@ def test_the_hashes_of_the_handoff_hold(finished: Path):
     assert listed == {p.name for p in folder.iterdir()} - {"SHA256SUMS"}
 
 
-def test_the_five_lines_of_the_page_run_beside_it(finished: Path):
+def test_handoff_example_code_of_the_page_runs(finished: Path):
     folder = finished / "run" / "handoff"
     code = re.search(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)[1]
     assert len(code.splitlines()) == 5
@@ -55,7 +55,7 @@ def test_the_five_lines_of_the_page_run_beside_it(finished: Path):
     assert done.stdout.strip() == "(1, 1, 8, 8) float32 (1, 10)", done.stderr
 
 
-def test_the_scripts_of_the_folder_run_where_this_program_is_not(finished: Path, tmp_path: Path):
+def test_handoff_scripts_run_without_the_package(finished: Path, tmp_path: Path):
     folder = finished / "run" / "handoff"
     done = bare(tmp_path, ("numpy", "onnxruntime"), folder / "verify.py")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -78,7 +78,7 @@ def test_the_scripts_of_the_folder_run_where_this_program_is_not(finished: Path,
     )
 
 
-def test_the_page_says_how_samples_are_stored_and_what_made_the_model(finished: Path):
+def test_handoff_page_describes_samples_and_version(finished: Path):
     page = (finished / "run" / "handoff" / "HANDOFF.md").read_text()
     stored = np.load(finished / "digits.npz")["x_train"]
     assert f"Samples are stored as `{stored.dtype}` of shape `1×8×8`, values 0 to 16." in page
@@ -86,7 +86,7 @@ def test_the_page_says_how_samples_are_stored_and_what_made_the_model(finished: 
     assert "pip install -c constraints.txt ." in page
 
 
-def test_real_samples_are_in_the_example_only_when_asked_for(
+def test_handoff_example_has_real_samples_only_if_requested(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     real = np.load(finished / "digits.npz")["x_test"]
@@ -104,7 +104,7 @@ def test_real_samples_are_in_the_example_only_when_asked_for(
     assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
 
 
-def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
+def test_handoff_samples_of_changed_data_are_rejected(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     shutil.copy(finished / "digits.npz", tmp_path)
@@ -121,7 +121,7 @@ def test_samples_of_other_data_are_not_handed_off_as_those_of_the_run(
     assert not (tmp_path / "out").exists()
 
 
-def test_validate_repeats_the_accuracy_from_the_handoff_alone(
+def test_validate_in_a_handoff_repeats_the_accuracy(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     folder = finished / "run" / "handoff"
@@ -133,9 +133,7 @@ def test_validate_repeats_the_accuracy_from_the_handoff_alone(
         assert json.loads(result.out)["accuracy"] == file["accuracy"]
 
 
-def test_the_report_of_the_handoff_is_judged_with_its_files(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_gate_in_a_handoff_checks_its_files(finished: Path, capsys: pytest.CaptureFixture[str]):
     result = invoke(
         capsys, "gate", finished / "run" / "handoff" / "report.json", "--min-compression", 2
     )
@@ -143,7 +141,7 @@ def test_the_report_of_the_handoff_is_judged_with_its_files(
     assert all(f"file {f['path']}" in result.out for f in report_of(finished)["pruned"]["files"])
 
 
-def test_every_file_is_reported_with_what_its_values_are(finished: Path):
+def test_report_of_a_handoff_names_the_weight_storage_of_each_file(finished: Path):
     report = report_of(finished)
     files = {
         ("deploy-" * (f["graph"] == "deploy") + f["encoding"], f["weight_storage"]): f
@@ -170,7 +168,7 @@ def test_every_file_is_reported_with_what_its_values_are(finished: Path):
     assert any("9 of 9 BatchNormalization folded" in note for note in report["notes"])
 
 
-def test_the_deploy_graph_gives_the_same_scores(finished: Path):
+def test_deploy_graph_gives_the_same_scores(finished: Path):
     x = np.load(finished / "digits.npz")["x_test"][:64].astype(np.float32) * np.float32(0.0625)
     scores = [
         onnxruntime.InferenceSession(
@@ -181,7 +179,7 @@ def test_the_deploy_graph_gives_the_same_scores(finished: Path):
     assert np.abs(scores[0] - scores[1]).max() <= 1e-5 * np.abs(scores[0]).max()
 
 
-def test_a_handoff_elsewhere_is_the_same_folder(
+def test_handoff_to_another_folder_is_identical(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     result = invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out")
@@ -193,7 +191,7 @@ def test_a_handoff_elsewhere_is_the_same_folder(
     assert first == second
 
 
-def test_a_handoff_into_a_foreign_folder_is_refused(
+def test_handoff_into_a_foreign_folder_is_rejected(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     result = invoke(capsys, "handoff", finished / "run", "--out", finished)
@@ -201,7 +199,7 @@ def test_a_handoff_into_a_foreign_folder_is_refused(
     assert "--out" in result.err
 
 
-def test_options_for_files_and_values_reach_the_settings(
+def test_run_options_for_files_and_storage_are_checked(
     example: Path, capsys: pytest.CaptureFixture[str]
 ):
     sparse = ("--export", "deploy-sparse", "--export", "sparse")

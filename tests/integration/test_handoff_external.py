@@ -73,13 +73,13 @@ def holds_its_tensors(path: Path) -> bool:
     return not any(tensor.external_data for tensor in model.graph.initializer)
 
 
-def test_every_file_opens_where_only_onnx_is_installed(finished: Path, tmp_path: Path, capsys):
+def test_exported_files_open_with_onnx_alone(finished: Path, tmp_path: Path, capsys):
     assert invoke(capsys, "handoff", finished / "run", "--out", tmp_path / "out").code == 0
     assert len(opens_everywhere(finished / "run", tmp_path)) == 2 * 6 + 2
     assert len(opens_everywhere(tmp_path / "out", tmp_path)) == 6
 
 
-def test_files_hold_their_tensors_whatever_the_original_did(finished: Path):
+def test_exported_files_hold_their_tensors(finished: Path):
     models = list((finished / "run").rglob("*.onnx"))
     assert {"001.onnx", "model.packed.onnx", "model.deploy.dense.onnx"} <= {
         path.name for path in models
@@ -98,9 +98,7 @@ def page(finished: Path) -> str:
     return (finished / "run" / "handoff" / "HANDOFF.md").read_text().replace("\\", "")
 
 
-def test_no_file_of_a_run_has_a_second_name_in_a_folder_beside_it(
-    finished: Path, tmp_path: Path, capsys
-):
+def test_picked_files_are_not_links(finished: Path, tmp_path: Path, capsys):
     pick(finished / "run", 1, SilentReporter(), ["packed"])
     assert (
         invoke(capsys, "handoff", finished / "run" / "pick-001", "--out", tmp_path / "picked").code
@@ -115,7 +113,7 @@ def test_no_file_of_a_run_has_a_second_name_in_a_folder_beside_it(
     opens_everywhere(tmp_path / "picked", tmp_path)
 
 
-def test_data_asked_for_outside_is_named_hashed_and_opens(finished: Path, tmp_path: Path):
+def test_external_data_are_named_hashed_and_open(finished: Path, tmp_path: Path):
     finished = shutil.copytree(finished, tmp_path / "copy", ignore=shutil.ignore_patterns("pick-*"))
     few = ("packed", "dense")
     report = short_run(finished, few, external_data=True).report

@@ -1,4 +1,4 @@
-"""The handoff folder and its page, from a report alone."""
+"""The handoff folder, filled from a report and the files of a run."""
 
 import subprocess
 import tomllib
@@ -16,7 +16,7 @@ from tests.support.finished import finished
 from tests.support.sample_report import report_of, sample
 
 
-def test_sha256sum_agrees_with_the_folder(tmp_path: Path):
+def test_run_folder_agrees_with_sha256sum(tmp_path: Path):
     out = handoff.run(
         report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "new" / "out"
     )
@@ -39,7 +39,7 @@ def test_sha256sum_agrees_with_the_folder(tmp_path: Path):
     assert len(done.stdout.splitlines()) == len(names) - 1
 
 
-def test_a_second_handoff_replaces_the_first_and_takes_away_what_is_gone(tmp_path: Path):
+def test_run_second_handoff_removes_outdated_files_only(tmp_path: Path):
     handoff.run(
         report_of(finished(tmp_path / "run", ("sparse", "dense"))),
         tmp_path / "run",
@@ -62,7 +62,7 @@ def test_a_second_handoff_replaces_the_first_and_takes_away_what_is_gone(tmp_pat
     assert done.returncode == 0
 
 
-def test_an_edited_list_removes_nothing_outside_the_folder(tmp_path: Path):
+def test_run_edited_checksums_remove_nothing_outside_the_folder(tmp_path: Path):
     report = finished(tmp_path / "run")
     handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     (tmp_path / "victim").write_text("stays")
@@ -72,7 +72,7 @@ def test_an_edited_list_removes_nothing_outside_the_folder(tmp_path: Path):
     assert (tmp_path / "victim").exists()
 
 
-def test_foreign_folders_and_files_are_refused(tmp_path: Path):
+def test_run_foreign_folder_raises(tmp_path: Path):
     report = finished(tmp_path / "run")
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "HANDOFF.md").write_text("# our own page")
@@ -82,7 +82,7 @@ def test_foreign_folders_and_files_are_refused(tmp_path: Path):
     assert [p.name for p in (tmp_path / "theirs").iterdir()] == ["HANDOFF.md"]
 
 
-def test_a_file_that_changed_since_the_report_is_not_handed_off(tmp_path: Path):
+def test_run_changed_model_raises(tmp_path: Path):
     report = finished(tmp_path / "run")
     (tmp_path / "run" / "model.packed.onnx").write_text("something else")
     with pytest.raises(InputError, match=r"model\.packed\.onnx has changed"):
@@ -93,7 +93,7 @@ def test_a_file_that_changed_since_the_report_is_not_handed_off(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_external_data_go_along(tmp_path: Path):
+def test_run_external_data_are_copied_and_checked(tmp_path: Path):
     report = finished(tmp_path / "run")
     data = tmp_path / "run" / "model.packed.onnx.data"
     data.write_text("weights")
@@ -118,7 +118,7 @@ def test_render_page_file_with_data_is_named_with_them(tmp_path: Path) -> None:
     assert "Keep both in one folder" in page
 
 
-def test_copies_have_no_second_name(tmp_path: Path):
+def test_run_copies_are_not_hard_links(tmp_path: Path):
     out = handoff.run(
         report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff"
     )

@@ -22,7 +22,7 @@ from tests.support.samples import model
 LABELS = np.arange(10) % 2
 
 
-def test_the_range_is_that_of_all_samples(tmp_path: Path):
+def test_generate_values_cover_the_range_of_all_splits(tmp_path: Path):
     x = np.zeros((3, 10, 4), np.float32)
     x[1, 3, 1], x[2, 8, 2] = -1.5, 7
     named = {
@@ -31,11 +31,11 @@ def test_the_range_is_that_of_all_samples(tmp_path: Path):
         for key, v in zip("xy", pair, strict=True)
     }
     np.savez(tmp_path / "data.npz", **named)
-    (kept,) = recipe.describe_inputs(opened(tmp_path / "data.npz", model(4))).values()
-    assert (kept.low, kept.high) == (-1.5, 7)
-    made = kept.generate(50, seed=1).take(np.arange(50))
-    assert (made.dtype, made.shape) == (np.float32, (50, 4))
-    assert -1.5 <= made.min() < -1 < 6 < made.max() <= 7
+    (image_recipe,) = recipe.describe_inputs(opened(tmp_path / "data.npz", model(4))).values()
+    assert (image_recipe.low, image_recipe.high) == (-1.5, 7)
+    generated = image_recipe.generate(50, seed=1).take(np.arange(50))
+    assert (generated.dtype, generated.shape) == (np.float32, (50, 4))
+    assert -1.5 <= generated.min() < -1 < 6 < generated.max() <= 7
 
 
 @pytest.fixture
@@ -47,9 +47,7 @@ def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
     return bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
 
 
-def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(
-    folder: Path, tmp_path: Path
-):
+def test_make_example_is_reproducible_and_prepare_makes_its_input(folder: Path, tmp_path: Path):
     report = finished(tmp_path / "run")
     again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
     assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
@@ -70,11 +68,11 @@ def test_the_example_is_the_same_each_time_and_prepare_makes_its_input(
     )
     for name in ("preprocess.py", "preprocess.json"):
         shutil.copy(folder / name, tmp_path)
-    done = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
-    assert done.returncode == 0, done.stderr
+    process = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
+    assert process.returncode == 0, process.stderr
 
 
-def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: Path):
+def test_make_example_preparing_leaves_stored_samples_unchanged(tmp_path: Path):
     finished(tmp_path)
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
     inputs = inputs_of(RECIPE | floats | {"channels_to_front": False, "resize": None})
@@ -88,7 +86,7 @@ def test_preparing_the_example_leaves_its_samples_as_they_are_stored(tmp_path: P
     assert not np.array_equal(example["samples/image"], example["input/image"])
 
 
-def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_path: Path):
+def test_make_example_real_samples_are_stored_and_named_on_the_page(tmp_path: Path):
     report = finished(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
     out = handoff.run(
@@ -102,24 +100,28 @@ def test_real_samples_are_handed_off_only_when_given_and_the_page_says_so(tmp_pa
     assert verify(out).returncode == 0
 
 
-def test_a_model_of_fixed_batch_gets_an_example_of_that_size(tmp_path: Path):
+def test_make_example_fixed_batch_has_that_many_samples(tmp_path: Path):
     finished(tmp_path)
     fixed = inputs_of(RECIPE, shape=(6, 3, 32, 32))
     for count in (0, 4, 9):
         real = {"image": ArraySamples(np.zeros((count, 32, 32, 3), np.uint8))} if count else None
-        made = handoff_example.make_example(fixed, [tmp_path / "model.packed.onnx"], real)
-        assert np.load(io.BytesIO(made.content))["input/image"].shape == (6, 3, 32, 32)
-        assert made.num_real_samples == min(6, count)
+        example = handoff_example.make_example(fixed, [tmp_path / "model.packed.onnx"], real)
+        assert np.load(io.BytesIO(example.content))["input/image"].shape == (6, 3, 32, 32)
+        assert example.num_real_samples == min(6, count)
 
 
-def test_a_large_example_has_one_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_make_example_large_samples_are_reduced_to_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     finished(tmp_path)
     monkeypatch.setattr(handoff_example, "MAX_BYTES", 4 * 3 * 32 * 32 * 4)
-    made = handoff_example.make_example(inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None)
-    assert np.load(io.BytesIO(made.content))["input/image"].shape == (1, 3, 32, 32)
+    example = handoff_example.make_example(
+        inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None
+    )
+    assert np.load(io.BytesIO(example.content))["input/image"].shape == (1, 3, 32, 32)
 
 
-def test_the_example_has_samples_of_every_input_within_the_range_of_true_ones(tmp_path: Path):
+def test_make_example_several_inputs_stay_in_the_stored_range(tmp_path: Path):
     out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
     inputs = {"samples/vector", "input/vector", "samples/tokens", "input/tokens"}
@@ -145,7 +147,7 @@ def test_the_example_has_samples_of_every_input_within_the_range_of_true_ones(tm
     assert verify(out).returncode == 0
 
 
-def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp_path: Path):
+def test_make_example_sequences_have_offsets_and_no_stored_mask(tmp_path: Path):
     out = handoff.run(masked(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
     assert [key for key in example.files if key.startswith("samples/")] == [
@@ -161,15 +163,15 @@ def test_sequences_of_the_example_have_offsets_and_a_mask_that_is_not_stored(tmp
     assert verify(out).returncode == 0
 
 
-def test_fixed_batches_and_lengths_hold_for_all_inputs(tmp_path: Path):
-    found = handoff_example.generate_inputs(masked(tmp_path / "run", batch=3))
-    assert found["ids"].shape == found["ids_mask"].shape
-    assert len(found["ids"]) == 3
-    found = handoff_example.generate_inputs(masked(tmp_path / "fixed", width=9, batch=3))
-    assert found["ids"].shape == found["ids_mask"].shape == (3, 9)
+def test_generate_inputs_share_fixed_batch_and_length(tmp_path: Path):
+    feeds = handoff_example.generate_inputs(masked(tmp_path / "run", batch=3))
+    assert feeds["ids"].shape == feeds["ids_mask"].shape
+    assert len(feeds["ids"]) == 3
+    feeds = handoff_example.generate_inputs(masked(tmp_path / "fixed", width=9, batch=3))
+    assert feeds["ids"].shape == feeds["ids_mask"].shape == (3, 9)
 
 
-def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
+def test_make_example_real_sequences_have_their_mask(tmp_path: Path):
     ids = RaggedSamples(np.arange(3, 9, dtype=np.int32), np.array([0, 4, 6]), pad=1)
     samples = {"ids": ids, "ids_mask": MaskSamples(ids)}
     out = handoff.run(
@@ -182,7 +184,7 @@ def test_real_sequences_are_handed_off_with_their_mask(tmp_path: Path):
     assert verify(out).returncode == 0
 
 
-def test_an_input_named_like_offsets_is_stored_beside_them():
+def test_list_stored_input_named_like_offsets_is_kept_apart():
     ids = RaggedSamples(np.arange(5), np.array([0, 2, 5]))
     stored = handoff_example._list_stored(
         {"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))}

@@ -130,7 +130,7 @@ def files_of(data: DatasetSplits) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: Path, case: str):
+def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case: str):
     make, shape, dtype, model_input, settings = CASES[case]
     data = opened(
         make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})),
@@ -141,30 +141,32 @@ def test_preprocess_gives_bit_for_bit_what_training_and_measuring_saw(tmp_path: 
     inputs = inputs_of(
         json.loads(json.dumps(recipe.describe_inputs(data)["image"].plain())), type=model_input.type
     )
-    kept, kind = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
+    image_recipe, dtype_name = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
     script = write_script(tmp_path, inputs)
-    pillow = kept.form is not None or "resize" in settings
+    pillow = image_recipe.form is not None or "resize" in settings
     stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
-    given = files_of(data) if kept.form else [tmp_path / "samples.npy"]
-    done = bare(tmp_path, ("numpy", *["PIL"] * pillow), script, *given, tmp_path / "input.npy")
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "input.npy")
-    expected = expected.astype(kind)
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert found.tobytes() == expected.tobytes()
-    assert found.flags.c_contiguous
-    assert kept.low <= stored.min() <= stored.max() <= kept.high
+    files = files_of(data) if image_recipe.form else [tmp_path / "samples.npy"]
+    process = bare(tmp_path, ("numpy", *["PIL"] * pillow), script, *files, tmp_path / "input.npy")
+    assert process.returncode == 0, process.stderr
+    actual = np.load(tmp_path / "input.npy")
+    expected = expected.astype(dtype_name)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    assert actual.tobytes() == expected.tobytes()
+    assert actual.flags.c_contiguous
+    assert image_recipe.low <= stored.min() <= stored.max() <= image_recipe.high
 
 
-def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Path):
+def test_main_samples_of_another_type_or_shape_raises(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
     script = write_script(tmp_path, inputs_of(recipe.describe_inputs(data)["image"]))
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
-        done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy")
-        assert done.returncode == 1
-        assert "stored samples were uint8 of shape (3, 4, 5)" in done.stderr
+        process = bare(
+            tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy"
+        )
+        assert process.returncode == 1
+        assert "stored samples were uint8 of shape (3, 4, 5)" in process.stderr
     np.save(tmp_path / "samples.npy", np.zeros((3, 4, 5), np.uint8))
     assert (
         bare(
@@ -187,12 +189,12 @@ def test_samples_of_another_type_or_shape_are_refused_by_preprocess(tmp_path: Pa
     ],
     ids=str,
 )
-def test_a_report_that_cannot_be_is_refused(change: dict[str, Any]):
+def test_read_inputs_impossible_preprocessing_raises(change: dict[str, Any]):
     with pytest.raises(InputError, match="how samples are stored"):
         inputs_of(RECIPE | change)
 
 
-def test_a_report_without_a_recipe_is_refused_and_nothing_written(tmp_path: Path):
+def test_run_report_without_preprocessing_raises_and_writes_nothing(tmp_path: Path):
     report = finished(tmp_path / "run")
     del report["data"]["inputs"]["image"]["preprocessing"]
     with pytest.raises(InputError, match="how samples are stored"):
@@ -208,18 +210,20 @@ FRAMES = [TensorInfo("frames", "FLOAT", ("N", 8, 2))]
 
 def pair() -> dict[str, np.ndarray]:
     """Images and tokens of each split."""
-    rng, found = np.random.default_rng(0), {}
+    rng, arrays = np.random.default_rng(0), {}
     for split in ("train", "val", "test"):
-        found[f"file_{split}"] = rng.integers(0, 200, (6, 4, 5, 3), np.uint8)
-        found[f"{HOSTILE}_{split}"] = rng.integers(0, 90, (6, 3), np.int32)
-    return found
+        arrays[f"file_{split}"] = rng.integers(0, 200, (6, 4, 5, 3), np.uint8)
+        arrays[f"{HOSTILE}_{split}"] = rng.integers(0, 90, (6, 3), np.int32)
+    return arrays
 
 
 def frames() -> dict[str, np.ndarray]:
     """Sequences of pairs of floats."""
-    found = sequences("frames")
-    values = {key: np.stack([a, -a / 3], axis=1).astype(np.float32) for key, a in found.items()}
-    return {key: array if key.endswith("_offsets") else values[key] for key, array in found.items()}
+    arrays = sequences("frames")
+    values = {key: np.stack([a, -a / 3], axis=1).astype(np.float32) for key, a in arrays.items()}
+    return {
+        key: array if key.endswith("_offsets") else values[key] for key, array in arrays.items()
+    }
 
 
 SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]]] = {
@@ -257,23 +261,25 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
 
 
 @pytest.mark.parametrize("case", SEVERAL)
-def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
+def test_main_several_inputs_are_bit_identical_to_the_package(tmp_path: Path, case: str):
     tensors, arrays, settings = SEVERAL[case]
     np.savez(tmp_path / "data.npz", **arrays)
     data = open_data(
         DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0
     )
     plain = {
-        name: {"preprocessing": found.plain()}
-        for name, found in recipe.describe_inputs(data).items()
+        name: {"preprocessing": stored.plain()}
+        for name, stored in recipe.describe_inputs(data).items()
     }
-    kept = recipe.load_recipes(json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors])
+    recipes = recipe.load_recipes(
+        json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors]
+    )
     inputs = ModelInputs(
-        [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], kept
+        [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipes
     )
     script = write_script(tmp_path, inputs)
     names = {
-        get_offsets_name(f"{t.name}_test", ()): get_offsets_name(t.name, kept) for t in tensors
+        get_offsets_name(f"{t.name}_test", ()): get_offsets_name(t.name, recipes) for t in tensors
     }
     some = {
         names.get(key, key.replace("_test", "")): array
@@ -283,15 +289,16 @@ def test_preprocess_makes_every_input_bit_for_bit(tmp_path: Path, case: str):
     np.savez(tmp_path / "samples.npz", **{f"x/{key}": array for key, array in some.items()})
     renamed(tmp_path / "samples.npz", "x/")
     out = tmp_path / ("input.npy" if len(tensors) == 1 else "inputs.npz")
-    done = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npz", out)
-    assert done.returncode == 0, done.stderr
+    process = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npz", out)
+    assert process.returncode == 0, process.stderr
     expected = data.test.read(np.arange(len(data.test))).inputs
-    found = {tensors[0].name: np.load(out)} if len(tensors) == 1 else dict(np.load(out))
-    assert found.keys() == expected.keys()
+    arrays = {tensors[0].name: np.load(out)} if len(tensors) == 1 else dict(np.load(out))
+    assert arrays.keys() == expected.keys()
     for tensor in inputs.tensors:
-        wanted = expected[tensor.name].astype(inputs.name_dtype(tensor))
-        assert (found[tensor.name].dtype, found[tensor.name].shape) == (wanted.dtype, wanted.shape)
-        assert found[tensor.name].tobytes() == wanted.tobytes()
+        expected_array = expected[tensor.name].astype(inputs.name_dtype(tensor))
+        assert arrays[tensor.name].dtype == expected_array.dtype
+        assert arrays[tensor.name].shape == expected_array.shape
+        assert arrays[tensor.name].tobytes() == expected_array.tobytes()
 
 
 def renamed(path: Path, prefix: str) -> None:
@@ -317,7 +324,7 @@ def prepare_of(
     return runpy.run_path(str(script))["prepare"]
 
 
-def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
+def test_prepare_lists_are_padded(tmp_path: Path):
     alone = prepare_of(TOKENS[:1], tmp_path, **sequences("ids"))
     assert alone([[3, 4], np.array([5], np.uint8), []]).tolist() == [[3, 4], [5, 0], [0, 0]]
     assert alone([[]]).tolist() == [[0]]
@@ -329,7 +336,7 @@ def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("unfit", "message"),
     [
         ([np.array([3.5])], "a sequence is float64 of shape"),
         ([[[3], [4]]], "of shape \\(2, 1\\)"),
@@ -337,10 +344,10 @@ def test_sequences_are_given_as_lists_and_padded(tmp_path: Path):
         ([[3] * 10], "length 10, but the model takes 9"),
     ],
 )
-def test_sequences_that_the_model_does_not_take_are_refused(tmp_path: Path, given: Any, said: str):
+def test_prepare_unfit_sequences_raises(tmp_path: Path, unfit: Any, message: str):
     prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **sequences("ids"))
-    with pytest.raises(ValueError, match=said):
-        prepare(given)
+    with pytest.raises(ValueError, match=message):
+        prepare(unfit)
 
 
 def test_decoders_are_those_of_the_package() -> None:
@@ -363,6 +370,6 @@ def test_main_with_wrong_arguments_prints_the_usage(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     script = write_script(tmp_path, inputs_of(RECIPE | {"image": None}))
-    done = bare(tmp_path, ("numpy",), script, *arguments)
-    assert done.returncode == 1
-    assert "python preprocess.py SAMPLES.npy INPUT.npy" in done.stderr
+    process = bare(tmp_path, ("numpy",), script, *arguments)
+    assert process.returncode == 1
+    assert "python preprocess.py SAMPLES.npy INPUT.npy" in process.stderr

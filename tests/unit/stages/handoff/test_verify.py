@@ -40,9 +40,9 @@ def rehash(folder: Path, *names: str) -> None:
 
 def test_verify_moved_folder_passes_with_numpy_and_onnxruntime_alone(folder: Path):
     moved = shutil.move(folder, folder.parent / "elsewhere")
-    done = verify(moved)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = done.stdout.splitlines()
+    process = verify(moved)
+    assert process.returncode == 0, process.stdout + process.stderr
+    lines = process.stdout.splitlines()
     assert lines[-1] == "All checks passed."
     assert len(lines) == 10 + 2 + 1
     assert "ok      model.packed.onnx is unchanged" in lines
@@ -56,21 +56,21 @@ def test_verify_changed_file_fails(folder: Path, name: str):
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    done = verify(folder)
-    assert done.returncode == 1
-    assert f"FAILED  {name} has been changed" in done.stdout
+    process = verify(folder)
+    assert process.returncode == 1
+    assert f"FAILED  {name} has been changed" in process.stdout
     if name == "model.packed.onnx":
-        assert "FAILED  model.packed.onnx is not run" in done.stdout
-        assert "ok      model.sparse.onnx: outputs" in done.stdout
+        assert "FAILED  model.packed.onnx is not run" in process.stdout
+        assert "ok      model.sparse.onnx: outputs" in process.stdout
 
 
 @pytest.mark.parametrize("name", ["model.packed.onnx", "SHA256SUMS", "example.npz"])
 def test_verify_missing_file_fails(folder: Path, name: str):
     (folder / name).unlink()
-    done = verify(folder)
-    assert done.returncode == 1
-    assert f"FAILED  {name}" in done.stdout
-    assert "Traceback" not in done.stderr
+    process = verify(folder)
+    assert process.returncode == 1
+    assert f"FAILED  {name}" in process.stdout
+    assert "Traceback" not in process.stderr
 
 
 def scaled(path: Path, factor: float) -> None:
@@ -85,9 +85,9 @@ def test_verify_model_with_other_weights_fails(folder: Path):
     for factor, code in ((1.0005, 0), (1.01, 1)):
         scaled(folder / "model.packed.onnx", factor)
         rehash(folder, "model.packed.onnx")
-        done = verify(folder)
-        assert done.returncode == code, done.stdout
-    assert "FAILED  model.packed.onnx: outputs differ by 0.01" in done.stdout
+        process = verify(folder)
+        assert process.returncode == code, process.stdout
+    assert "FAILED  model.packed.onnx: outputs differ by 0.01" in process.stdout
 
 
 def test_verify_example_without_an_input_fails(tmp_path: Path):
@@ -98,15 +98,15 @@ def test_verify_example_without_an_input_fails(tmp_path: Path):
         **{key: array for key, array in example.items() if key != "input/tokens"},
     )
     rehash(out, "example.npz")
-    done = verify(out)
-    assert done.returncode == 1
-    assert "input/tokens" in done.stdout
+    process = verify(out)
+    assert process.returncode == 1
+    assert "input/tokens" in process.stdout
 
 
 def test_verify_without_onnxruntime_names_what_to_install(folder: Path):
-    done = bare(folder.parent, ("numpy",), folder / "verify.py")
-    assert done.returncode == 1
-    assert "pip install numpy onnxruntime" in done.stderr
+    process = bare(folder.parent, ("numpy",), folder / "verify.py")
+    assert process.returncode == 1
+    assert "pip install numpy onnxruntime" in process.stderr
 
 
 @pytest.mark.parametrize(("name", "limit"), [("fc.weight", 2e-2), ("ltp/0.values", 1e-3)])
@@ -118,8 +118,8 @@ def test_make_tolerance_is_wider_if_nodes_round_to_half_precision(
         onnx.numpy_helper.from_array(np.zeros(3, np.float16), name + ".half")
     )
     onnx.save(changed, tmp_path / "model.onnx")
-    made = handoff_example.make_example(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
-    assert made.tolerance == limit == np.load(io.BytesIO(made.content))["tolerance"]
+    example = handoff_example.make_example(inputs_of(RECIPE), [tmp_path / "model.onnx"], None)
+    assert example.tolerance == limit == np.load(io.BytesIO(example.content))["tolerance"]
 
 
 def test_compare_outputs_floats_are_relative_to_the_largest_value() -> None:

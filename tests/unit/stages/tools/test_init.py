@@ -45,15 +45,15 @@ def one_image(bias: float) -> onnx.ModelProto:
     return g.model({"x": ("N", 3, 8, 8)}, [y])
 
 
-def begun(
+def run_init(
     folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array], **settings: Any
 ) -> tuple[dict[str, Any], str]:
     """The settings that init writes, and what it says."""
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)
-    path, said = api.init(folder / "model.onnx", folder / "data.npz", settings=settings)
+    path, console = api.init(folder / "model.onnx", folder / "data.npz", settings=settings)
     load_settings(folder / "model.onnx")  # it can be read
-    return tomllib.loads(path.read_text()), "\n".join(said)
+    return tomllib.loads(path.read_text()), "\n".join(console)
 
 
 @pytest.mark.parametrize("name", ["image", "serving/image:0", 'a "b"\\c\x7f'])
@@ -61,10 +61,10 @@ def test_init_several_inputs_only_pixels_get_a_scale(tmp_path: Path, name: str) 
     rng, model = np.random.default_rng(0), image_and_numbers(Graph(), name)
     image, numbers = pixels(rng), rng.standard_normal((SAMPLES, 4)).astype(np.float32)
     y = kinds.answers(model, **{name: image.astype(np.float32) / 255, "numbers": numbers}).argmax(1)
-    settings, said = begun(tmp_path, model, {name: image, "numbers": numbers, "y": y})
+    settings, console = run_init(tmp_path, model, {name: image, "numbers": numbers, "y": y})
     assert settings["data"]["inputs"] == {name: {"scale": BYTE}}
     assert "scale" not in settings["data"]
-    assert "top-1 100.00 %" in said
+    assert "top-1 100.00 %" in console
 
 
 def test_init_two_inputs_of_pixels_each_gets_its_scale(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_init_two_inputs_of_pixels_each_gets_its_scale(tmp_path: Path) -> None:
     y = kinds.answers(
         model, left=left.astype(np.float32) / 255, right=right.astype(np.float32) / 16
     ).argmax(1)
-    settings, _ = begun(tmp_path, model, {"left": left, "right": right, "y": y})
+    settings, _ = run_init(tmp_path, model, {"left": left, "right": right, "y": y})
     assert settings["data"]["inputs"]["left"] == {"scale": BYTE}
     assert settings["data"]["inputs"]["right"] == {"scale": 1 / 16}
 
@@ -90,18 +90,18 @@ def test_init_one_transposed_input_only_it_gets_a_layout(tmp_path: Path) -> None
     model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
     left, right = (rng.standard_normal((SAMPLES, 3, 8, 8)).astype(np.float32) for _ in range(2))
     y = kinds.answers(model, left=left, right=right).argmax(1)
-    settings, said = begun(
+    settings, console = run_init(
         tmp_path, model, {"left": left, "right": np.moveaxis(right, 1, 3), "y": y}
     )
     assert settings["data"]["inputs"] == {"right": {"layout": "NHWC"}}
-    assert "top-1 100.00 %" in said
+    assert "top-1 100.00 %" in console
 
 
 def test_init_single_input_has_its_scale_in_data(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
-    settings, _ = begun(tmp_path, model, {"x": x, "y": y})
+    settings, _ = run_init(tmp_path, model, {"x": x, "y": y})
     assert settings["data"]["scale"] == BYTE
     assert "inputs" not in settings["data"]
 
@@ -110,7 +110,7 @@ def test_init_scale_without_effect_is_not_suggested(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng, dtype=np.int32)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
-    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+    assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
 def test_init_scale_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
@@ -122,14 +122,14 @@ def test_init_scale_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
     )
     mixed = np.where(rng.random(SAMPLES) < 0.47, stored, scaled)
     assert (mixed == scaled).mean() > (mixed == stored).mean()
-    assert "scale" not in begun(tmp_path, model, {"x": x, "y": mixed})[0]["data"]
+    assert "scale" not in run_init(tmp_path, model, {"x": x, "y": mixed})[0]["data"]
 
 
 def test_init_bytes_of_full_range_are_scaled_without_effect(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
-    assert begun(tmp_path, model, {"x": x, "y": y})[0]["data"]["scale"] == BYTE
+    assert run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]["scale"] == BYTE
     line = next(
         line
         for line in (tmp_path / "ltp.toml").read_text().splitlines()
@@ -144,7 +144,7 @@ def test_init_bytes_clearly_better_unscaled_have_an_unused_scale(
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
     y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
-    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+    assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
     line = next(
         line
         for line in (tmp_path / "ltp.toml").read_text().splitlines()
@@ -157,16 +157,16 @@ def test_init_bytes_clearly_better_unscaled_have_an_unused_scale(
 def test_init_passed_scale_is_kept_and_no_other_tried(tmp_path: Path) -> None:
     model, x = one_image(bias=2.0), pixels(np.random.default_rng(0))
     y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
-    settings, said = begun(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
+    settings, console = run_init(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
     assert settings["data"] == {"path": "data.npz", "scale": 0.5, "mean": [3.0]}
-    assert "top-1 100.00 %" not in said
+    assert "top-1 100.00 %" not in console
 
 
 def test_init_passed_layout_is_kept_and_no_other_tried(tmp_path: Path) -> None:
     x, y = np.moveaxis(pixels(np.random.default_rng(0)), 1, 3), np.arange(SAMPLES) % CLASSES
     with pytest.raises(InputError, match="8×8×3"):
-        begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NCHW"})
-    settings, _ = begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NHWC"})
+        run_init(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NCHW"})
+    settings, _ = run_init(tmp_path, one_image(bias=2.0), {"x": x, "y": y}, data={"layout": "NHWC"})
     assert settings["data"]["layout"] == "NHWC"
 
 
@@ -183,12 +183,12 @@ def test_init_passed_layout_is_kept_and_no_other_tried(tmp_path: Path) -> None:
 def test_init_no_labels_only_bytes_of_full_range_are_scaled(
     tmp_path: Path, high, dtype, scaled
 ) -> None:
-    settings, said = begun(
+    settings, console = run_init(
         tmp_path, one_image(bias=2.0), {"x": pixels(np.random.default_rng(0), high, dtype)}
     )
     assert settings["data"].get("scale") == (BYTE if scaled else None)
     assert settings["task"]["kind"] == "distillation"
-    assert "without labels" in said
+    assert "without labels" in console
 
 
 def test_init_fractions_with_integer_maximum_get_no_scale(tmp_path: Path) -> None:
@@ -196,12 +196,12 @@ def test_init_fractions_with_integer_maximum_get_no_scale(tmp_path: Path) -> Non
     x = rng.uniform(0, 255, (SAMPLES, 3, 8, 8)).astype(np.float32)
     x[:, 0, 0, 0] = 255
     y = kinds.answers(model, x=x / 255).argmax(1)
-    assert "scale" not in begun(tmp_path, model, {"x": x, "y": y})[0]["data"]
+    assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
 def test_init_images_of_zeros_get_no_scale(tmp_path: Path) -> None:
     x, y = np.zeros((SAMPLES, 3, 8, 8), np.uint8), np.arange(SAMPLES) % CLASSES
-    assert "scale" not in begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y})[0]["data"]
+    assert "scale" not in run_init(tmp_path, one_image(bias=2.0), {"x": x, "y": y})[0]["data"]
 
 
 def test_init_token_outside_vocabulary_raises(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_init_token_outside_vocabulary_raises(tmp_path: Path) -> None:
     ids = arrays["ids"].copy()
     ids[3] = 99
     with pytest.raises(InputError, match="holds token 99"):
-        begun(tmp_path, model, {**arrays, "ids": ids})
+        run_init(tmp_path, model, {**arrays, "ids": ids})
 
 
 def numbers() -> Array:
@@ -231,15 +231,15 @@ def counts() -> tuple[onnx.ModelProto, dict[str, Array]]:
 def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError) as refused:
-        begun(tmp_path, model, arrays)
+        run_init(tmp_path, model, arrays)
     assert "kind" in refused.value.hint
-    given = {
+    options = {
         "task": {"kind": "regression"},
         "train": {"epochs": 3},
         "method": {"lambda": 1e-6},
         "log": {},
     }
-    settings, _ = begun(tmp_path, model, arrays, **given)
+    settings, _ = run_init(tmp_path, model, arrays, **options)
     assert settings["task"]["kind"] == "regression"
     assert settings["train"] == {"seed": 0, "epochs": 3}
     assert settings["method"] == {"lambda": 1e-6}
@@ -249,7 +249,7 @@ def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> Non
 def test_init_unknown_setting_raises_and_writes_nothing(tmp_path: Path) -> None:
     model, arrays = counts()
     with pytest.raises(InputError, match=r"unknown setting task\.sort"):
-        begun(tmp_path, model, arrays, task={"sort": "regression"})
+        run_init(tmp_path, model, arrays, task={"sort": "regression"})
     assert not (tmp_path / "ltp.toml").exists()
 
 
@@ -292,9 +292,9 @@ def test_init_label_without_class_becomes_the_ignored_label(tmp_path: Path, labe
     model, arrays = kinds.segment(np.random.default_rng(0))
     y = arrays["y"].astype(np.int16)
     y[:, 0] = label
-    settings, said = begun(tmp_path, model, {**arrays, "y": y})
+    settings, console = run_init(tmp_path, model, {**arrays, "y": y})
     assert settings["task"]["ignore_index"] == label
-    assert f"ignore_index = {label}" in said
+    assert f"ignore_index = {label}" in console
 
 
 def test_init_label_without_class_raises_if_one_class_would_remain(
@@ -303,7 +303,7 @@ def test_init_label_without_class_raises_if_one_class_would_remain(
     """Masks of 0 and 255: the second is a class."""
     model, arrays = kinds.masks(np.random.default_rng(0))
     with pytest.raises(InputError, match="255"):
-        begun(tmp_path, model, {**arrays, "y": arrays["y"].astype(np.uint8) * 255})
+        run_init(tmp_path, model, {**arrays, "y": arrays["y"].astype(np.uint8) * 255})
 
 
 def test_init_label_out_of_range_raises(tmp_path: Path) -> None:
@@ -311,26 +311,26 @@ def test_init_label_out_of_range_raises(tmp_path: Path) -> None:
     y = arrays["y"].astype(np.int16)
     y[:, 0] = 77
     with pytest.raises(InputError, match="77"):
-        begun(tmp_path, model, {**arrays, "y": y})
+        run_init(tmp_path, model, {**arrays, "y": y})
 
 
 def test_init_single_unused_array_becomes_the_target(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
-    settings, said = begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"]})
+    settings, console = run_init(tmp_path, model, {"x": arrays["x"], "price": arrays["y"]})
     assert settings["task"]["target"] == "price"
-    assert 'target = "price"' in said
+    assert 'target = "price"' in console
 
 
 def test_init_two_unused_arrays_raises(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', 'size'"):
-        begun(tmp_path, model, {"x": arrays["x"], "price": arrays["y"], "size": arrays["y"]})
+        run_init(tmp_path, model, {"x": arrays["x"], "price": arrays["y"], "size": arrays["y"]})
 
 
 def test_init_unused_array_next_to_labels_raises(tmp_path: Path) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', which no input"):
-        begun(tmp_path, model, {**arrays, "price": arrays["y"]})
+        run_init(tmp_path, model, {**arrays, "price": arrays["y"]})
 
 
 def test_init_unfit_unused_array_raises_and_says_it_was_read_as_labels(
@@ -338,14 +338,14 @@ def test_init_unfit_unused_array_raises_and_says_it_was_read_as_labels(
 ) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
     with pytest.raises(InputError, match="'price', which no input takes, was read as labels"):
-        begun(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
+        run_init(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
 
 
 def test_init_no_layout_fits_raises_error_of_the_furthest(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = np.moveaxis(pixels(rng), 1, 3), np.full(SAMPLES, CLASSES + 2)
     with pytest.raises(InputError, match="the model has 5 classes"):
-        begun(tmp_path, one_image(bias=2.0), {"x": x, "y": y})
+        run_init(tmp_path, one_image(bias=2.0), {"x": x, "y": y})
 
 
 OUTPUTS = ("shape", "colour")
@@ -355,30 +355,30 @@ OUTPUTS = ("shape", "colour")
 def test_init_two_fitting_outputs_the_better_is_chosen(tmp_path: Path, meant: int) -> None:
     model, x = two_outputs(CLASSES), numbers()
     y = run_onnxruntime(model, {"x": x})[meant].argmax(1)
-    settings, said = begun(tmp_path, model, {"x": x, "y": y})
+    settings, console = run_init(tmp_path, model, {"x": x, "y": y})
     assert settings["task"]["output"] == OUTPUTS[meant]
     assert f"the output {OUTPUTS[1 - meant]}," in (tmp_path / "ltp.toml").read_text()
-    assert "top-1 100.00 %" in said
+    assert "top-1 100.00 %" in console
 
 
 def test_init_two_equal_outputs_the_first_is_chosen(tmp_path: Path) -> None:
-    settings, said = begun(
+    settings, console = run_init(
         tmp_path, two_outputs(CLASSES), {"x": numbers(), "y": np.arange(SAMPLES) % CLASSES}
     )
     assert settings["task"]["output"] == OUTPUTS[0]
-    assert "Check " in said
-    assert "the output" in said
+    assert "Check " in console
+    assert "the output" in console
 
 
 def test_init_passed_output_is_kept(tmp_path: Path) -> None:
     model, x = two_outputs(CLASSES), numbers()
     y = run_onnxruntime(model, {"x": x})[0].argmax(1)
-    settings, _ = begun(tmp_path, model, {"x": x, "y": y}, task={"output": OUTPUTS[1]})
+    settings, _ = run_init(tmp_path, model, {"x": x, "y": y}, task={"output": OUTPUTS[1]})
     assert settings["task"]["output"] == OUTPUTS[1]
 
 
 def test_init_no_labels_sets_no_output(tmp_path: Path) -> None:
-    settings, _ = begun(tmp_path, two_outputs(CLASSES), {"x": numbers()})
+    settings, _ = run_init(tmp_path, two_outputs(CLASSES), {"x": numbers()})
     assert settings["task"] == {"kind": "distillation"}
 
 
@@ -399,8 +399,8 @@ def test_init_computed_mask_is_described(tmp_path: Path, name: str, marked: str)
         "tokens_offsets": np.cumsum([0, *lengths]),
         "y": rng.integers(0, CLASSES, SAMPLES),
     }
-    said = begun(tmp_path, model, arrays)[1]
-    assert f"{name}: a mask that is computed, 1 where tokens has {marked}\n" in said
+    console = run_init(tmp_path, model, arrays)[1]
+    assert f"{name}: a mask that is computed, 1 where tokens has {marked}\n" in console
 
 
 class Task:
@@ -424,15 +424,15 @@ class Task:
 
     def dataset(self, split: str):
         rows = {"train": range(200), "val": range(200, 250), "test": range(250, 300)}[split]
-        return [{"x": self.arrays["x"][i], "wanted": self.arrays["y"][i]} for i in rows]
+        return [{"x": self.arrays["x"][i], "target": self.arrays["y"][i]} for i in rows]
 
     def loss(self, outputs, batch):
         (y,) = outputs.values()
-        return (y - batch["wanted"]).abs().mean()
+        return (y - batch["target"]).abs().mean()
 
     def score(self, outputs, batch):
         (y,) = outputs.values()
-        return (y - batch["wanted"]).abs().mean(1)
+        return (y - batch["target"]).abs().mean(1)
 
 
 @pytest.fixture
@@ -442,11 +442,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_init_custom_task_measures_the_original(folder: Path) -> None:
-    path, said = api.init(folder / "model.onnx", task=Task(folder))
+    path, console = api.init(folder / "model.onnx", task=Task(folder))
     x, y = (np.load(folder / "data.npz")[name][200:250] for name in ("x", "y"))
-    wanted = float(np.abs(kinds.answers(onnx.load(folder / "model.onnx"), x=x) - y).mean())
-    text = "\n".join(said)
-    assert f"MAE {wanted:.4g} mm" in text
+    expected = float(np.abs(kinds.answers(onnx.load(folder / "model.onnx"), x=x) - y).mean())
+    text = "\n".join(console)
+    assert f"MAE {expected:.4g} mm" in text
     assert "lower is better" in text
     assert "50 validation samples" in text
     assert "200 train, 50 val, 50 test" in text
@@ -470,17 +470,17 @@ def test_init_fraction_metric_has_a_budget_of_one_point(folder: Path) -> None:
 
 def test_init_hostile_metric_stays_in_comments(folder: Path) -> None:
     hostile = "mm\n[train]\nepochs = 9"
-    path, said = api.init(folder / "model.onnx", task=Task(folder, name=hostile, unit=hostile))
+    path, console = api.init(folder / "model.onnx", task=Task(folder, name=hostile, unit=hostile))
     assert tomllib.loads(path.read_text())["train"] == {"seed": 0}
-    assert "epochs = 9" not in said
+    assert "epochs = 9" not in console
 
 
 def test_init_task_without_score_says_so(folder: Path) -> None:
     class Unscored(Task):
         score = None
 
-    path, said = api.init(folder / "model.onnx", task=Unscored(folder))
-    assert any("how near" in line for line in said)
+    path, console = api.init(folder / "model.onnx", task=Unscored(folder))
+    assert any("how near" in line for line in console)
     assert tomllib.loads(path.read_text())["budget"] == {"accuracy_budget": 0.01}
 
 
