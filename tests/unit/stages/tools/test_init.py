@@ -513,5 +513,7 @@ def test_init_task_and_data_raise_the_error_of_run(folder: Path, verb) -> None:
 def test_init_classes_in_another_order_are_suggested(tmp_path: Path) -> None:
     model, x = two_outputs(CLASSES), numbers()
     y = run_onnxruntime(model, {"x": x})[0].argmax(1)
-    _, said = begun(tmp_path, model, {"x": x, "y": (y + 1) % CLASSES}, task={"output": OUTPUTS[0]})
-    assert "set classes = { 0 = 4, 1 = 0, 2 = 1, 3 = 2, 4 = 3 } in [data]" in said
+    _, console = run_init(
+        tmp_path, model, {"x": x, "y": (y + 1) % CLASSES}, task={"output": OUTPUTS[0]}
+    )
+    assert "set classes = { 0 = 4, 1 = 0, 2 = 1, 3 = 2, 4 = 3 } in [data]" in console
