@@ -1,6 +1,7 @@
-"""The baseline beside LTP: a point at its compression, and as a curve further points around its accuracy.
+"""Train and measure the points of the baseline, one after the other.
 
-Where LTP prunes in blocks, so does the baseline; one more point tells what single weights have at LTP's compression.
+The first point has LTP's compression. A curve has further points around LTP's accuracy. If LTP
+prunes in blocks, so does the baseline, and one more point is unstructured at LTP's compression.
 """
 
 from __future__ import annotations
@@ -32,20 +33,30 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import round_duration
 
-MAX_EXCLUDED_FRACTION = 0.5  # of the nonzeros
-MAX_CURVE_SECONDS = 600.0  # seconds of one training up to which `auto` makes a curve
+# Fraction of the nonzeros that an excluded classifier may have.
+MAX_EXCLUDED_FRACTION = 0.5
+MAX_CURVE_SECONDS = 600.0  # time of one training up to which `auto` makes a curve
 
 
 @dataclass(frozen=True)
 class BaselineTarget:
-    """What the baseline is measured beside: LTP's network. Accuracies are of the validation split."""
+    """LTP's network, which the baseline is compared with.
+
+    Attributes:
+        metric: The metric.
+        nonzeros: Nonzeros of all layers.
+        epochs: Total number of epochs.
+        accuracy: The metric on the validation split.
+        original_accuracy: That of the original.
+        budget: Largest drop, if the budget is one of accuracy.
+    """
 
     metric: Metric
     nonzeros: int
     epochs: int
     accuracy: float
     original_accuracy: float
-    budget: float | None = None  # largest drop, where that and not a compression was asked for
+    budget: float | None = None
 
     @property
     def accuracy_to_match(self) -> float:
@@ -54,84 +65,105 @@ class BaselineTarget:
 
 
 def run(
-    job: RunContext, original: StateDict, rival: BaselineTarget, reference: Reference | None
+    job: RunContext, original: StateDict, target: BaselineTarget, reference: Reference | None
 ) -> MeasuredBaseline | None:
-    """Train, export and measure the points one after the other; the leader has the measurements."""
-    elements = sum(k.elements for k in job.network.layer_weights)
-    axes, spared = baseline.block_axes_of(job), _find_excluded(job, original, rival)
-    start = TradeoffPoint(
-        elements / sum(count_nonzeros(job.network, original).values()), rival.original_accuracy
-    )
-    most = elements / baseline.min_nonzeros(job.network, original, spared, axes)
-    seen: list[TradeoffPoint] = []
+    """Train, export and measure the points of the baseline.
+
+    Args:
+        job: The run.
+        original: Tensors of the original network.
+        target: LTP's network.
+        reference: The measured original; None in all processes but the main one.
+
+    Returns:
+        The measured points; None in all processes but the main one.
+
+    Raises:
+        TrainingFailed: The first point could not be trained.
+    """
+    elements = sum(layer.elements for layer in job.network.layer_weights)
+    axes = baseline.block_axes_of(job)
+    excluded = _find_excluded(job, original, target)
+    original_nonzeros = sum(count_nonzeros(job.network, original).values())
+    start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
+    fewest = baseline.min_nonzeros(job.network, original, excluded, axes)
+    points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
-    nonzeros: int | None = rival.nonzeros
+    nonzeros: int | None = target.nonzeros
     is_curve = True
     while nonzeros is not None:
-        number = len(seen) + 1
+        number = len(points) + 1
+        title = baseline.FIRST if number == 1 else baseline.LATER
         try:
-            title = baseline.FIRST if number == 1 else baseline.LATER
-            plain, weights, value = _train_point(
-                job, original, number, title, nonzeros, rival.epochs, spared, axes
+            network, weights, accuracy = _train_point(
+                job, original, number, title, nonzeros, target.epochs, excluded, axes
             )
         except TrainingFailed as error:
-            if (
-                number == 1 or distributed.is_distributed()
-            ):  # others may not have failed, and would wait for this one
+            # Other processes may not have failed, and would wait for this one.
+            if number == 1 or distributed.is_distributed():
                 raise
             job.workspace.progress.say(f"The curve of the baseline ends here: {error.message}")
             break
         settings = job.settings.export if number == 1 else _single_file(job.settings.export)
-        found = export_and_evaluate(job, plain, weights, reference, point_folder(number), settings)
-        measured += [MeasuredPoint(found, value)] if found else []
-        seen.append(TradeoffPoint(elements / plain.nonzeros, value))
-        del plain, weights  # the next point needs the memory
-        is_curve = is_curve if seen[1:] else _makes_curve(job)
-        nonzeros = _next_nonzeros(job, seen, start, rival, most, elements) if is_curve else None
-    single = _measure_unstructured(job, original, rival, spared, reference) if axes else None
-    return (
-        MeasuredBaseline(tuple(measured), is_curve, bool(spared), bool(axes), single)
-        if measured
-        else None
-    )
+        result = export_and_evaluate(
+            job, network, weights, reference, point_folder(number), settings
+        )
+        if result is not None:
+            measured.append(MeasuredPoint(result, accuracy))
+        points.append(TradeoffPoint(elements / network.nonzeros, accuracy))
+        del network, weights  # the next point needs the memory
+        if number == 1:
+            is_curve = _makes_curve(job)
+        nonzeros = None
+        if is_curve:
+            nonzeros = _next_nonzeros(job, points, start, target, elements / fewest, elements)
+    unstructured = None
+    if axes:
+        unstructured = _measure_unstructured(job, original, target, excluded, reference)
+    if not measured:
+        return None
+    return MeasuredBaseline(tuple(measured), is_curve, bool(excluded), bool(axes), unstructured)
 
 
 def _measure_unstructured(
     job: RunContext,
     original: StateDict,
-    rival: BaselineTarget,
-    spared: set[str],
+    target: BaselineTarget,
+    excluded: set[str],
     reference: Reference | None,
 ) -> MeasuredPoint | None:
-    """What single weights have at LTP's compression, which no blocks bind."""
-    name, epochs = baseline.UNSTRUCTURED, rival.epochs
+    """Train and measure an unstructured network at LTP's compression; None if that fails."""
+    name = baseline.UNSTRUCTURED
     try:
-        plain, weights, value = _train_point(
-            job, original, name, name, rival.nonzeros, epochs, spared, NO_BLOCKS
+        network, weights, accuracy = _train_point(
+            job, original, name, name, target.nonzeros, target.epochs, excluded, NO_BLOCKS
         )
     except TrainingFailed as error:
         if distributed.is_distributed():
             raise
-        job.workspace.progress.say(f"The baseline of single weights is left out: {error.message}")
+        job.workspace.progress.say(f"The unstructured baseline is skipped: {error.message}")
         return None
-    found = export_and_evaluate(
-        job, plain, weights, reference, point_folder(name), _single_file(job.settings.export)
-    )
-    return MeasuredPoint(found, value) if found else None
+    settings = _single_file(job.settings.export)
+    result = export_and_evaluate(job, network, weights, reference, point_folder(name), settings)
+    return None if result is None else MeasuredPoint(result, accuracy)
 
 
-def _find_excluded(job: RunContext, original: StateDict, rival: BaselineTarget) -> set[str]:
-    """The kernels that are not pruned although they could be; none where they take up most of what may be kept."""
+def _find_excluded(job: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
+    """Return the layers that the baseline does not prune although LTP does.
+
+    These are the classifier's, with baseline.exclude_classifier. It is pruned all the same if it would
+    make up most of the weights that may stay.
+    """
     if not job.settings.baseline.exclude_classifier:
         return set()
-    spared = baseline.find_classifier(job)
+    excluded = baseline.find_classifier(job)
     if (
-        baseline.min_nonzeros(job.network, original, spared, baseline.block_axes_of(job))
-        <= MAX_EXCLUDED_FRACTION * rival.nonzeros
+        baseline.min_nonzeros(job.network, original, excluded, baseline.block_axes_of(job))
+        <= MAX_EXCLUDED_FRACTION * target.nonzeros
     ):
-        return spared
+        return excluded
     job.workspace.progress.say(
-        "The baseline prunes the classifier too: spared, it would be most of what may be kept"
+        "The baseline prunes the classifier too, because it would make up most of the kept weights"
     )
     return set()
 
@@ -143,70 +175,109 @@ def _train_point(
     title: str,
     nonzeros: int,
     epochs: int,
-    spared: set[str],
+    excluded: set[str],
     axes: BlockAxes,
 ) -> tuple[PrunedNetwork, Weights, float]:
-    """A point with its accuracy on the validation split; what was trained before is taken from the run directory."""
+    """Train a point of the baseline, or load it if it was trained before.
+
+    Args:
+        job: The run.
+        original: Tensors of the original network.
+        point: Number of the point, counted from 1, or UNSTRUCTURED.
+        title: Name of the training in progress and timings.
+        nonzeros: Number of weights to keep.
+        epochs: Number of epochs.
+        excluded: Layers that are not pruned.
+        axes: Layers pruned in blocks.
+
+    Returns:
+        The network, its weights as a file has them, and its metric on the validation split.
+    """
     name = baseline.point_key(point, job.settings.baseline.exclude_classifier)
     with measure_time(job.workspace, title):
-        if known := load_saved_network(job, name):
-            plain, weights, kept = known
-            return plain, weights, kept.validation_accuracy
-        plain = baseline.run(job, original, nonzeros, epochs, title, name, spared, axes)
-        value = evaluate_metric(job, plain.state, job.data.val)
-        return plain, save_weights(job, name, plain, validation_accuracy=value), value
+        saved = load_saved_network(job, name)
+        if saved is not None:
+            network, weights, info = saved
+            return network, weights, info.validation_accuracy
+        network = baseline.run(job, original, nonzeros, epochs, title, name, excluded, axes)
+        accuracy = evaluate_metric(job, network.state, job.data.val)
+        weights = save_weights(job, name, network, validation_accuracy=accuracy)
+        return network, weights, accuracy
 
 
 def _single_file(settings: ExportSettings) -> ExportSettings:
-    """Of a further point, one file is enough to measure it by."""
+    """Return export settings for one file, which is enough to measure a further point."""
     return settings.model_copy(
         update={"formats": (settings.comparison_format,), "weight_storage": ()}
     )
 
 
 def _makes_curve(job: RunContext) -> bool:
-    """Whether further points are wanted; `auto` chooses once, by the time of the first training, for all processes."""
-    workspace, wanted = job.workspace, job.settings.requested_baseline
-    if wanted == "curve":
-        workspace.update_manifest(curve=True)  # for a later `auto`, which finds its points trained
-    if wanted != "auto":
-        return wanted == "curve"
-    runs = [workspace, *([workspace.parent] if workspace.parent else [])]  # who trained it
+    """Return whether further points are measured.
+
+    With `auto`, the time of the first training decides once, for all processes and for later calls.
+    """
+    workspace = job.workspace
+    mode = job.settings.requested_baseline
+    if mode == "curve":
+        workspace.update_manifest(curve=True)  # a later `auto` finds its points trained
+    if mode != "auto":
+        return mode == "curve"
+    # A picked entry may have inherited the baseline of its run.
+    runs = [workspace] if workspace.parent is None else [workspace, workspace.parent]
     seconds = distributed.broadcast_from_main(
         max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device
     )
-    known = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
-    chosen = distributed.broadcast_from_main(known, job.device)
-    makes = seconds < MAX_CURVE_SECONDS if chosen < 0 else bool(chosen)
-    workspace.update_manifest(curve=makes)
-    if not makes:
+    decided = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
+    decided = distributed.broadcast_from_main(decided, job.device)
+    makes_curve = seconds < MAX_CURVE_SECONDS if decided < 0 else bool(decided)
+    workspace.update_manifest(curve=makes_curve)
+    if not makes_curve:
+        more = MAX_POINTS - 1
         workspace.progress.say(
-            f"The baseline is measured at LTP's compression only, because training it took {round_duration(seconds)}; "
-            f"--baseline curve adds up to {MAX_POINTS - 1} points, about {round_duration((MAX_POINTS - 1) * seconds)}"
+            "The baseline is measured at LTP's compression only, because training it took "
+            f"{round_duration(seconds)}; --baseline curve adds up to {more} points, "
+            f"about {round_duration(more * seconds)}"
         )
-    return makes
+    return makes_curve
 
 
 def _next_nonzeros(
     job: RunContext,
-    seen: list[TradeoffPoint],
+    points: list[TradeoffPoint],
     start: TradeoffPoint,
-    rival: BaselineTarget,
-    most: float,
+    target: BaselineTarget,
+    max_compression: float,
     elements: int,
 ) -> int | None:
-    """Nonzeros of the next point: one that is kept already, or the one that tells most."""
-    name = baseline.point_key(len(seen) + 1, job.settings.baseline.exclude_classifier)
-    if len(seen) < MAX_POINTS and (kept := load_network_info(job.workspace, name)):
-        return kept.nonzeros
-    metric, near = rival.metric, WIDE if rival.budget is None else NARROW
-    found = next_compression(metric, seen, start, rival.accuracy_to_match, most, near)
-    if found is None:
+    """Return the number of nonzeros of the next point; None if the curve is done.
+
+    A point that was trained before is taken again. Otherwise the search chooses the next one.
+
+    Args:
+        job: The run.
+        points: Points measured so far.
+        start: The original network.
+        target: LTP's network.
+        max_compression: The largest compression that can be reached.
+        elements: Elements of all layers.
+    """
+    name = baseline.point_key(len(points) + 1, job.settings.baseline.exclude_classifier)
+    if len(points) < MAX_POINTS:
+        info = load_network_info(job.workspace, name)
+        if info is not None:
+            return info.nonzeros
+    metric = target.metric
+    near = WIDE if target.budget is None else NARROW
+    compression = next_compression(
+        metric, points, start, target.accuracy_to_match, max_compression, near
+    )
+    if compression is None:
         return None
-    if len(seen) == 1:
+    if len(points) == 1:
         job.workspace.progress.say(
-            f"The baseline has {metric.shown(seen[0].accuracy)} on the validation split, LTP "
-            f"{metric.shown(rival.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
-            "(--baseline quick leaves them out)"
+            f"The baseline has {metric.shown(points[0].accuracy)} on the validation split, LTP "
+            f"{metric.shown(target.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
+            "(--baseline quick skips them)"
         )
-    return round(elements / found)
+    return round(elements / compression)

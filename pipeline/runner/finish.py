@@ -1,4 +1,4 @@
-"""The end of a run: its report judged and written; and whether a run that is there has all that is asked for."""
+"""The end of a run: check its gates and write the report; notice a run that is finished already."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A finished run: its directory, its report and the verdicts of its gates."""
+    """A finished run.
+
+    Attributes:
+        folder: The run directory.
+        report: The report.
+        gate_results: The results of its gates.
+    """
 
     folder: Path
     report: Report
@@ -37,8 +43,20 @@ class RunResult:
 def load_finished_run(
     job: RunContext, model: Path, is_there: bool, exactly: bool = False
 ) -> RunResult | None:
-    """Where the run has all that is asked for now, judge its gates again; all processes are told."""
-    workspace, settings, outcome = job.workspace, job.settings, None
+    """Return a finished run that has everything requested now, with its gates checked again.
+
+    Args:
+        job: The run.
+        model: The ONNX file.
+        is_there: Whether the directory holds the same run.
+        exactly: The run must have exactly the requested files. Otherwise it may have more.
+
+    Returns:
+        The run, in all processes; None if something has to be done.
+    """
+    workspace = job.workspace
+    settings = job.settings
+    result = None
     if distributed.is_main_process() and is_there:
         done = workspace.manifest.proof
         if (
@@ -51,53 +69,53 @@ def load_finished_run(
             )  # `export` may have added files
             workspace.save_inputs(model, had, job.task.metric)
             workspace.progress.say(
-                f"{workspace.root} is finished already; the gates are judged again"
+                f"{workspace.root} is finished already; its gates are checked again"
             )
-            outcome = write_gate_results(
+            result = write_gate_results(
                 read_write.read(workspace.path(REPORT_JSON)), settings, workspace
             )
-    if not distributed.broadcast_from_main(float(outcome is not None), job.device):
+    if not distributed.broadcast_from_main(float(result is not None), job.device):
         return None
-    if outcome is None:
+    if result is None:
         return load_main_result(job)
     distributed.barrier()
-    return outcome
+    return result
 
 
 def load_main_result(job: RunContext) -> RunResult:
-    """The outcome that the leader has written."""
+    """Return the result that the main process has written."""
     distributed.barrier()
     content = read_write.read(job.workspace.path(REPORT_JSON))
     return RunResult(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
 
 
 def write_report(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
-    """Judge what was just proven; files of an earlier call that were not proven now are removed."""
+    """Check the gates and write the report; files that were not measured now are removed."""
     for name in workspace.remove_other_models(content.hashes):
-        workspace.progress.say(f"Removed {name}, which was not asked for now")
-    outcome = write_gate_results(content, settings, workspace)
+        workspace.progress.say(f"Removed {name}, which is not requested now")
+    result = write_gate_results(content, settings, workspace)
     workspace.update_manifest(proof=_report_inputs(content, settings))
     distributed.barrier()
-    return outcome
+    return result
 
 
 def write_gate_results(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
-    """Judge the gates by the files asked for, put the verdict into the report and write it."""
+    """Check the gates of the requested files and write the report with their results."""
     root = workspace.root
     requested = {
         "gates": settings.gates.model_dump(mode="json"),
         "export": settings.export.model_dump(mode="json"),
     }
     content = content.model_copy(update={"settings": {**content.settings, **requested}})
-    verdicts = evaluate_run_gates(content, settings.gates)
-    content = set_gate_results(content, verdicts)
+    gate_results = evaluate_run_gates(content, settings.gates)
+    content = set_gate_results(content, gate_results)
     render.write_report(content, workspace)
     handoff.run(content, root, root / handoff.FOLDER)
-    return RunResult(root, content, verdicts)
+    return RunResult(root, content, gate_results)
 
 
 def _is_complete(workspace: RunDirectory) -> bool:
-    """Whether the report and every file it names are there, unchanged and measured."""
+    """Return whether the report and every file it names are there, unchanged and measured."""
     path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
     try:
         content = read_write.read(path)
@@ -114,7 +132,10 @@ def _is_complete(workspace: RunDirectory) -> bool:
 
 
 def _report_inputs(content: Report, settings: Settings) -> ReportInputs:
-    """What the proof of a run consists of; another wish has it done again, without training anew."""
+    """Return what the report of a run was made of.
+
+    Another request makes the report again, without training.
+    """
     baseline = content.baseline
     mode: BaselineMode = (
         "none" if baseline is None else "quick" if baseline.curve is None else "curve"
@@ -130,7 +151,10 @@ def _report_inputs(content: Report, settings: Settings) -> ReportInputs:
 
 
 def _hash_library(export: ExportSettings) -> str | None:
-    """Hash of the sparse kernels that fast files are measured with: with others, they are measured again."""
+    """Return the hash of the sparse operators that fast files are measured with.
+
+    With other operators, the files are measured again.
+    """
     try:
         return sha256_file(library.sparse_ops_library()) if export.has_fast else None
     except InputError:
@@ -140,7 +164,14 @@ def _hash_library(export: ExportSettings) -> str | None:
 def _covers(
     done: ReportInputs, settings: Settings, makes_curve: bool | None, exactly: bool
 ) -> bool:
-    """Whether a proof has all that is asked for; it may have more, but no more files if `exactly` these are wanted."""
+    """Return whether a report has everything requested.
+
+    Args:
+        done: What the report was made of.
+        settings: The settings requested now.
+        makes_curve: Whether `auto` decided for a curve of the baseline.
+        exactly: More files than the requested ones are not accepted.
+    """
     had, made = done.export, done.baseline
     if done.quantize != settings.train.quantization_aware or done.library != _hash_library(had):
         return False

@@ -1,4 +1,4 @@
-"""A trained network in its run directory: its weights are kept, taken up again, exported and measured."""
+"""A trained network in its run directory: save and load its weights, export and measure it."""
 
 from __future__ import annotations
 
@@ -34,21 +34,41 @@ if TYPE_CHECKING:
 
 
 class SavedNetworkInfo(BaseModel):
-    """What stands beside the final weights of a network."""
+    """Metadata of the final weights of a network.
+
+    Attributes:
+        epochs: Number of epochs of each phase.
+        nonzeros: Nonzeros of all layers.
+        validation_accuracy: The metric on the validation split.
+        entry: The trail entry it was fine-tuned from; 0 for a baseline.
+        notes: How the entry was selected.
+        budget_not_met: Why the network is outside the budget; None if it is within.
+        num_trainings: Number of networks that were fine-tuned.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     epochs: dict[str, int]
     nonzeros: int
     validation_accuracy: float
-    entry: int = 0  # of the trail, where it comes from there; and how it was selected
+    entry: int = 0
     notes: list[str] = []
     budget_not_met: str | None = None
     num_trainings: int = 1
 
 
 def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
-    """Keep the final weights of a network, so that later commands need not train; `more` as in Kept."""
+    """Save the final weights of a network, so that later commands need no training.
+
+    Args:
+        job: The run.
+        name: Name of the network in the run directory.
+        tuned: The network.
+        more: Further fields of SavedNetworkInfo.
+
+    Returns:
+        The weights as a file has them.
+    """
     weights = to_file_weights(job.network, tuned.state)
     meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
@@ -59,34 +79,42 @@ def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) 
 def load_saved_network(
     job: RunContext, name: str
 ) -> tuple[PrunedNetwork, Weights, SavedNetworkInfo] | None:
-    """A network whose final weights were kept; None where they were not, or cannot be used."""
-    found = job.workspace.load_weights(name)
-    if found is None:
+    """Load the final weights of a network that was trained before.
+
+    Returns:
+        The network, its weights as a file has them, and their metadata; None if nothing usable is
+        saved.
+
+    Raises:
+        InputError: Names or shapes of the tensors are not those of the model.
+    """
+    saved = job.workspace.load_weights(name)
+    if saved is None:
         return None
-    tensors, meta = found[0], _parse_network_info(job.workspace, name, found[1])
-    shapes = {n: job.network.file.model.get_array(n).shape for n in list_file_tensors(job.network)}
+    tensors, metadata = saved
+    info = _parse_network_info(job.workspace, name, metadata)
+    model = job.network.file.model
+    shapes = {n: model.get_array(n).shape for n in list_file_tensors(job.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
         raise job.workspace.corrupt_weights_error(
             name, "its tensors have other names or shapes than the model's"
         )
     weights = to_file_types(job.network, tensors)
     state = from_file_weights(job, weights)
-    return (
-        PrunedNetwork(state, nonzero_masks(job.network, state), meta.nonzeros, meta.epochs),
-        weights,
-        meta,
-    )
+    masks = nonzero_masks(job.network, state)
+    return PrunedNetwork(state, masks, info.nonzeros, info.epochs), weights, info
 
 
 def load_network_info(workspace: RunDirectory, name: str) -> SavedNetworkInfo | None:
-    """What stands beside kept weights."""
-    found = workspace.load_weights_metadata(name)
-    return None if found is None else _parse_network_info(workspace, name, found)
+    """Return the metadata of saved weights; None if nothing usable is saved."""
+    metadata = workspace.load_weights_metadata(name)
+    return None if metadata is None else _parse_network_info(workspace, name, metadata)
 
 
 def _parse_network_info(
     workspace: RunDirectory, name: str, meta: Mapping[str, Any]
 ) -> SavedNetworkInfo:
+    """Return the metadata of saved weights; raise CorruptFileError if it does not fit."""
     try:
         return SavedNetworkInfo.model_validate(meta)
     except ValidationError as error:
@@ -101,21 +129,35 @@ def export_and_evaluate(
     folder: str = "",
     settings: ExportSettings | None = None,
 ) -> MeasuredNetwork | None:
-    """Export a network into a folder of the run directory and measure its files; the leader does."""
+    """Export a network into a folder of the run directory and measure its files.
+
+    Args:
+        job: The run.
+        tuned: The network.
+        weights: Its weights as a file has them.
+        reference: The measured original; None in all processes but the main one, which then do
+            nothing.
+        folder: Folder of the run directory.
+        settings: Which files to write; None for those of the run.
+    """
     if reference is None:
         return None
     file = job.network.file
     feeds = export.select_feeds(file.inputs, job.data)
-    kernels, asked = [k.name for k in job.network.layer_weights], settings or job.settings.export
+    names = [layer.name for layer in job.network.layer_weights]
+    export_settings = settings or job.settings.export
     with measure_time(job.workspace, "export", but=finetune_qat.NAME):
-        judged = quantize.make_calibration(
-            file.inputs, job.data, reference.evaluator, asked, job.workspace.progress.say
+        calibration = quantize.make_calibration(
+            file.inputs, job.data, reference.evaluator, export_settings, job.workspace.progress.say
         )
         if job.settings.train.quantization_aware:
-            judged = replace(
-                judged, train=partial(_train_quantized, job, (folder or "pruned").replace("/", "-"))
+            calibration = replace(
+                calibration,
+                train=partial(_train_quantized, job, (folder or "pruned").replace("/", "-")),
             )
-        exported = export.run(file, weights, kernels, asked, job.workspace, feeds, folder, judged)
+        exported = export.run(
+            file, weights, names, export_settings, job.workspace, feeds, folder, calibration
+        )
     with measure_time(job.workspace, "validate"):
         return network.run(
             exported, job.network, tuned.state, reference, job.data.test, tuned.epochs
@@ -125,17 +167,24 @@ def export_and_evaluate(
 def _train_quantized(
     job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
 ) -> QatResult:
-    """Train in 8 bits in the midst of exporting."""
+    """Train in 8 bits, called in the course of an export."""
     with measure_time(job.workspace, finetune_qat.NAME):
         return finetune_qat.run(job, title, training, layers)
 
 
 @contextmanager
 def measure_time(workspace: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
-    """Note the time that a stage takes, also of one that is broken off; not that of another within it."""
-    begun, other = time.monotonic(), workspace.manifest.timings.get(but, 0.0)
+    """Add the time that a stage takes to the manifest, also if it is interrupted.
+
+    Args:
+        workspace: The run directory.
+        stage: Name of the stage.
+        but: Name of a stage within it, whose time does not count.
+    """
+    start = time.monotonic()
+    inner_before = workspace.manifest.timings.get(but, 0.0)
     try:
         yield
     finally:
-        within = workspace.manifest.timings.get(but, 0.0) - other
-        workspace.add_time(stage, time.monotonic() - begun - within)
+        inner = workspace.manifest.timings.get(but, 0.0) - inner_before
+        workspace.add_time(stage, time.monotonic() - start - inner)

@@ -38,7 +38,12 @@ from ltp_pipeline.tasks.custom import CustomTask
 
 @dataclass(frozen=True)
 class BaselineSpec:
-    """What a baseline is comparable by: nonzeros of all kernels, and epochs of training in total."""
+    """What makes two baselines comparable.
+
+    Attributes:
+        nonzeros: Nonzeros of all layers.
+        epochs: Total number of epochs.
+    """
 
     nonzeros: int
     epochs: int
@@ -53,45 +58,50 @@ def pick(
     limits: Mapping[str, Any] | None = None,
     task: CustomTask | None = None,
 ) -> RunResult:
-    """Finish another entry of a run's trail: fine-tune, export, validate and report it in a folder of its own.
+    """Fine-tune, export, measure and report another entry of a run's trail.
 
-    It is judged by the `limits` given, or else by those of the run. Without a word about the baseline, the run's own is
-    taken where it fits.
+    Args:
+        folder: The run, or a picked entry of it.
+        number: Number of the entry.
+        progress: Shows progress.
+        formats: Files to write; none for those of the run.
+        mode: How much of a baseline to train; None takes the run's own if it is comparable.
+        limits: Gates; none for those of the run.
+        task: The custom task of the run.
     """
     if distributed.is_distributed():
         raise InputError(
             "only `run` trains with several processes", "start `pick` without torchrun"
         )
-    given = RunDirectory(folder, progress)
-    given.load_inputs()
-    parent = given.find_trail_run()
+    run_directory = RunDirectory(folder, progress)
+    run_directory.load_inputs()
+    parent = run_directory.find_trail_run()
     model, settings = parent.load_inputs()
     if formats:
-        settings = settings.model_copy(
-            update={"export": _replace_formats(settings.export, formats)}
-        )
-    given_limits = make_gate_settings(limits or {})
-    gates = choose_limits(given_limits, settings.gates.model_dump())
+        export = _replace_formats(settings.export, formats)
+        settings = settings.model_copy(update={"export": export})
+    own_gates = make_gate_settings(limits or {})
+    gates = choose_limits(own_gates, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
-    if mode is None and limits:  # there is no other way to tell
-        mode = (
-            "curve" if limits.get("min_gain") else "quick" if limits.get("beat_baseline") else None
-        )
-    known = (
-        None
-        if mode is None
-        else load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
-    )
-    if known is not None and not list_gates(given_limits):
-        _check_gates(gates, known)
-    return finish_entry(parent, number, model, settings, known, task=task)
+    if mode is None and limits:  # these gates need a baseline
+        if limits.get("min_gain"):
+            mode = "curve"
+        elif limits.get("beat_baseline"):
+            mode = "quick"
+    baseline_mode: BaselineMode | None = None
+    if mode is not None:
+        baseline_mode = load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
+        if not list_gates(own_gates):
+            _check_gates(gates, baseline_mode)
+    return finish_entry(parent, number, model, settings, baseline_mode, task=task)
 
 
 def _replace_formats(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
-    """These files instead; rounded ones stay where there are packed ones."""
-    asked = update_export(had, formats=formats, weight_storage=())
-    rounded = any(find_format(name).can_be_rounded for name in asked.formats)
-    return update_export(asked, weight_storage=had.weight_storage if rounded else ())
+    """Return export settings for other files; rounded files stay if there are packed ones."""
+    exact = update_export(had, formats=formats, weight_storage=())
+    if not any(find_format(name).can_be_rounded for name in exact.formats):
+        return exact
+    return update_export(exact, weight_storage=had.weight_storage)
 
 
 def finish_entry(
@@ -103,14 +113,24 @@ def finish_entry(
     exactly: bool = False,
     task: CustomTask | None = None,
 ) -> RunResult:
-    """Fine-tune, export, validate and report an entry; `exactly`: with these files and no others."""
+    """Fine-tune, export, measure and report an entry.
+
+    Args:
+        parent: The run that has the trail.
+        number: Number of the entry.
+        model: The ONNX file.
+        settings: The settings.
+        mode: How much of a baseline to train; None takes the run's own if it is comparable.
+        exactly: A finished entry must have exactly the requested files.
+        task: The custom task of the run.
+    """
     prepare.check_same_task(parent, task)
     progress = parent.progress
     workspace = RunDirectory(
         parent.picked_directory(number), progress, parent, settings.log.tensorboard
     )
-    kept = workspace.saved_threads() or parent.saved_threads()
-    with threads.use_threads(settings.train.threads, kept, progress.say):
+    threads_before = workspace.saved_threads() or parent.saved_threads()
+    with threads.use_threads(settings.train.threads, threads_before, progress.say):
         entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
         learned = ThresholdLearningResult(
@@ -127,104 +147,104 @@ def finish_entry(
             baseline.point_key(n, settings.baseline.exclude_classifier)
             for n in range(1, MAX_POINTS + 1)
         ]
-        fits = _is_comparable(_load_baseline_spec(parent, points[0]), point, settings.method)
-        told = None
+        is_comparable = _is_comparable(
+            _load_baseline_spec(parent, points[0]), point, settings.method
+        )
+        note = None
         if mode is None:
             mode = _trained_mode(
-                parent if fits else workspace, points, settings.baseline.exclude_classifier
+                parent if is_comparable else workspace, points, settings.baseline.exclude_classifier
             )
             if mode == "none":
-                remedy = (
-                    f"--baseline quick trains one ({_describe_cost(parent, point, job.epochs)})"
+                cost = _describe_cost(parent, point, job.epochs)
+                note = (
+                    "No baseline: the run has none of this size; "
+                    f"--baseline quick trains one ({cost})"
                 )
-                told = f"No baseline: the run has none of this size; {remedy}"
             _check_gates(settings.gates, mode)
         compared = settings.baseline.model_copy(update={"mode": mode})
         settings = settings.model_copy(update={"baseline": compared})
         check_baseline_mode(settings)
         job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
         with workspace.lock():
-            going_on = workspace.has_same_run({**identity, "entry": number})
-            if done := load_finished_run(job, model, going_on, exactly):
-                return done
-            if going_on:
-                progress.say(f"Going on in {workspace.root}")
+            is_resumed = workspace.has_same_run({**identity, "entry": number})
+            finished = load_finished_run(job, model, is_resumed, exactly)
+            if finished is not None:
+                return finished
+            if is_resumed:
+                progress.say(f"Resuming in {workspace.root}")
             else:
                 workspace.begin_run({**identity, "entry": number})
             workspace.save_inputs(model, settings, job.task.metric)
             workspace.update_manifest(threads=threads.current_threads())
-            if mode != "none" and fits:
+            if mode != "none" and is_comparable:
                 for name in (
                     *points,
                     baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.exclude_classifier),
                 ):
                     workspace.inherit_weights(name)
-                told = "The baseline is the run's own: as many nonzeros, and trained as long"
-            if told:
-                progress.say(told)
-            trained = (
-                baseline.planned_epochs(job, point.epochs) if mode != "none" and not fits else {}
-            )
-            announce_plan(job, {"finetune": job.finetune_epochs, **trained})
+                note = "The baseline is the run's own, with the same nonzeros and epochs"
+            if note:
+                progress.say(note)
+            planned = {"finetune": job.finetune_epochs}
+            if mode != "none" and not is_comparable:
+                planned.update(baseline.planned_epochs(job, point.epochs))
+            announce_plan(job, planned)
             return finish_candidate(job, original, learned, entry)
 
 
 def _trained_mode(
     run: RunDirectory, points: Sequence[str], spares_classifier: bool
 ) -> BaselineMode:
-    """How much of the baseline a run has trained; a curve may have ended at its first point."""
-    there = [run.load_weights_metadata(name) is not None for name in points[:2]]
-    if not there[0]:
+    """Return how much of a baseline a run has trained; a curve may have ended at its first point."""
+    has_point = [run.load_weights_metadata(name) is not None for name in points[:2]]
+    if not has_point[0]:
         return "none"
     run.load_inputs()
+    if has_point[1]:
+        return "curve"
+    curve = BaselineSettings(mode="curve", exclude_classifier=spares_classifier)
     proof = run.manifest.proof
-    whole = proof and proof.baseline == BaselineSettings(
-        mode="curve", exclude_classifier=spares_classifier
-    )
-    return "curve" if there[1] or whole else "quick"
+    return "curve" if proof is not None and proof.baseline == curve else "quick"
 
 
 def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
-    """Refuse gates of the run that need more of a baseline than there is."""
-    needs = [
-        (
-            "beat_baseline",
-            gates.beat_baseline and mode == "none",
-            "a baseline of this size",
-            "quick",
-        )
-    ]
-    needs += [
-        (
-            "min_gain",
-            gates.min_gain is not None and mode in ("quick", "none"),
-            "the curve of a baseline",
-            "curve",
-        )
-    ]
-    for name, lacking, what, remedy in needs:
-        if lacking:
-            raise InputError(
-                f"the run's gate {name} needs {what}, and there is none",
-                f"--baseline {remedy} trains one; or give this entry gates of its own, such as --max-drop",
-            )
+    """Raise InputError if gates of the run need more of a baseline than there is."""
+    if gates.beat_baseline and mode == "none":
+        raise _missing_baseline_error("beat_baseline", "a baseline of this size", "quick")
+    if gates.min_gain is not None and mode in ("quick", "none"):
+        raise _missing_baseline_error("min_gain", "the curve of a baseline", "curve")
+
+
+def _missing_baseline_error(gate: str, missing: str, mode: str) -> InputError:
+    """Return the error for a gate of the run that cannot be checked."""
+    return InputError(
+        f"the run's gate {gate} needs {missing}, and there is none",
+        f"--baseline {mode} trains one; or give this entry gates of its own, such as --max-drop",
+    )
 
 
 def _load_baseline_spec(run: RunDirectory, name: str) -> BaselineSpec | None:
-    """The baseline that a run has trained."""
-    found = load_network_info(run, name)
-    return None if found is None else BaselineSpec(found.nonzeros, sum(found.epochs.values()))
+    """Return nonzeros and epochs of the baseline that a run has trained; None without one."""
+    info = load_network_info(run, name)
+    return None if info is None else BaselineSpec(info.nonzeros, sum(info.epochs.values()))
 
 
-def _is_comparable(known: BaselineSpec | None, point: BaselineSpec, method: MethodSettings) -> bool:
-    """Whether a baseline is one of this point; in blocks it may have a few weights less."""
-    if known is None or known.epochs != point.epochs:
+def _is_comparable(
+    trained: BaselineSpec | None, point: BaselineSpec, method: MethodSettings
+) -> bool:
+    """Return whether a trained baseline is one of this point.
+
+    In blocks, it may have slightly fewer weights, because only whole blocks are kept.
+    """
+    if trained is None or trained.epochs != point.epochs:
         return False
-    return 0 <= point.nonzeros - known.nonzeros < (1 if method.block is None else BLOCK_SIZE)
+    allowed = 1 if method.block is None else BLOCK_SIZE
+    return 0 <= point.nonzeros - trained.nonzeros < allowed
 
 
 def _describe_cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:
-    """What training a baseline takes, by what so many epochs of learning took in the run."""
+    """Return what training a baseline takes, from the time of learning in the run."""
     seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
-    about = f"about {round(seconds / 60)} min" if seconds >= 90 else "a minute or so"
-    return f"{pluralize(point.epochs, 'epoch')}, {about}"
+    duration = f"about {round(seconds / 60)} min" if seconds >= 90 else "about a minute"
+    return f"{pluralize(point.epochs, 'epoch')}, {duration}"

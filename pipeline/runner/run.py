@@ -1,7 +1,8 @@
-"""The order of the stages: import, learn, prune, fine-tune, export, validate, baseline, report.
+"""The order of the stages: import, learn, prune, fine-tune, export, measure, baseline, report.
 
-Every process of a run walks this page; only the leader measures files, writes and reports. Training phases go on from
-their own checkpoints, so a run that is started again walks the same path and only does what is missing.
+Every process of a run executes this module. Only the main process measures files, writes and
+reports. Training phases resume from their checkpoints, so a run that is started again takes the
+same path and does only what is missing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from ltp_pipeline.data.images.broken import list_corrupt_images
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.records import (
+    MeasuredBaseline,
     MeasuredOriginal,
     PrunedNetwork,
     ThresholdLearningResult,
@@ -44,11 +46,12 @@ from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.progress import Reporter
 from ltp_pipeline.tasks.custom import CustomTask
 
-LEFT_OUT = "left out by --no-baseline"
+SKIPPED = "skipped by --no-baseline"
 NOT_PICKED = (
     "none was trained for this entry of the trail; `ltp-pipeline pick --baseline curve` trains one"
 )
-SEARCHED = ("learn", "finetune")  # until these are over, more networks may be fine-tuned than one
+# Phases that may be followed by the fine-tuning of further networks, in search of a budget.
+SEARCHED = ("learn", "finetune")
 
 
 def run(
@@ -60,7 +63,20 @@ def run(
     exactly: bool = False,
     task: CustomTask | None = None,
 ) -> RunResult:
-    """Prune, prove and report one model; a finished run may have more files than asked for, unless `exactly` these."""
+    """Prune, verify and report one model.
+
+    Args:
+        model: The ONNX file.
+        settings: The settings.
+        out: The run directory.
+        progress: Shows progress.
+        fresh: Start over instead of resuming.
+        exactly: A finished run must have exactly the requested files. Otherwise it may have more.
+        task: A custom task.
+
+    Raises:
+        LtpError: See the exit codes.
+    """
     check_writable(out)
     check_contradictions(settings)
     prepare.check_paths_outside(out, model, settings)
@@ -75,32 +91,28 @@ def run(
 def _run_locked(
     job: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
 ) -> RunResult:
+    """Run in a directory that is locked for this process; the arguments are those of `run`."""
     workspace, settings = job.workspace, job.settings
     identity = prepare.run_identity(job.network.file, job.data, settings)
-    going_on = not fresh and workspace.has_same_run(identity)
-    if done := load_finished_run(job, model, going_on, exactly):
-        return done
+    is_resumed = not fresh and workspace.has_same_run(identity)
+    finished = load_finished_run(job, model, is_resumed, exactly)
+    if finished is not None:
+        return finished
     distributed.begin_independent_work()
     value = prepare.check_original(job, original)  # before anything is written or removed
     defaults.check_default_budget(job, value)
-    if not going_on:
+    if not is_resumed:
         workspace.begin_run(identity)
     workspace.save_inputs(model, settings, job.task.metric)
     workspace.update_manifest(threads=threads.current_threads())
     job = defaults.resolve_defaults(job, original, value)
     epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
-    compared = (
-        baseline.planned_epochs(job, sum(epochs.values()))
-        if settings.baseline.mode != "none"
-        else {}
-    )
-    announce_plan(
-        job,
-        {**epochs, **compared},
-        SEARCHED if job.accuracy_budget is not None else (),
-    )
-    if going_on:
-        workspace.progress.say(f"Going on with the run in {workspace.root}")
+    planned = dict(epochs)
+    if settings.baseline.mode != "none":
+        planned.update(baseline.planned_epochs(job, sum(epochs.values())))
+    announce_plan(job, planned, SEARCHED if job.accuracy_budget is not None else ())
+    if is_resumed:
+        workspace.progress.say(f"Resuming the run in {workspace.root}")
     else:
         notes.print_notes(job, original, value)
     if workspace.manifest.learned:
@@ -116,31 +128,41 @@ def finish_candidate(
     learned: ThresholdLearningResult,
     entry: TrailEntry | None = None,
 ) -> RunResult:
-    """From the trail to the report: fine-tune an entry, export and measure it, and the same with the baseline.
+    """Go from the trail to the report: fine-tune, export and measure, and the same for the baseline.
 
-    Without an entry, the budget tells which. What was trained before is taken from the run directory.
+    Networks that were trained before are loaded from the run directory.
+
+    Args:
+        job: The run.
+        original: Tensors of the original network.
+        learned: The trail.
+        entry: The entry to finish; None selects one by the budget.
     """
     workspace, settings = job.workspace, job.settings
-    measured, reference = None, None
+    measured = None
+    reference = None
     if distributed.is_main_process():
         with measure_time(workspace, "original"):
             measured, reference = network.measure_original(job)
     with measure_time(workspace, "finetune"):
         selected, tuned, weights, value = _select_network(job, learned, entry, measured)
-    pruned, compared = export_and_evaluate(job, tuned, weights, reference), None
+    pruned = export_and_evaluate(job, tuned, weights, reference)
+    compared = None
     pictures = sample_weights(job.network, weights, selected.entry.thresholds)
-    budget = (
-        job.accuracy_budget if entry is None else None
-    )  # which a picked entry was not chosen by
-    epochs, before = sum(tuned.epochs.values()), _validation_accuracy(job, measured)
-    rival = BaselineTarget(job.task.metric, tuned.nonzeros, epochs, value, before, budget)
+    # A picked entry was not selected by a budget.
+    budget = job.accuracy_budget if entry is None else None
+    epochs = sum(tuned.epochs.values())
+    original_accuracy = _validation_accuracy(job, measured)
+    target = BaselineTarget(
+        job.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
+    )
     del tuned, weights  # the baseline needs the memory
     if settings.baseline.mode != "none":
-        compared = baseline_curve.run(job, original, rival, reference)
+        compared = baseline_curve.run(job, original, target, reference)
     if not distributed.is_main_process():
         return load_main_result(job)
-    assert measured is not None  # noqa: S101 - the leader has measured
-    assert pruned is not None  # noqa: S101 - the leader has measured
+    assert measured is not None  # noqa: S101 - the main process has measured
+    assert pruned is not None  # noqa: S101 - the main process has measured
     findings = Findings(
         network=job.network,
         data=job.data,
@@ -163,7 +185,7 @@ def finish_candidate(
             *list_corrupt_images(job.data),
         ],
         budget_missed=selected.budget_not_met,
-        no_baseline=None if compared else LEFT_OUT if workspace.parent is None else NOT_PICKED,
+        no_baseline=_missing_baseline_reason(compared, workspace),
     )
     return write_report(build(findings), settings, workspace)
 
@@ -174,65 +196,76 @@ def _select_network(
     entry: TrailEntry | None,
     original: MeasuredOriginal | None,
 ) -> tuple[SelectedEntry, PrunedNetwork, Weights, float]:
-    """The fine-tuned network of an entry, or of the one that the budget tells; with its accuracy on validation."""
-    if known := load_saved_network(job, "pruned"):
-        tuned, weights, kept = known
-        selected = SelectedEntry(
-            select_entry.find_entry(learned, kept.entry),
-            kept.notes,
-            kept.budget_not_met,
-            kept.num_trainings,
-        )
-        return selected, tuned, weights, kept.validation_accuracy
+    """Return the fine-tuned network of an entry, and its metric on the validation split.
+
+    Args:
+        job: The run.
+        learned: The trail.
+        entry: The entry; None selects one by the budget.
+        original: The measured original, in the main process.
+    """
+    saved = load_saved_network(job, "pruned")
+    if saved is not None:
+        tuned, weights, info = saved
+        saved_entry = select_entry.find_entry(learned, info.entry)
+        selected = SelectedEntry(saved_entry, info.notes, info.budget_not_met, info.num_trainings)
+        return selected, tuned, weights, info.validation_accuracy
     if entry is None:
         selected, tuned = select_entry.run(job, learned, _worst_accuracy(job, original))
     else:
-        selected, tuned = (
-            SelectedEntry(entry, [f"entry {entry.entry} of the trail"]),
-            select_entry.finish_entry(job, entry),
-        )
-    value = evaluate_metric(job, tuned.state, job.data.val)
-    told = {
-        "entry": selected.entry.entry,
-        "notes": selected.notes,
-        "budget_not_met": selected.budget_not_met,
-        "num_trainings": selected.num_trainings,
-    }
-    return (
-        selected,
+        selected = SelectedEntry(entry, [f"entry {entry.entry} of the trail"])
+        tuned = select_entry.finish_entry(job, entry)
+    accuracy = evaluate_metric(job, tuned.state, job.data.val)
+    weights = save_weights(
+        job,
+        "pruned",
         tuned,
-        save_weights(job, "pruned", tuned, **told, validation_accuracy=value),
-        value,
+        entry=selected.entry.entry,
+        notes=selected.notes,
+        budget_not_met=selected.budget_not_met,
+        num_trainings=selected.num_trainings,
+        validation_accuracy=accuracy,
     )
+    return selected, tuned, weights, accuracy
+
+
+def _missing_baseline_reason(
+    compared: MeasuredBaseline | None, workspace: RunDirectory
+) -> str | None:
+    """Return why there is no baseline; None if there is one."""
+    if compared is not None:
+        return None
+    return SKIPPED if workspace.parent is None else NOT_PICKED
 
 
 def _worst_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float | None:
-    """The worst validation accuracy within the budget."""
+    """Return the worst validation accuracy within the budget; None for another kind of budget."""
     budget = job.accuracy_budget
-    return (
-        None
-        if budget is None
-        else job.task.metric.worst_allowed(_validation_accuracy(job, original), budget)
-    )
+    if budget is None:
+        return None
+    return job.task.metric.worst_allowed(_validation_accuracy(job, original), budget)
 
 
 def _validation_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float:
-    """The original's, as the leader measured it."""
-    return distributed.broadcast_from_main(
-        0.0 if original is None else original.validation_accuracy, job.device
-    )
+    """Return the original's validation accuracy, as the main process measured it."""
+    accuracy = 0.0 if original is None else original.validation_accuracy
+    return distributed.broadcast_from_main(accuracy, job.device)
 
 
 def announce_plan(
     job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()
 ) -> None:
-    """Tell who shows progress what is ahead, so that the time left can be that of the whole run."""
+    """Announce the phases ahead, so that the time left can be that of the whole run.
+
+    Args:
+        job: The run.
+        epochs: Number of epochs of each phase.
+        searched: Phases that may be followed by further trainings.
+    """
     if job.settings.train.quantization_aware and job.settings.export.has_int8:
         epochs = {**epochs, finetune_qat.NAME: job.int8_epochs}
     steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
-    curve = (
-        ("learn", "finetune", "baseline", "curve")
-        if job.settings.requested_baseline in ("auto", "curve")
-        else ()
-    )
-    job.workspace.progress.plan(steps, {*searched, *curve})
+    open_ended = set(searched)
+    if job.settings.requested_baseline in ("auto", "curve"):
+        open_ended.update(("learn", "finetune", "baseline", "curve"))
+    job.workspace.progress.plan(steps, open_ended)

@@ -50,7 +50,7 @@ def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
     assert (
-        "No baseline: the run has none of this size; --baseline quick trains one (2 epochs, a minute or so)"
+        "No baseline: the run has none of this size; --baseline quick trains one (2 epochs, about a minute)"
         in result.err
     )
     assert set(steps) == {"finetune-001"}
