@@ -1,13 +1,13 @@
 """Learned threshold pruning from ONNX to ONNX.
 
-The verbs of the command line, for Python: `import_model`, `init`, `inspect`, `run`, `validate`, `quantize`,
-`accelerate`, `sparse_ops_library`, `trail`, `unpack`, `handoff`, `report`, `gate`, `compare`; the settings they take and
-the types they return. Nothing heavy is imported before one of them is used.
+The functions of the Python interface, the classes of settings that they take, and the types that
+they return. Each is imported when it is first used, so that importing the package is quick.
 """
 
 from ltp_pipeline.system import thread_env
 
-TYPE_CHECKING = False  # as typing has it, which is not imported: a signal may come at any moment
+# Type checkers take it for typing.TYPE_CHECKING. Importing typing would delay the signal handlers.
+TYPE_CHECKING = False
 __version__ = "0.1.0"
 __all__ = [
     "AccelerationResult",
@@ -103,8 +103,11 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
 
 
-thread_env.set_passive_waiting()  # here, because every entry point comes by before torch is loaded
-_HOMES = {  # modules of what is neither in api.py nor a class of settings
+# Every entry point imports this module before torch is loaded, which reads the environment.
+thread_env.set_passive_waiting()
+
+# Modules of the names that are neither functions of api.py nor classes of settings.
+_MODULES = {
     "AccelerationResult": "results.tool_results",
     "Comparison": "results.compare",
     "InspectionResult": "results.tool_results",
@@ -129,5 +132,6 @@ def __getattr__(name: str) -> "Any":
 
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "settings.schema" if name.endswith("Settings") else "api")
-    return getattr(import_module(f"ltp_pipeline.{home}"), name)
+    default_module = "settings.schema" if name.endswith("Settings") else "api"
+    module = import_module(f"ltp_pipeline.{_MODULES.get(name, default_module)}")
+    return getattr(module, name)

@@ -11,7 +11,14 @@ EXAMPLE_FILES = (MODEL, "digits.npz", "ltp.toml")
 
 
 def copy_example(folder: Path) -> Path:
-    """Copy the example into a folder and return the model's path there; files of the user's are never replaced."""
+    """Copy the example into a folder.
+
+    Returns:
+        The path of the model in that folder.
+
+    Raises:
+        InputError: The folder has a file of one of these names with other content.
+    """
     for name in EXAMPLE_FILES:
         content = resources.files(__name__).joinpath(name).read_bytes()
         target = folder / name
@@ -19,7 +26,8 @@ def copy_example(folder: Path) -> Path:
             continue
         if target.exists():
             raise InputError(
-                f"{target} exists and is not the example's", "give another folder with --out"
+                f"{target} exists and is not a file of the example",
+                "pass another directory with --out",
             )
         write_bytes(target, content)
     return folder / MODEL

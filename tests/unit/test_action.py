@@ -1,4 +1,4 @@
-"""The composite action's script, run with a stand-in for the program."""
+"""The script of the composite action, run with a replacement of the program."""
 
 import os
 import re
@@ -16,8 +16,12 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="the action runs in bash")
 
 
-def act(folder: Path, status: int = 0, **inputs: str) -> tuple[int, str, str]:
-    """Run the last step; return exit code, the program's arguments and the step's outputs."""
+def run_action(folder: Path, status: int = 0, **inputs: str) -> tuple[int, list[str], str]:
+    """Run the last step of the action.
+
+    Returns:
+        The exit code, the arguments of the program, and the outputs of the step.
+    """
     program = folder / "ltp-pipeline"
     program.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" > "{folder}/arguments"\nexit {status}\n', encoding="utf-8"
@@ -32,18 +36,19 @@ def act(folder: Path, status: int = 0, **inputs: str) -> tuple[int, str, str]:
         "PATH": f"{folder}:{os.environ['PATH']}",
         "GITHUB_OUTPUT": str(folder / "output"),
     }
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-eo", "pipefail", "-c", script], env=environment, cwd=folder, check=False
     )
-    return done.returncode, (folder / "arguments").read_text(), (folder / "output").read_text()
+    arguments = (folder / "arguments").read_text().splitlines()
+    return process.returncode, arguments, (folder / "output").read_text()
 
 
-def test_prunes_a_model(tmp_path: Path) -> None:
-    code, arguments, output = act(
+def test_action_with_a_model_prunes_it(tmp_path: Path) -> None:
+    code, arguments, output = run_action(
         tmp_path, MODEL="a b;$(x).onnx", OPTIONS="--max-drop 0.01\n--exclude 'fc*'"
     )
     assert code == 0
-    assert arguments.splitlines() == [
+    assert arguments == [
         "run",
         "a b;$(x).onnx",
         "--out",
@@ -57,14 +62,16 @@ def test_prunes_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [0, 3, 7])
-def test_judges_a_report_and_keeps_the_exit_code(tmp_path: Path, status: int) -> None:
-    code, arguments, output = act(tmp_path, status)
+def test_action_without_a_model_checks_the_report_and_keeps_the_exit_code(
+    tmp_path: Path, status: int
+) -> None:
+    code, arguments, output = run_action(tmp_path, status)
     assert code == status
-    assert arguments.splitlines() == ["gate", "report.json"]
+    assert arguments == ["gate", "report.json"]
     assert output == "report=report.json\n"
 
 
-def test_what_the_docs_upload_is_enough_for_a_gate(
+def test_uploaded_files_of_the_documentation_suffice_for_a_gate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lay_out(tmp_path / "ltp-run")
@@ -83,7 +90,7 @@ def test_what_the_docs_upload_is_enough_for_a_gate(
     )
 
 
-def test_every_input_that_is_used_is_declared() -> None:
+def test_every_used_input_is_declared() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     declared = set(re.findall(r"^  ([\w-]+):$", text.split("outputs:")[0], flags=re.MULTILINE))
     assert set(re.findall(r"inputs\.([\w-]+)", text)) == declared

@@ -1,4 +1,4 @@
-"""Presets hold the paper's figures, and a stronger source replaces what they say of the outcome."""
+"""Presets have the numbers of the paper, and later sources replace their budget or λ."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ COMMAND = re.compile(
 )
 
 
-def test_there_is_a_preset_for_each_network_of_the_paper():
+def test_every_network_of_the_paper_has_a_preset():
     names = {
         f.name.removesuffix(".toml") for f in resources.files("ltp_pipeline.presets").iterdir()
     }
@@ -35,31 +35,31 @@ def test_there_is_a_preset_for_each_network_of_the_paper():
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_preset_has_the_papers_figures(name: str):
+def test_preset_has_the_numbers_of_the_paper(name: str):
     settings = load_settings(None, preset=name)
     method, train = settings.method, settings.train
-    found = (
+    numbers = (
         method.t0,
         method.threshold_lr_ratio,
         method.lambda_,
         train.epochs,
         train.finetune_epochs,
     )
-    assert found == PAPER[name]
+    assert numbers == PAPER[name]
     assert settings.budget.requested_compression is None
     assert settings.data.augment
     assert train.batch_size % 8 == 0  # divides among eight processes
 
 
 @pytest.mark.parametrize("name", [n for n in PAPER if n.endswith("imagenet")])
-def test_images_are_prepared_as_usual_for_imagenet(name: str):
+def test_imagenet_preset_has_the_usual_preprocessing(name: str):
     data = load_settings(None, preset=name).data
     assert (data.resize, data.crop) == ((224, 224), 0.875)
     assert data.scale == 1 / 255
     assert (data.mean, data.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def test_a_budget_replaces_the_lambda_of_a_preset():
+def test_budget_option_replaces_the_lambda_of_a_preset():
     options = {
         "budget": {"target_compression": 9.0, "accuracy_budget": None},
         "method": {"lambda": None},
@@ -70,7 +70,7 @@ def test_a_budget_replaces_the_lambda_of_a_preset():
     assert settings.train.epochs == 18
 
 
-def test_a_budget_in_ltp_toml_replaces_it_too_and_an_option_replaces_the_budget(tmp_path: Path):
+def test_budget_in_ltp_toml_replaces_lambda_and_lambda_option_replaces_the_budget(tmp_path: Path):
     (tmp_path / "ltp.toml").write_text("[budget]\ntarget_sparsity = 0.5\n")
     model = tmp_path / "model.onnx"
     assert load_settings(model, preset="resnet50-imagenet").budget.requested_compression == 2
@@ -81,25 +81,25 @@ def test_a_budget_in_ltp_toml_replaces_it_too_and_an_option_replaces_the_budget(
     assert settings.budget.requested_compression is None
 
 
-def test_options_that_say_nothing_of_the_outcome_leave_the_lambda():
+def test_options_without_a_budget_leave_the_lambda():
     options = {"budget": {"target_compression": None}, "train": {"epochs": 3}}
     settings = load_settings(None, preset="mixnet-s-imagenet", options=options)
     assert (settings.method.lambda_, settings.train.epochs) == (5e-8, 3)
 
 
-def test_a_budget_and_a_lambda_from_the_same_source_still_contradict_each_other():
+def test_budget_and_lambda_of_one_source_are_rejected():
     options = {"budget": {"target_compression": 9.0}, "method": {"lambda": 1e-6}}
-    with pytest.raises(InputError, match="contradict"):
+    with pytest.raises(InputError, match=r"method\.lambda"):
         load_settings(None, preset="resnet50-imagenet", options=options)
 
 
-def test_commands_of_the_page_are_real_ones_and_show_every_preset():
+def test_commands_in_the_documentation_are_valid_and_show_every_preset():
     commands = typer.main.get_command(app).commands
-    shown = [
+    lines = [
         shlex.split(line, comments=True)
         for line in COMMAND.findall((ROOT / "docs" / "how-to" / "imagenet.md").read_text())
     ]
-    for words in shown:
-        known = {o for p in commands[words[0]].params for o in (*p.opts, *p.secondary_opts)}
-        assert {w for w in words if w.startswith("--")} <= known, words
-    assert {words[words.index("--preset") + 1] for words in shown} == PAPER.keys()
+    for words in lines:
+        options = {name for parameter in commands[words[0]].params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, words
+    assert {words[words.index("--preset") + 1] for words in lines} == PAPER.keys()

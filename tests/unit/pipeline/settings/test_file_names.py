@@ -1,4 +1,4 @@
-"""One table of names: every encoding and every graph is in it, and all that names files follows from it."""
+"""Names of files: every encoding and every graph has one, and documentation and code follow."""
 
 import re
 from fnmatch import fnmatchcase
@@ -19,37 +19,39 @@ from tests.support.paths import ROOT
 
 
 def modules_with(package: object, name: str) -> set[str]:
-    """The modules of a package that define an object of this name."""
-    found = Path(package.__file__).parent.glob("*.py")
+    """Return the modules of a package that define an object with this name."""
     return {
-        path.stem for path in found if re.search(rf"^{name} = ", path.read_text(), re.MULTILINE)
+        path.stem
+        for path in Path(package.__file__).parent.glob("*.py")
+        if re.search(rf"^{name} = ", path.read_text(), re.MULTILINE)
     }
 
 
-def test_every_encoding_is_one_module_and_one_object_of_its_name():
+def is_file_name(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in file_names.FILE_PATTERNS)
+
+
+def test_every_encoding_is_an_object_in_a_module_of_its_name():
     assert modules_with(encodings, "ENCODING") == set(file_names.ENCODINGS)
-    assert {name: encoding.name for name, encoding in ENCODINGS.items()} == {
-        n: n for n in file_names.ENCODINGS
-    }
-    tools = [set(encoding.tool_support) for encoding in ENCODINGS.values()]
-    assert all(named == tools[0] for named in tools)
+    assert set(ENCODINGS) == set(file_names.ENCODINGS)
+    assert all(encoding.name == name for name, encoding in ENCODINGS.items())
 
 
-def test_every_graph_is_one_module_and_one_object_of_its_name():
+def test_every_graph_is_an_object_in_a_module_of_its_name():
     assert modules_with(graphs, "GRAPH") == set(file_names.GRAPHS)
-    assert {name: graph.name for name, graph in GRAPHS.items()} == {n: n for n in file_names.GRAPHS}
-    assert [name for name, graph in GRAPHS.items() if not graph.description] == [
-        file_names.ORIGINAL
-    ]
+    assert set(GRAPHS) == set(file_names.GRAPHS)
+    assert all(graph.name == name for name, graph in GRAPHS.items())
+    undescribed = [name for name, graph in GRAPHS.items() if not graph.description]
+    assert undescribed == [file_names.ORIGINAL]
 
 
-def test_kinds_of_values_are_those_that_packed_files_can_store():
+def test_weight_storage_is_what_packed_files_can_store():
     assert set(rounding.STORAGE_PARTS) == {file_names.EXACT, *file_names.ROUNDED_STORAGES}
     assert rounding.STORAGE_PARTS[file_names.EXACT] == "v"  # a name inside every packed file
 
 
 @pytest.mark.parametrize(
-    ("name", "full", "file"),
+    ("name", "full_name", "file_name"),
     [
         ("packed", "packed", "model.packed.onnx"),
         ("sparse", "sparse", "model.sparse.onnx"),
@@ -58,68 +60,47 @@ def test_kinds_of_values_are_those_that_packed_files_can_store():
         ("deploy-dense", "deploy-dense", "model.deploy.dense.onnx"),
     ],
 )
-def test_a_name_is_an_encoding_a_graph_or_both(name: str, full: str, file: str):
-    found = file_names.find_format(name)
-    assert (found.name, found.file_name()) == (full, file)
-    assert ExportSettings(formats=(name,)).formats == (full,)
+def test_find_format_name_is_an_encoding_a_graph_or_both(name: str, full_name: str, file_name: str):
+    export_format = file_names.find_format(name)
+    assert (export_format.name, export_format.file_name()) == (full_name, file_name)
+    assert ExportSettings(formats=(name,)).formats == (full_name,)
 
 
 @pytest.mark.parametrize(
     "name", ["zip", "original", "packed-deploy", "deploy-", "-packed", "deploy-deploy", ""]
 )
-def test_another_name_is_refused_with_those_there_are(name: str):
-    with pytest.raises(InputError) as told:
+def test_find_format_unknown_name_is_rejected_with_all_choices(name: str):
+    with pytest.raises(InputError) as caught:
         load_settings(None, options={"export": {"formats": [name]}})
-    assert told.value.exit_code == 3
-    assert (
-        f"there is no format {name!r}; choose among {', '.join(file_names.FORMAT_CHOICES)}"
-        in told.value.message
-    )
+    assert caught.value.exit_code == 3
+    assert repr(name) in caught.value.message
+    assert ", ".join(file_names.FORMAT_CHOICES) in caught.value.message
     assert {"packed", "deploy", "deploy-sparse"} < set(file_names.FORMAT_CHOICES)
 
 
-def test_file_patterns_are_all_names_of_files_and_no_others():
-    for found in file_names.FORMATS.values():
-        values = (file_names.EXACT, *(file_names.ROUNDED_STORAGES if found.can_be_rounded else ()))
-        names = [found.file_name(kind) for kind in values]
-        assert all(
-            any(fnmatchcase(name, pattern) for pattern in file_names.FILE_PATTERNS)
-            for name in names
-        )
-    others = (
-        "model.onnx",
-        "model.packed.onnx.bak",
-        "model.mine.packed.onnx",
-        "model.dense.rounded-int8.onnx",
-    )
-    assert not [
-        name
-        for name in others
-        for pattern in file_names.FILE_PATTERNS
-        if fnmatchcase(name, pattern)
-    ]
+def test_file_patterns_match_all_names_of_files_and_no_others():
+    for export_format in file_names.FORMATS.values():
+        assert is_file_name(export_format.file_name())
+        if export_format.can_be_rounded:
+            for storage in file_names.ROUNDED_STORAGES:
+                assert is_file_name(export_format.file_name(storage))
+    assert not is_file_name("model.onnx")
+    assert not is_file_name("model.packed.onnx.bak")
+    assert not is_file_name("model.mine.packed.onnx")
+    assert not is_file_name("model.dense.rounded-int8.onnx")
 
 
 @pytest.mark.parametrize(
     ("command", "option"), [("run", "--export"), ("pick", "--export"), ("export", "--format")]
 )
 def test_help_lists_the_names(capsys: pytest.CaptureFixture[str], command: str, option: str):
-    shown = " ".join(invoke(capsys, command, "--help").out.split())
-    assert option in shown
-    assert file_names.FORMAT_HELP in shown
-    assert "--deploy" not in shown
+    help_text = " ".join(invoke(capsys, command, "--help").out.split())
+    assert option in help_text
+    assert file_names.FORMAT_HELP in help_text
 
 
-def test_the_former_option_and_key_are_unknown(capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    assert invoke(capsys, "run", tmp_path / "model.onnx", "--deploy").code == 2
-    with pytest.raises(InputError, match=r"unknown setting export\.deploy"):
-        load_settings(None, options={"export": {"deploy": True}})
-
-
-def test_the_docs_have_a_row_for_each():
+def test_documentation_has_a_row_for_each_name():
     page = (ROOT / "docs" / "reference" / "file-formats.md").read_text()
-    for name in (
-        *file_names.ENCODINGS,
-        *(graph for graph in file_names.GRAPHS if graph != file_names.ORIGINAL),
-    ):
-        assert f"| `{name}` |" in page
+    for name in (*file_names.ENCODINGS, *file_names.GRAPHS):
+        if name != file_names.ORIGINAL:
+            assert f"| `{name}` |" in page
