@@ -1,4 +1,4 @@
-"""What ONNX's own cases do not cover, compared with onnxruntime: old versions, and operators of its own domain."""
+"""Old operator versions and onnxruntime's own operators, compared with onnxruntime."""
 
 from typing import Any, NamedTuple
 
@@ -19,7 +19,18 @@ def _data(*shape: int) -> Any:
 
 
 class Case(NamedTuple):
-    """One node: its opset, its data inputs, the constants after them, its attributes."""
+    """One node to compare.
+
+    Attributes:
+        op: Operator.
+        opset: Version of the standard operator set.
+        inputs: Data inputs.
+        attributes: Attributes of the node.
+        constants: Stored inputs behind the data; None for an absent one.
+        outputs: Number of outputs.
+        domain: Domain of the operator.
+        unnamed: Positions of outputs that nothing reads.
+    """
 
     op: str
     opset: int
@@ -28,7 +39,7 @@ class Case(NamedTuple):
     constants: tuple[Any, ...] = ()
     outputs: int = 1
     domain: str = ""
-    unnamed: tuple[int, ...] = ()  # outputs that nobody reads
+    unnamed: tuple[int, ...] = ()
 
     def model(self) -> ModelProto:
         names = [f"x{i}" for i in range(len(self.inputs))]
@@ -37,9 +48,9 @@ class Case(NamedTuple):
             for i, c in enumerate(self.constants)
         ]
         outputs = ["" if i in self.unnamed else f"y{i}" for i in range(self.outputs)]
-        wanted = [*names, *("" if c is None else c.name for c in extra)]
+        input_names = [*names, *("" if c is None else c.name for c in extra)]
         node = helper.make_node(
-            self.op, wanted, outputs, name="node", domain=self.domain, **self.attributes
+            self.op, input_names, outputs, name="node", domain=self.domain, **self.attributes
         )
         inputs = [
             helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
@@ -445,9 +456,9 @@ def test_node_equals_onnxruntime(case: Case) -> None:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    wanted = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
-    found = compiled(model)(*map(array_to_torch, case.inputs))
-    for y, expected in zip(found, wanted, strict=True):
+    expected_outputs = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
+    actual_outputs = compiled(model)(*map(array_to_torch, case.inputs))
+    for y, expected in zip(actual_outputs, expected_outputs, strict=True):
         assert isinstance(y, torch.Tensor)
         assert y.detach().numpy().dtype == expected.dtype
         np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-4, atol=1e-5)

@@ -1,6 +1,7 @@
-"""A few of the cases of tests/campaign/models.py: a spoiled model is taken or refused in our own words.
+"""Some cases of the fuzzer of models: a damaged model is accepted, or rejected with an error of ours.
 
-No other exception, no crash, no hang, bounded memory. `inspect` and import are called in this process.
+Nothing else may happen: no other exception, crash, or hang, and memory stays bounded. `inspect` and
+import are called in this process.
 """
 
 import resource
@@ -17,28 +18,30 @@ from ltp_pipeline.stages.tools.inspect import inspect
 from tests.campaign import models
 
 NEVER = ModelSettings(simplify="never")
-SECONDS = 10  # of processor time: far above the milliseconds that it takes
-MEGABYTES = 1500
-LONGEST = 600  # characters of a message
+MAX_SECONDS = 10  # of processor time, far above the milliseconds that a case takes
+MAX_MEGABYTES = 1500
+MAX_MESSAGE_LENGTH = 600  # characters of a message
 
 
-def peak() -> float:
+def peak_megabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def attempt(seed: int, number: int, folder: Path, use: Callable[[Path], object]) -> None:
     path = models.lay_out(models.make(seed, number), folder)
-    begun, before, complaint = time.process_time(), peak(), None
+    start = time.process_time()
+    megabytes = peak_megabytes()
+    rejection = None
     try:
         use(path)
     except (InputError, UnsupportedModel) as error:
-        complaint = error
-    if complaint is not None:
-        assert 0 < len(complaint.message) < LONGEST
-        assert complaint.message.isprintable()
-        assert complaint.hint.strip()
-    assert time.process_time() - begun < SECONDS
-    assert peak() - before < MEGABYTES
+        rejection = error
+    if rejection is not None:
+        assert 0 < len(rejection.message) < MAX_MESSAGE_LENGTH
+        assert rejection.message.isprintable()
+        assert rejection.hint.strip()
+    assert time.process_time() - start < MAX_SECONDS
+    assert peak_megabytes() - megabytes < MAX_MEGABYTES
 
 
 def imported(path: Path) -> None:
@@ -46,7 +49,7 @@ def imported(path: Path) -> None:
 
 
 @pytest.mark.parametrize("tens", range(15))
-def test_spoiled_models_are_inspected_or_refused(tens: int, tmp_path: Path) -> None:
+def test_damaged_models_are_inspected_or_rejected(tens: int, tmp_path: Path) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -54,7 +57,7 @@ def test_spoiled_models_are_inspected_or_refused(tens: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("tens", range(3))
-def test_spoiled_models_are_imported_or_refused(tens: int, tmp_path: Path) -> None:
+def test_damaged_models_are_imported_or_rejected(tens: int, tmp_path: Path) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -62,19 +65,19 @@ def test_spoiled_models_are_imported_or_refused(tens: int, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_many_spoiled_models(tmp_path: Path) -> None:
+def test_many_damaged_models_are_imported_or_rejected(tmp_path: Path) -> None:
     for number in range(3000):
         folder = tmp_path / str(number)
         folder.mkdir()
         attempt(2, number, folder, imported)
 
 
-def test_the_same_seed_makes_the_same_case() -> None:
+def test_same_seed_makes_the_same_case() -> None:
     assert models.make(5, 3) == models.make(5, 3)
     assert models.make(5, 3) != models.make(6, 3)
 
 
-def test_each_level_is_among_the_cases() -> None:
+def test_cases_cover_every_mutant() -> None:
     names = " ".join(models.make(0, number).name for number in range(200))
     mutants = (*models.STRUCTURE, *models.GRAPH)
     assert {m.__name__ for m in mutants if m.__name__ not in names} <= {

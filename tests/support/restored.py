@@ -39,7 +39,7 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
 
 
 def job_of(network: Network, folder: Path) -> RunContext:
-    """What training of a network on the samples of `split` starts from."""
+    """Return the context of a run that trains a network on the samples of `split`."""
     data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
     task = ClassificationTask(TaskOutput(0, "logits", "scores"), num_classes=5)
     return RunContext(

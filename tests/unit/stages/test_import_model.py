@@ -1,4 +1,4 @@
-"""Graphs as they come: every trap that real files hold, each walked, trained and written back."""
+"""Graphs of real exporters with their traps, each executed, trained and written back."""
 
 import numpy as np
 import onnx
@@ -27,7 +27,7 @@ def names(result) -> list[str]:
     return [k.name for k in result.layer_weights]
 
 
-def test_plain_models() -> None:
+def test_plain_models_round_trip() -> None:
     assert names(check_round_trip(conv_bn_classifier())) == [
         "conv1.weight",
         "conv2.weight",
@@ -36,7 +36,7 @@ def test_plain_models() -> None:
     assert names(check_round_trip(mlp())) == ["fc1.weight", "fc2.weight"]
 
 
-def test_all_weights_in_constant_nodes() -> None:
+def test_weights_in_constant_nodes_are_trained() -> None:
     result = check_round_trip(in_constants(conv_bn_classifier()))
     assert names(result) == ["conv1.weight", "conv2.weight", "fc.weight"]
     assert result.forward.roles["bn1.running_mean"] is TensorRole.STATISTIC
@@ -56,9 +56,9 @@ def merged_statistics() -> ModelProto:
     return g.model({"x": ("N", 1, 8, 8)}, ["y"])
 
 
-def test_merged_tensors_behind_identity_get_private_statistics() -> None:
+def test_merged_tensors_get_statistics_of_their_own() -> None:
     result = check_round_trip(merged_statistics())
-    assert result.notes[:1] == ("2 running statistics that shared a tensor given their own",)
+    assert result.notes[0].startswith("2 running statistics")
     roles = result.forward.roles
     assert roles["zeros"] is TensorRole.WEIGHT
     assert roles["scale"] is TensorRole.WEIGHT
@@ -68,12 +68,12 @@ def test_merged_tensors_behind_identity_get_private_statistics() -> None:
     assert float(result.state["zeros"].detach().abs().max()) == 0
 
 
-def test_merged_statistics_in_constant_nodes() -> None:
+def test_merged_statistics_in_constant_nodes_are_separated() -> None:
     result = check_round_trip(in_constants(merged_statistics()))
     assert sum(role is TensorRole.STATISTIC for role in result.forward.roles.values()) == 2
 
 
-def test_a_shared_weight_is_one_kernel() -> None:
+def test_shared_weight_is_one_layer_weight() -> None:
     g = Graph()
     g.random("w", 6, 6)
     g.add("Identity", "w", outputs=["same"])
@@ -85,7 +85,7 @@ def test_a_shared_weight_is_one_kernel() -> None:
 
 
 @pytest.mark.parametrize("view", ["Transpose", "Reshape", "Cast", "Unsqueeze", "chain"])
-def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
+def test_weight_behind_a_view_keeps_name_and_layout(view: str) -> None:
     g = Graph()
     if view == "Transpose":
         w = g.add("Transpose", g.random("w", 5, 6), perm=[1, 0])
@@ -108,7 +108,7 @@ def test_a_weight_behind_a_view_keeps_its_name_and_layout(view: str) -> None:
     assert result.prunable_weights
 
 
-def test_initializers_that_are_also_inputs() -> None:
+def test_initializers_that_are_also_inputs_are_weights() -> None:
     model = conv_bn_classifier()
     for tensor in model.graph.initializer:
         model.graph.input.append(
@@ -119,7 +119,7 @@ def test_initializers_that_are_also_inputs() -> None:
     assert result.forward.input_names == ("x",)
 
 
-def test_ir_version_3() -> None:
+def test_ir_version_3_stays_valid() -> None:
     model = merged_statistics()
     for tensor in model.graph.initializer:
         model.graph.input.append(
@@ -132,7 +132,7 @@ def test_ir_version_3() -> None:
     onnx.checker.check_model(result.file.model.to_proto())
 
 
-def test_local_functions_are_walked_and_kept() -> None:
+def test_local_functions_are_executed_and_kept() -> None:
     model = with_function(weight_inside=False)
     result = check_round_trip(model)
     assert names(result) == ["w"]
@@ -141,7 +141,7 @@ def test_local_functions_are_walked_and_kept() -> None:
     assert len(result.file.model.proto.functions) == 1
 
 
-def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None:
+def test_weights_inside_functions_are_trained_in_the_inlined_graph() -> None:
     result = check_round_trip(with_function(weight_inside=True))
     assert len(result.layer_weights) == 2
     assert not result.file.model.proto.functions
@@ -149,7 +149,7 @@ def test_weights_inside_functions_are_trained_in_the_written_out_graph() -> None
 
 
 @pytest.mark.parametrize("opset", [13, 17])
-def test_an_export_in_training_mode_infers_again(opset: int) -> None:
+def test_export_in_training_mode_is_put_into_inference_mode(opset: int) -> None:
     g = Graph()
     y = g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
     if opset >= 14:
@@ -160,22 +160,22 @@ def test_an_export_in_training_mode_infers_again(opset: int) -> None:
     g.add("Relu", y, outputs=["y"])
     model = g.model({"x": ("N", 1, 8, 8)}, ["y"], opset=opset)
     result = check_round_trip(model)
-    assert "training-mode nodes put into inference mode" in result.notes[0]
+    assert "inference mode" in result.notes[0]
     assert not any(len(n.output) > 1 for n in result.file.model.graph.node)
 
 
-def test_dynamic_sizes_without_data() -> None:
+def test_dynamic_sizes_are_guessed_without_data() -> None:
     model = conv_bn_classifier(size=8)
     for dim in list(model.graph.input[0].type.tensor_type.shape.dim)[1:]:
         dim.dim_param = "s"
     result = imported(model)
     for size in (8, 16):
         x = np.random.default_rng(0).standard_normal((3, 1, size, size)).astype(np.float32)
-        theirs = run_onnxruntime(model, {"x": x})[0]
-        assert np.allclose(result(torch.from_numpy(x))[0].detach().numpy(), theirs, atol=1e-5)
+        expected = run_onnxruntime(model, {"x": x})[0]
+        assert np.allclose(result(torch.from_numpy(x))[0].detach().numpy(), expected, atol=1e-5)
 
 
-def test_sizes_that_cannot_be_guessed_are_a_note_not_an_error() -> None:
+def test_sizes_that_cannot_be_guessed_are_noted() -> None:
     g = Graph()
     g.gemm(g.add("Flatten", "x"), "fc", 37 * 41, 3)
     model = g.model({"x": ("N", "c", "h", "w")}, [g.nodes[-1].output[0]])
@@ -184,7 +184,7 @@ def test_sizes_that_cannot_be_guessed_are_a_note_not_an_error() -> None:
     assert "not compared with onnxruntime" in result.notes[-1]
 
 
-def test_several_inputs_and_outputs_in_order() -> None:
+def test_inputs_and_outputs_keep_their_order() -> None:
     g = Graph()
     a, b = g.gemm("a", "left", 4, 3), g.gemm("b", "right", 5, 3)
     both = g.add("Add", a, b, outputs=["sum"])
@@ -196,7 +196,7 @@ def test_several_inputs_and_outputs_in_order() -> None:
 
 
 @pytest.mark.parametrize("same_name", [False, True])
-def test_an_if_with_a_constant_condition(same_name: bool) -> None:
+def test_if_with_a_constant_condition_is_replaced(same_name: bool) -> None:
     g = Graph()
     g.gemm("x", "fc", 6, 6)
     g.nodes[-1].output[0] = "h"
@@ -216,7 +216,7 @@ def test_an_if_with_a_constant_condition(same_name: bool) -> None:
     assert [n.op_type for n in result.file.model.graph.node] == ["Gemm", "Constant", "If"]
 
 
-def test_a_loop_with_a_constant_count() -> None:
+def test_loop_with_a_constant_count_is_trained() -> None:
     g = Graph()
     g.random("w", 6, 6)
     g.tensor("count", 3, np.int64)
@@ -227,7 +227,7 @@ def test_a_loop_with_a_constant_count() -> None:
     assert result.prunable_weights
 
 
-def test_sequences_that_fold_away() -> None:
+def test_sequences_are_executed() -> None:
     g = Graph()
     parts = g.add("SplitToSequence", "x", g.tensor("three", [3, 3], np.int64), axis=1)
     left = g.add("SequenceAt", parts, g.tensor("zero", 0, np.int64))
@@ -239,7 +239,7 @@ def test_sequences_that_fold_away() -> None:
     ]
 
 
-def test_a_graph_without_names_and_shapes() -> None:
+def test_graph_without_names_and_shapes_is_imported() -> None:
     model = mlp()
     model.graph.name = ""
     model.graph.output[0].type.tensor_type.ClearField("shape")
@@ -249,20 +249,20 @@ def test_a_graph_without_names_and_shapes() -> None:
 
 
 @pytest.mark.parametrize("form", ["sparse", "packed", "dense"])
-def test_our_own_output_is_read_with_its_zeros(form: str, tmp_path) -> None:
+def test_exported_file_is_imported_with_its_zeros(form: str, tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
     result = imported(model)
     arrays = dict(to_file_weights(*result))
     rng = np.random.default_rng(0)
-    for kernel in result.layer_weights:
-        arrays[kernel.name] = arrays[kernel.name] * (rng.random(kernel.shape) < 0.1)
+    for weight in result.layer_weights:
+        arrays[weight.name] = arrays[weight.name] * (rng.random(weight.shape) < 0.1)
     export.write_file(
         result.file, arrays, [k.name for k in result.layer_weights], form, tmp_path / "pruned.onnx"
     )
     again = imported(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
     tensors = again.state
-    for kernel in again.layer_weights:
-        assert np.array_equal(tensors[kernel.name].detach().numpy(), arrays[kernel.name])
+    for weight in again.layer_weights:
+        assert np.array_equal(tensors[weight.name].detach().numpy(), arrays[weight.name])
     assert any("zero already" in note for note in again.notes)
     assert [n.name for n in again.file.model.graph.node] == [n.name for n in model.graph.node]

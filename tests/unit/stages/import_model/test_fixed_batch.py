@@ -1,4 +1,4 @@
-"""Batches of another size than the file's."""
+"""Batches of another size than the one that a file declares."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from tests.support.sequence_models import STEPS, WIDTH, vision_transformer
 
 
 def two_inputs(batch: int) -> Graph:
-    """Two inputs through Reshapes that spell out the batch size."""
+    """Return two inputs behind Reshapes that spell out the batch size."""
     g = Graph()
     rows = g.add("Reshape", "x", g.tensor("rows", [batch, 12], np.int64))
     more = g.add("Reshape", "z", g.tensor("more", [batch, 12], np.int64))
@@ -29,7 +29,7 @@ def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a, b)
 
 
-def test_the_batch_is_the_first_dimension_of_most_inputs() -> None:
+def test_declared_batch_is_the_first_dimension_of_most_inputs() -> None:
     g = two_inputs(4)
     g.add("Add", "y", "offset", outputs=["shifted"])
     inputs = {"offset": (1, 3), "x": (4, 3, 4), "z": (4, 4, 3)}
@@ -40,7 +40,7 @@ def test_the_batch_is_the_first_dimension_of_most_inputs() -> None:
     )
 
 
-def test_reshapes_of_two_inputs_take_other_batches() -> None:
+def test_reshapes_of_two_inputs_run_on_other_batches() -> None:
     result = imported(two_inputs(4).model({"x": (4, 3, 4), "z": (4, 4, 3)}, ["y"]))
     assert result.forward.batch_size is None
     assert result(torch.ones(7, 3, 4), torch.ones(7, 4, 3))[0].shape == (7, 3)
@@ -48,7 +48,7 @@ def test_reshapes_of_two_inputs_take_other_batches() -> None:
 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("samples", [1, 2, 5])
-def test_a_graph_with_a_class_token_for_each_sample_runs_on_parts(batch: int, samples: int) -> None:
+def test_graph_with_a_class_token_per_sample_runs_in_parts(batch: int, samples: int) -> None:
     model = vision_transformer(batch)
     result = imported(model)
     assert result.forward.batch_size == batch
@@ -56,19 +56,19 @@ def test_a_graph_with_a_class_token_for_each_sample_runs_on_parts(batch: int, sa
     x = np.random.default_rng(0).standard_normal((samples, STEPS, WIDTH)).astype(np.float32)
     (y,) = result(torch.from_numpy(x))
     for row, sample in zip(y.detach().numpy(), x, strict=True):
-        wanted = run_onnxruntime(model, {"x": np.stack([sample] * batch)})[0][0]
-        np.testing.assert_allclose(row, wanted, rtol=1e-4, atol=1e-5)
+        expected = run_onnxruntime(model, {"x": np.stack([sample] * batch)})[0][0]
+        np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)
     y.square().sum().backward()
     assert all(result.state[k.name].grad is not None for k in result.layer_weights)
 
 
-def test_a_graph_that_mixes_samples_does_not_run_on_any_batch() -> None:
+def test_graph_that_mixes_samples_has_a_fixed_batch() -> None:
     g = Graph()
     g.add("Sub", "x", g.add("ReduceMean", "x", axes=[0]), outputs=["y"])
     assert imported(g.model({"x": (2, 6)}, ["y"])).forward.batch_size == 2
 
 
-def test_an_input_that_is_no_batch_is_passed_whole_to_each_part() -> None:
+def test_run_in_chunks_passes_other_inputs_to_every_part() -> None:
     def run(inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
         assert len(inputs["x"]) == 2
         return inputs["x"] * inputs["scale"], inputs["scale"]
@@ -79,26 +79,26 @@ def test_an_input_that_is_no_batch_is_passed_whole_to_each_part() -> None:
     assert scale.tolist() == [2]
 
 
-def test_an_output_that_cannot_be_put_together_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one row for each"):
+def test_run_in_chunks_rejects_outputs_that_cannot_be_joined() -> None:
+    with pytest.raises(ValueError, match="2 samples"):
         run_in_chunks(lambda inputs: (inputs["x"].sum(),), {"x": torch.arange(4.0)}, 2)
 
 
-def test_whether_a_graph_runs_on_any_batch_is_told_by_its_outputs() -> None:
+def test_supports_any_batch_compares_outputs() -> None:
     x = {"x": torch.arange(6.0).reshape(1, 6)}
     assert supports_any_batch(lambda inputs: (inputs["x"] * 2,), x, 1, equal)
     assert not supports_any_batch(lambda inputs: (inputs["x"] - inputs["x"].mean(0),), x, 1, equal)
     assert not supports_any_batch(lambda inputs: (inputs["x"].reshape(1, 6),), x, 1, equal)
 
 
-def test_a_graph_that_takes_samples_in_groups_of_the_files_batch_does_not_run_on_any() -> None:
+def test_supports_any_batch_is_false_for_groups_of_samples() -> None:
     x = {"x": torch.arange(12.0).reshape(2, 6)}
     assert not supports_any_batch(
         lambda inputs: (inputs["x"].reshape(-1, 2, 6).flatten(0, 1),), x, 2, equal
     )
 
 
-def test_tokens_stay_within_the_vocabulary_when_batches_are_tried() -> None:
+def test_supports_any_batch_keeps_tokens_within_the_vocabulary() -> None:
     g = Graph()
     rows = g.add("Gather", g.random("table", 2, 4), "ids")
     g.gemm(g.add("Reshape", rows, g.tensor("flat", [1, 12], np.int64)), "fc", 12, 3)

@@ -1,4 +1,4 @@
-"""A graph and its tensors as a function that can be trained."""
+"""Compiled graphs: half precision and batch sizes."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from tests.support.round_trip import check_round_trip
 
 
 @pytest.mark.parametrize("data_type", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
-def test_half_precision_has_single_precision_masters(data_type: int) -> None:
+def test_half_precision_is_trained_in_single_precision(data_type: int) -> None:
     model = mlp()
     for tensor in model.graph.initializer:
         array = numpy_helper.to_array(tensor)
@@ -32,20 +32,20 @@ def test_half_precision_has_single_precision_masters(data_type: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (1, -1), (-1, 32)])
-def test_a_file_with_a_fixed_batch_runs_on_others(shape: tuple[int, int]):
+def test_file_with_a_fixed_batch_runs_on_other_batches(shape: tuple[int, int]):
     g = Graph()
     h = g.add("Reshape", g.conv("x", "conv", 1, 2), g.tensor("shape", shape, np.int64))
     model = g.model(
         {"x": (1, 1, 4, 4)}, [g.add("Gemm", h, g.random("fc", 5, 32), outputs=("y",), transB=1)]
     )
     x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
-    one_by_one = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
+    expected = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
     with torch.no_grad():
-        (together,) = compiled(model)(torch.from_numpy(x))
-    np.testing.assert_allclose(together.numpy(), one_by_one, rtol=1e-5, atol=1e-6)
+        (actual,) = compiled(model)(torch.from_numpy(x))
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_reshape_whose_first_dimension_only_looks_like_the_batch_is_left_alone():
+def test_reshape_of_a_table_keeps_its_first_dimension():
     g = Graph()
     table = g.add("Reshape", g.random("table", 8, 4), g.tensor("shape", (1, -1), np.int64))
     model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])

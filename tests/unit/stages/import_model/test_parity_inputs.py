@@ -11,7 +11,7 @@ from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.stages.import_model.parity_inputs import iter_likely_inputs
 
 
-def first(
+def first_shapes(
     *inputs: TensorInfo, samples: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, tuple[int, ...]]:
     feeds = next(
@@ -26,29 +26,34 @@ def info(name: str, *shape: int | str | None, of: str = "INT64") -> TensorInfo:
     return TensorInfo(name, of, shape)
 
 
-def test_inputs_that_share_symbols_share_sizes() -> None:
-    assert first(info("ids", "batch", "steps"), info("mask", "batch", "steps")) == {
+def test_inputs_with_the_same_symbols_have_the_same_sizes() -> None:
+    assert first_shapes(info("ids", "batch", "steps"), info("mask", "batch", "steps")) == {
         "ids": (2, 64),
         "mask": (2, 64),
     }
 
 
-def test_a_symbol_has_one_size_wherever_it_stands() -> None:
-    found = first(info("x", "steps", "batch", 5, of="FLOAT"), info("lengths", "batch"))
-    assert found["lengths"][0] == found["x"][1]
+def test_symbol_has_one_size_in_every_position() -> None:
+    shapes = first_shapes(info("x", "steps", "batch", 5, of="FLOAT"), info("lengths", "batch"))
+    assert shapes["lengths"][0] == shapes["x"][1]
 
 
-def test_samples_of_one_input_tell_the_sizes_of_another() -> None:
+def test_samples_of_one_input_set_sizes_of_another() -> None:
     samples = {"ids": np.zeros((3, 17), np.int64)}
-    found = first(info("mask", "batch", "steps"), info("ids", "batch", "steps"), samples=samples)
-    assert found == {"mask": (2, 17), "ids": (2, 17)}
+    shapes = first_shapes(
+        info("mask", "batch", "steps"), info("ids", "batch", "steps"), samples=samples
+    )
+    assert shapes == {"mask": (2, 17), "ids": (2, 17)}
 
 
 def test_fixed_sizes_are_kept() -> None:
-    assert first(info("ids", 4, 12), info("more", None, 3)) == {"ids": (4, 12), "more": (2, 3)}
+    assert first_shapes(info("ids", 4, 12), info("more", None, 3)) == {
+        "ids": (4, 12),
+        "more": (2, 3),
+    }
 
 
-def test_tokens_are_in_every_vocabulary() -> None:
+def test_random_tokens_are_zero_or_one() -> None:
     feeds = next(iter(iter_likely_inputs([info("ids", "batch", "steps")], None)))
     assert feeds is not None
     assert set(np.unique(feeds.arrays["ids"])) == {0, 1}
@@ -59,7 +64,7 @@ _DIM = st.sampled_from(["a", "b", "c", 1, 3, 7])
 
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.lists(_DIM, min_size=1, max_size=4), min_size=1, max_size=4))
-def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> None:
+def test_shapes_agree_with_declared_dimensions(shapes: list[list[int | str]]) -> None:
     inputs = [info(f"x{i}", *shape) for i, shape in enumerate(shapes)]
     for feeds in islice(filter(None, iter_likely_inputs(inputs, None)), 3):
         sizes: dict[str, int] = {}
@@ -70,7 +75,7 @@ def test_shapes_agree_with_what_is_declared(shapes: list[list[int | str]]) -> No
                 assert size == (dim if isinstance(dim, int) else sizes.setdefault(str(dim), size))
 
 
-def test_an_input_without_axes_has_one_random_value() -> None:
+def test_input_without_axes_has_one_value() -> None:
     for of in ("FLOAT", "INT64"):
         feeds = next(f for f in iter_likely_inputs([info("scale", of=of)], None) if f is not None)
         assert isinstance(feeds.arrays["scale"], np.ndarray)

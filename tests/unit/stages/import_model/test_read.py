@@ -1,4 +1,4 @@
-"""Files of models, with their external data, and what bad ones are told."""
+"""Model files, their external data, and damaged files."""
 
 import numpy as np
 import onnx
@@ -14,7 +14,7 @@ from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
 
 
-def test_nodes_in_any_order_are_sorted() -> None:
+def test_read_model_file_sorts_nodes() -> None:
     model = conv_bn_classifier()
     expected = [node.name or node.output[0] for node in model.graph.node]
     nodes = list(model.graph.node)[::-1]
@@ -22,12 +22,12 @@ def test_nodes_in_any_order_are_sorted() -> None:
     mixed.CopyFrom(model)
     del mixed.graph.node[:]
     mixed.graph.node.extend(nodes)
-    found = read_model_file(mixed)
-    assert [node.name or node.output[0] for node in found.model.graph.node] == expected
+    file = read_model_file(mixed)
+    assert [node.name or node.output[0] for node in file.model.graph.node] == expected
     assert [node.name or node.output[0] for node in mixed.graph.node] == expected[::-1]
 
 
-def test_nodes_in_a_circle_are_refused() -> None:
+def test_cycle_of_nodes_is_rejected() -> None:
     g = Graph()
     g.add("Add", "x", "b", outputs=["a"])
     g.add("Relu", "a", outputs=["b"])
@@ -35,7 +35,7 @@ def test_nodes_in_a_circle_are_refused() -> None:
         read_model_file(g.model({"x": ("N", 6)}, ["b"]))
 
 
-def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
+def test_external_data_is_read_and_written_into_the_file(tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
     onnx.save(
         model,
@@ -58,14 +58,14 @@ def test_external_data_is_read_and_written_back_inside(tmp_path) -> None:
         if t.data_location == TensorProto.EXTERNAL or t.external_data
     }
     feeds = random_inputs(model)
-    ours = result(torch.from_numpy(feeds["x"]))[0].detach().numpy()
+    actual = result(torch.from_numpy(feeds["x"]))[0].detach().numpy()
     assert np.allclose(
-        ours, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5
+        actual, run_onnxruntime(str(tmp_path / "out" / "new.onnx"), feeds)[0], atol=1e-5
     )
     assert result.file.num_bytes > (tmp_path / "w.bin").stat().st_size
 
 
-def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
+def test_hash_depends_on_the_data_file(tmp_path) -> None:
     onnx.save(
         conv_bn_classifier(32),
         tmp_path / "a.onnx",
@@ -80,7 +80,7 @@ def test_other_weights_in_the_data_file_are_another_model(tmp_path) -> None:
     assert imported(tmp_path / "a.onnx").file.sha256 != first
 
 
-def test_models_over_the_limit_of_a_message_go_through_files(tmp_path, monkeypatch) -> None:
+def test_model_over_the_limit_of_a_message_is_imported(tmp_path, monkeypatch) -> None:
     from ltp_pipeline.graph import storage
 
     monkeypatch.setattr(storage, "MAX_BYTES", 20_000 + storage.MARGIN)
@@ -105,7 +105,7 @@ def save_external(model: ModelProto, folder, location: str = "w.bin") -> None:
 @pytest.mark.parametrize(
     "where", ["../w.bin", "/etc/hostname", "missing.bin", "", "sub/../../w.bin", "C:\\w.bin"]
 )
-def test_external_data_outside_the_folder(tmp_path, where: str) -> None:
+def test_external_data_outside_the_folder_is_rejected(tmp_path, where: str) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     save_external(mlp(), folder)
@@ -121,7 +121,7 @@ def test_external_data_outside_the_folder(tmp_path, where: str) -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
+def test_external_data_behind_a_link_is_rejected(tmp_path, inside: bool) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     save_external(mlp(), folder)
@@ -132,15 +132,15 @@ def test_external_data_behind_a_link(tmp_path, inside: bool) -> None:
         read_model_file(folder / "model.onnx")
 
 
-def test_files_that_are_no_models(tmp_path) -> None:
-    whole = conv_bn_classifier().SerializeToString()
-    for name, content in {
+def test_damaged_or_missing_file_is_rejected(tmp_path) -> None:
+    content = conv_bn_classifier().SerializeToString()
+    for name, part in {
         "empty": b"",
         "jpeg": b"\xff\xd8\xff\xe0JFIF" * 50,
-        "half": whole[: len(whole) // 2],
+        "half": content[: len(content) // 2],
     }.items():
         path = tmp_path / f"{name}.onnx"
-        path.write_bytes(content)
+        path.write_bytes(part)
         with pytest.raises(InputError, match=name):
             read_model_file(path)
     for path in (tmp_path / "missing.onnx", tmp_path):

@@ -19,18 +19,18 @@ from ltp_pipeline.stages.import_model.unsupported import OLDEST_OPSET
 
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers is gone after it."""
+    """Remove what a test registers."""
     monkeypatch.setattr(
         registry, "_OPS", {key: list(versions) for key, versions in registry._OPS.items()}
     )
 
 
-def test_a_second_registration_is_refused() -> None:
-    with pytest.raises(ValueError, match="Relu is registered twice for version 1"):
+def test_second_registration_is_rejected() -> None:
+    with pytest.raises(ValueError, match="Relu"):
         op("Relu")(lambda x: x)
 
 
-def test_two_versions_live_side_by_side() -> None:
+def test_two_versions_are_registered() -> None:
     op("Relu", since=14)(lambda x: x)
     assert [o.since for o in iter_ops() if o.name == "Relu"] == [1, 14]
 
@@ -56,38 +56,38 @@ def test_two_versions_live_side_by_side() -> None:
         ("GroupNormalization", 21, 21),
     ],
 )
-def test_the_newest_version_not_beyond_the_models_schema_is_found(
+def test_find_op_returns_the_newest_version_of_the_schema(
     name: str, opset: int, since: int
 ) -> None:
-    found = find_op(name, opset)
-    assert found is not None
-    assert found.since == since
+    implementation = find_op(name, opset)
+    assert implementation is not None
+    assert implementation.since == since
 
 
-def test_an_operator_that_does_not_exist_yet_is_not_found() -> None:
+def test_find_op_returns_none_before_the_first_version() -> None:
     assert get_schema_version("Gelu", 19) is None
     assert find_op("Gelu", 19) is None
     assert find_op("Gelu", 20) is not None
 
 
-def test_an_unknown_operator_is_not_found() -> None:
+def test_find_op_returns_none_for_an_unknown_operator() -> None:
     assert find_op("NoSuchOperator", 17) is None
     assert find_op("Relu", 17, "com.example") is None
 
 
-def test_both_spellings_of_the_standard_domain_are_one() -> None:
+def test_find_op_accepts_both_spellings_of_the_standard_domain() -> None:
     assert find_op("Relu", 17, "ai.onnx") is find_op("Relu", 17)
 
 
-def test_the_walkers_keywords_are_not_attributes() -> None:
-    found = find_op("BatchNormalization", 14)
-    assert found is not None
-    assert found.context == {"training", "n_outputs"}
-    assert not CONTEXT_KEYWORDS & found.attributes.keys()
+def test_context_keywords_are_not_attributes() -> None:
+    implementation = find_op("BatchNormalization", 14)
+    assert implementation is not None
+    assert implementation.context == {"training", "n_outputs"}
+    assert not CONTEXT_KEYWORDS & implementation.attributes.keys()
 
 
 def _schemas(implementation: OpImplementation) -> list[defs.OpSchema]:
-    """The versions of the standard that an implementation runs."""
+    """Return the versions of the standard that an implementation runs."""
     history = [
         s
         for s in defs.get_all_schemas_with_history()
@@ -96,8 +96,8 @@ def _schemas(implementation: OpImplementation) -> list[defs.OpSchema]:
     newest_old = max(
         (s.since_version for s in history if s.since_version <= OLDEST_OPSET), default=0
     )
-    wanted = [s for s in history if s.since_version >= newest_old]
-    return [s for s in wanted if find_op(s.name, s.since_version) is implementation]
+    candidates = [s for s in history if s.since_version >= newest_old]
+    return [s for s in candidates if find_op(s.name, s.since_version) is implementation]
 
 
 # onnx has no schema of what onnxruntime adds to the standard domain.
@@ -105,27 +105,27 @@ STANDARD = [o for o in iter_ops() if o.domain == "" and o.name != "SimplifiedLay
 
 
 @pytest.mark.parametrize("implementation", STANDARD, ids=lambda o: f"{o.name}-{o.since}")
-def test_attributes_and_defaults_are_the_standards(implementation: OpImplementation) -> None:
+def test_attributes_and_defaults_equal_the_standard(implementation: OpImplementation) -> None:
     schemas = _schemas(implementation)
     assert schemas, "no model can mean this version"
     keywords = inspect.signature(implementation.function).parameters
-    known = {name for schema in schemas for name in schema.attributes}
-    assert implementation.attributes.keys() <= known
+    names = {name for schema in schemas for name in schema.attributes}
+    assert implementation.attributes.keys() <= names
     for schema in schemas:
         for name, attribute in schema.attributes.items():
             assert name in implementation.attributes, (
                 f"version {schema.since_version} has the attribute {name}"
             )
-            given = keywords[name].default
+            actual = keywords[name].default
             if attribute.required:
-                assert given is inspect.Parameter.empty or len(schemas) > 1
+                assert actual is inspect.Parameter.empty or len(schemas) > 1
             elif attribute.default_value.name:
                 default = helper.get_attribute_value(attribute.default_value)
                 if isinstance(default, bytes):
                     default = default.decode()
                 elif isinstance(default, list):
                     default = [d.decode() if isinstance(d, bytes) else d for d in default]
-                    given = list(given)
-                assert given == pytest.approx(default), name
+                    actual = list(actual)
+                assert actual == pytest.approx(default), name
             else:
-                assert given is not inspect.Parameter.empty, f"{name} is optional"
+                assert actual is not inspect.Parameter.empty, f"{name} is optional"

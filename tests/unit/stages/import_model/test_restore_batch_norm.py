@@ -1,4 +1,4 @@
-"""BatchNormalization that an exporter folded away: restored for training, folded again in the files."""
+"""Folded BatchNormalization, restored for training and folded again in the files."""
 
 import numpy as np
 import pytest
@@ -16,20 +16,20 @@ from tests.support.restored import CPU, outputs, restored, split
 from tests.support.samples import only
 
 
-def test_the_function_is_unchanged_and_the_norms_have_the_statistics_of_the_samples():
+def test_restored_network_computes_the_same_function():
     model = folded(conv_bn_classifier())
     before, after = imported(model), restored(model)
     assert [n.layer_weight for n in after.restored_norms] == ["conv1.weight", "conv2.weight"]
     x = torch.from_numpy(only(split(1, 8, 8).read_first(64)))
     assert torch.allclose(outputs(before, x), outputs(after, x), rtol=1e-5, atol=1e-5)
-    # with the statistics of the batch in place of the stored ones it is the same function too
+    # The statistics of the batch, in place of the stored ones, give the same function.
     with torch.no_grad():
         assert torch.allclose(after(x, training=True)[0], outputs(before, x), rtol=1e-3, atol=1e-3)
     assert after.layer_weights == before.layer_weights
     assert any("2 folded BatchNormalization restored" in note for note in after.notes)
 
 
-def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
+def test_convs_without_a_folded_norm_stay_as_they_are():
     g = Graph()
     x = g.batch_norm(g.conv("x", "normed", 1, 4, bias=True), "bn", 4)
     x = g.add("Relu", g.conv(x, "folded", 4, 4, bias=True))
@@ -48,12 +48,12 @@ def test_convs_that_never_had_a_norm_or_have_it_still_are_left_alone():
     assert [n.layer_weight for n in network.restored_norms] == ["folded.weight"]
 
 
-def test_without_anything_to_restore_the_model_is_as_it_was():
+def test_run_returns_a_network_without_candidates_unchanged():
     network, state = ltp_pipeline.import_model(conv_bn_classifier())
     assert restore_batch_norm.run(network, state, split(1, 8, 8), 16, CPU) == (network, state)
 
 
-def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
+def test_dead_channels_and_excluded_weights_are_restored():
     model = folded(conv_bn_classifier())
     for tensor in model.graph.initializer:
         if tensor.name == "conv1.weight":
@@ -69,7 +69,7 @@ def test_a_dead_channel_and_an_excluded_kernel_are_restored_too():
     assert all(t.isfinite().all() for t in tensors.values())
 
 
-def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
+def test_half_precision_is_restored_and_written_back():
     g = Graph()
     x = g.add(
         "Flatten", g.add("GlobalAveragePool", g.add("Relu", g.conv("x", "conv", 1, 4, bias=True)))
@@ -87,7 +87,7 @@ def test_half_precision_is_restored_in_single_and_written_back_as_it_was():
     assert {a.dtype for a in to_file_weights(network, state).values()} == {np.dtype(np.float16)}
 
 
-def test_a_model_whose_outputs_would_change_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
+def test_model_whose_outputs_would_change_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restore_batch_norm, "TOLERANCE", -1.0)
     network = restored(folded(conv_bn_classifier()))
     assert not network.restored_norms
