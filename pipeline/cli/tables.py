@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +19,7 @@ from ltp_pipeline.system.text import format_percent, make_printable, one_line, p
 if TYPE_CHECKING:
     from ltp_pipeline.results.tool_results import (
         AccelerationResult,
+        InspectedOperator,
         InspectionResult,
         ReferenceResult,
         TrailEntryInfo,
@@ -31,39 +32,37 @@ LABEL_WIDTH = 12  # characters of a label before its value
 
 def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
     """Print the entries of a trail; `folder` comes before the paths of their files."""
-    value_title = on_validation(entries[0].metric if entries else Metric())
-    table = Table(box=None, pad_edge=False)
-    for title in ("entry", "", "compression", "full model", value_title, "file"):
-        table.add_column(title, justify="left" if title == "file" else "right", no_wrap=True)
+    metric = entries[0].metric if entries else Metric()
+    titles = ("entry", "", "compression", "full model", on_validation(metric), "file")
+    rows = []
     for entry in entries:
-        marks = (">" if entry.selected else "") + ("*" if entry.pareto else "")
-        cells = [
+        selected = ">" if entry.selected else ""
+        pareto = "*" if entry.pareto else ""
+        row = (
             str(entry.entry),
-            marks,
+            selected + pareto,
             format_ratio(entry.compression),
             format_ratio(entry.model_compression),
-            entry.metric.shown(entry.accuracy),
+            metric.shown(entry.accuracy),
             os.path.normpath(folder / entry.file),
-        ]
-        table.add_row(*(_to_cell(cell) for cell in cells))
-    _open_console().print(table)
+        )
+        rows.append(row)
+    # A wrapped path could not be copied.
+    _print_table(titles, rows, numbers=titles[:-1], wraps=False)
 
 
 def show_model(result: InspectionResult) -> None:
     """Print what `inspect` reports about a model."""
     producer = result.producer or "an unnamed producer"
-    format_name = f", {result.format} format" if result.format else ""
-    _print_line(
-        f"{result.path}: {result.bytes:,} bytes, opset {result.opset}, by {producer}{format_name}"
-    )
-    for kind, tensors in (("input", result.inputs), ("output", result.outputs)):
-        for tensor in tensors:
-            _print_line(f"  {kind} {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
-    operators = [
-        f"{operator.name} {operator.count}{'' if operator.supported else ' (not supported)'}"
-        for operator in result.operators
-    ]
-    _print_line(f"  operators: {', '.join(operators)}")
+    description = f"{result.bytes:,} bytes, opset {result.opset}, by {producer}"
+    if result.format:
+        description += f", {result.format} format"
+    _print_line(f"{result.path}: {description}")
+    for tensor in result.inputs:
+        _print_line(f"  input {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
+    for tensor in result.outputs:
+        _print_line(f"  output {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
+    _print_line(f"  operators: {', '.join(map(_format_operator, result.operators))}")
     _print_line(
         f"  BatchNormalization: {result.batch_norms} present, {result.folded_batch_norms} probably "
         "folded into convolutions"
@@ -78,11 +77,17 @@ def show_model(result: InspectionResult) -> None:
         _print_line(sentence)
 
 
+def _format_operator(operator: InspectedOperator) -> str:
+    name = f"{operator.name} {operator.count}"
+    return name if operator.supported else f"{name} (not supported)"
+
+
 def _show_layers(result: InspectionResult) -> None:
+    """Print a table of the layers, and the sums of their weights."""
     titles = ("layer", "operator", "shape", "weights", "fraction", "zeros", "blocks", "pruned")
-    table = Table(*titles, box=None, pad_edge=False)
+    rows = []
     for layer in result.layers:
-        cells = [
+        row = (
             layer.name,
             layer.op,
             format_shape(layer.shape),
@@ -91,9 +96,9 @@ def _show_layers(result: InspectionResult) -> None:
             f"{1 - layer.nonzeros / layer.elements:.1%}",
             "-" if layer.block_axis is None else "4x1",
             layer.reason or "yes",
-        ]
-        table.add_row(*(_to_cell(cell) for cell in cells))
-    _open_console().print(table)
+        )
+        rows.append(row)
+    _print_table(titles, rows, numbers=("weights", "fraction", "zeros"))
     _print_line(
         f"{pluralize(len(result.layers), 'layer')} with {result.layer_elements:,} of the model's "
         f"{result.float_elements:,} float weights: "
@@ -103,18 +108,19 @@ def _show_layers(result: InspectionResult) -> None:
 
 
 def _show_other_weights(result: InspectionResult) -> None:
+    """Print a table of the float weights that do not belong to a layer."""
     titles = ("other weights", "tensors", "weights", "role", "largest")
-    table = Table(*titles, box=None, pad_edge=False)
+    rows = []
     for other in result.others:
-        cells = [
+        row = (
             other.operator or "-",
             str(other.num_tensors),
             f"{other.elements:,}",
             other.role,
             other.largest,
-        ]
-        table.add_row(*(_to_cell(cell) for cell in cells))
-    _open_console().print(table)
+        )
+        rows.append(row)
+    _print_table(titles, rows, numbers=("tensors", "weights"))
 
 
 def show_acceleration(result: AccelerationResult) -> None:
@@ -168,20 +174,39 @@ def _show_reference(reference: ReferenceResult, metric: Metric) -> None:
     """Print the other file of a validation, and how the validated file differs from it."""
     value = metric.shown(reference.accuracy.value)
     _print_pair("against", f"{reference.path}: {metric.name} {value}, {reference.bytes:,} bytes")
-    drop, interval = metric.shown_drop(reference.drop), reference.drop_interval
-    _print_pair(
-        "drop",
-        drop if interval is None else f"{drop} (95 % interval: {metric.shown_interval(interval)})",
-    )
+    drop = metric.shown_drop(reference.drop)
+    if reference.drop_interval is not None:
+        drop += f" (95 % interval: {metric.shown_interval(reference.drop_interval)})"
+    _print_pair("drop", drop)
     if reference.agreement is not None:
-        is_r2 = metric.name == "r2_vs_original"
-        _print_pair("same argmax" if is_r2 else "agreement", format_percent(reference.agreement))
+        label = "same argmax" if metric.name == "r2_vs_original" else "agreement"
+        _print_pair(label, format_percent(reference.agreement))
     _print_pair("latency", f"{format_ratio(reference.latency_ratio)} that of the other file")
 
 
-def _open_console() -> Console:
-    """Return a console as wide as the terminal; without a terminal, nothing is cut off."""
-    return Console() if sys.stdout.isatty() else Console(width=1000)
+def _print_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    numbers: Sequence[str],
+    wraps: bool = True,
+) -> None:
+    """Print a table.
+
+    Args:
+        titles: Titles of the columns.
+        rows: Cells; names from files may hold any characters.
+        numbers: Titles of the columns that are aligned to the right.
+        wraps: Wrap cells so that the table fits into the terminal.
+    """
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        justify: JustifyMethod = "right" if title in numbers else "left"
+        table.add_column(title, justify=justify)
+    for row in rows:
+        table.add_row(*(Text(one_line(cell, MAX_CELL)) for cell in row))
+    is_terminal = wraps and sys.stdout.isatty()
+    console = Console() if is_terminal else Console(width=MAX_LINE)
+    console.print(table)
 
 
 def _print_pair(label: str, value: str) -> None:
@@ -191,7 +216,3 @@ def _print_pair(label: str, value: str) -> None:
 def _print_line(text: str) -> None:
     """Print a text on one line, whatever names are in it."""
     print(one_line(text, MAX_LINE))
-
-
-def _to_cell(text: str) -> Text:
-    return Text(one_line(text, MAX_CELL))

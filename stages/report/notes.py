@@ -35,20 +35,15 @@ def list_file_notes(
         result: The same network in the report.
         original_bytes: Size of the original file.
     """
-    notes = dict.fromkeys(
-        note for validation in network.validations for note in validation.file.notes
-    )
-    large = [
-        file.path
-        for file in result.files
-        if file.encoding != "dense" and (file.bytes or 0) >= original_bytes
-    ]
-    reason = "not smaller than the original: too few zeros for a sparse encoding"
-    return [
-        *notes,
-        *describe_skipped_files(network.skipped),
-        *([f"{', '.join(large)}: {reason}"] if large else []),
-    ]
+    notes: dict[str, None] = {}
+    for validation in network.validations:
+        notes |= dict.fromkeys(validation.file.notes)
+    notes |= dict.fromkeys(describe_skipped_files(network.skipped))
+    for file in result.files:
+        if file.encoding != "dense" and (file.bytes or 0) >= original_bytes:
+            reason = "not smaller than the original: too few zeros for a sparse encoding"
+            notes[f"{file.path}: {reason}"] = None
+    return list(notes)
 
 
 def describe_skipped_files(skipped: Mapping[str, str]) -> list[str]:
