@@ -76,7 +76,9 @@ def test_options_that_are_not_used_set_nothing(monkeypatch, capsys):
     assert load_settings(None, options=passed) == Settings()
 
 
-@pytest.mark.parametrize("option", options.iter_options(*Settings.model_fields), ids=str)
+@pytest.mark.parametrize(
+    "option", options.iter_options(*Settings.model_fields), ids=lambda option: option.name
+)
 def test_help_of_an_option_is_the_description_with_the_default(option, capsys):
     help_text = " ".join(invoke(capsys, "run", "--help").out.split())
     assert option.name in help_text
