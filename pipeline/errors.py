@@ -53,7 +53,7 @@ class UsageError(LtpError):
 
 
 class InputError(LtpError):
-    """A setting or an input is invalid: a missing file, wrong shapes, labels out of range, no data."""
+    """A setting or an input is invalid: a missing file, wrong shapes, or labels out of range."""
 
     exit_code = 3
 

@@ -33,7 +33,7 @@ def run(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Prune MODEL.onnx, verify the exported files and compare them with global magnitude pruning."""
+    """Prune MODEL.onnx, verify the exported files and compare them with the baseline."""
     _check_single_budget(values["budget"])
     baseline = values["baseline"]
     baseline["mode"] = options.merge_baseline_mode(baseline["mode"], no_baseline)

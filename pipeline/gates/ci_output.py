@@ -1,4 +1,4 @@
-"""Results of gates for CI systems: JUnit XML, annotations and the step summary of GitHub Actions."""
+"""Results of gates for CI systems: JUnit XML, and annotations and summaries of GitHub Actions."""
 
 from __future__ import annotations
 

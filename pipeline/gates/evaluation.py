@@ -174,25 +174,39 @@ def _set_values(gates: GateSettings) -> dict[str, Any]:
 def _compare(
     name: str, gate: Gate, limit: float, measured: GateValue, report: Report, gates: GateSettings
 ) -> GateResult:
-    """Compare a value, or the unfavorable end of its interval, with a limit."""
+    """Compare a value with a limit.
+
+    Args:
+        name: Name of the gate, followed by the name of a file if the limit names one.
+        gate: How to compare.
+        limit: The limit.
+        measured: The value.
+        report: The report that the value was read from.
+        gates: All limits, for the confidence.
+
+    Returns:
+        The result, without advice.
+    """
     value = measured.value
     interval = measured.interval
-    confidence = gates.confidence if gate.is_in_metric_unit else None
-    rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
-    has_upper_limit = gate.has_upper_limit(report.metric)
     if value is None:
-        return GateResult(name, limit, None, False, _describe_missing(measured))
+        reason = f"not measured: {measured.reason}" if measured.reason else "not measured"
+        return GateResult(name, limit, None, False, _join(measured.detail, reason))
+    confidence = gates.confidence if gate.is_in_metric_unit else None
     if confidence is not None and interval is None:
         detail = "confidence is set, and the report has no interval"
         return GateResult(name, limit, value, False, _join(measured.detail, detail))
+    has_upper_limit = gate.has_upper_limit(report.metric)
     detail = ""
     compared = value
     if interval is not None:
-        detail = f"{100 * (confidence or CONFIDENCE):g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
+        percent = 100 * (confidence or CONFIDENCE)
+        detail = f"{percent:g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
         if confidence is not None:
             compared = interval[1] if has_upper_limit else interval[0]
         elif interval[0] < limit < interval[1]:
             detail += ", and the limit lies inside it: too few samples to be sure"
+    rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
     if has_upper_limit:
         passed = compared <= limit + rounding
     elif measured.must_exceed_limit:
@@ -201,11 +215,6 @@ def _compare(
         passed = compared >= limit - rounding
     passed = passed and not measured.is_upper_bound
     return GateResult(name, limit, value, passed, _join(measured.detail, detail))
-
-
-def _describe_missing(measured: GateValue) -> str:
-    reason = f"not measured: {measured.reason}" if measured.reason else "not measured"
-    return _join(measured.detail, reason)
 
 
 def _join(*parts: str) -> str:

@@ -86,7 +86,7 @@ class InputSettings(Section):
         tuple[Annotated[Float32Value, Field(ge=2.0**-126)], ...], BeforeValidator(to_tuple)
     ] = setting(
         (),
-        "Divide by this standard deviation after subtracting the mean: one number, or one per channel.",
+        "Divide by this standard deviation after that: one number, or one per channel.",
     )
     layout: Literal["NCHW", "NHWC"] = setting(
         "NCHW", "Read the stored samples in this layout. NHWC is transposed."
@@ -380,7 +380,7 @@ class ExportSettings(Section):
         AfterValidator(drop_duplicates),
     ] = setting(
         (),
-        f"Also write {' or '.join(ROUNDABLE_ENCODINGS)} files with weights rounded to fp16 or int8.",
+        f"Also write {' and '.join(ROUNDABLE_ENCODINGS)} files with rounded weights: fp16, int8.",
         option="--weight-storage",
     )
     external_data: bool = setting(

@@ -1,4 +1,4 @@
-"""`gate` on a whole run: numbers that were forged to agree are found out by the files, or by measuring them again."""
+"""`gate` on a finished run: forged numbers differ from the files, or from measuring again."""
 
 import json
 import shutil
@@ -18,18 +18,18 @@ def run(finished: Path) -> Path:
     return finished / "run"
 
 
-def edited(run: Path, report: dict[str, Any]) -> None:
-    """Put a report in the place of the run's, and no list of hashes."""
+def replace_report(run: Path, report: dict[str, Any]) -> None:
+    """Replace the report of a run, and remove the list of hashes."""
     (run / REPORT_JSON).write_text(json.dumps(report), encoding="utf-8")
     (run / SUMS).unlink(missing_ok=True)
 
 
-def forged(run: Path) -> None:
-    """A report that agrees with itself and says that nothing was lost."""
+def forge_report(run: Path) -> None:
+    """Replace the report by a consistent one in which no accuracy is lost."""
     report = json.loads((run / REPORT_JSON).read_text())
     original, pruned = report["original"]["accuracy"], report["pruned"]
-    right = round(original["value"] * original["samples"])
-    counts = PairedCounts(right, 0, 0, original["samples"] - right)
+    num_correct = round(original["value"] * original["samples"])
+    counts = PairedCounts(num_correct, 0, 0, original["samples"] - num_correct)
     for part in (pruned, *pruned["files"]):
         part["accuracy"] = dict(original)
     for file in pruned["files"]:
@@ -39,20 +39,20 @@ def forged(run: Path) -> None:
     for layer in report["layers"]:
         layer["baseline_nonzeros"] = None
     del report["settings"]["gates"]
-    edited(run, report)
+    replace_report(run, report)
 
 
-def test_a_run_passes_with_and_without_data(run: Path, capsys: Any) -> None:
-    for given in ((), ("--data", run.parent / "digits.npz")):
-        result = invoke(capsys, "gate", run / REPORT_JSON, *given)
+def test_gate_finished_run_passes_with_and_without_data(run: Path, capsys: Any) -> None:
+    for options in ((), ("--data", run.parent / "digits.npz")):
+        result = invoke(capsys, "gate", run / REPORT_JSON, *options)
         assert result.code == 0, result.err
     assert "ltp measured again" in result.err
     assert "global-magnitude measured again" in result.err
-    handed = invoke(capsys, "gate", run / "handoff" / REPORT_JSON)
-    assert handed.code == 0, handed.err
+    of_handoff = invoke(capsys, "gate", run / "handoff" / REPORT_JSON)
+    assert of_handoff.code == 0, of_handoff.err
 
 
-def test_the_counts_of_outcomes_are_those_of_the_test_split(run: Path) -> None:
+def test_paired_counts_are_those_of_the_test_split(run: Path) -> None:
     report = read(run / REPORT_JSON)
     for file in report.files:
         assert file.paired_counts is not None
@@ -66,8 +66,8 @@ def test_the_counts_of_outcomes_are_those_of_the_test_split(run: Path) -> None:
     assert report.difference.paired_counts.interval() == report.difference.interval
 
 
-def test_what_is_measured_is_judged(run: Path, capsys: Any) -> None:
-    forged(run)
+def test_gate_with_data_checks_the_measured_accuracy(run: Path, capsys: Any) -> None:
+    forge_report(run)
     limits = ("--max-drop", 0.001)
     assert invoke(capsys, "gate", run / REPORT_JSON, *limits).code == 0
     result = invoke(capsys, "gate", run / REPORT_JSON, *limits, "--data", run.parent / "digits.npz")
@@ -75,28 +75,28 @@ def test_what_is_measured_is_judged(run: Path, capsys: Any) -> None:
     assert "gate failed: max_drop" in result.err
 
 
-def test_without_the_original_its_reported_accuracy_stands(run: Path, capsys: Any) -> None:
+def test_gate_without_the_original_uses_its_reported_accuracy(run: Path, capsys: Any) -> None:
     shutil.copy(run.parent / "model.onnx", run.parent / "moved.onnx")
     report = json.loads((run / REPORT_JSON).read_text())
     report["model"]["path"] = "nowhere.onnx"
-    edited(run, report)
-    given = ("gate", run / REPORT_JSON, "--max-drop", 0.5, "--data", run.parent / "digits.npz")
-    alone = invoke(capsys, *given)
+    replace_report(run, report)
+    command = ("gate", run / REPORT_JSON, "--max-drop", 0.5, "--data", run.parent / "digits.npz")
+    alone = invoke(capsys, *command)
     assert (alone.code, "the original was not measured again" in alone.err) == (0, True), alone.err
-    assert invoke(capsys, *given, "--confidence", 0.9).code == 7
-    beside = invoke(capsys, *given, "--confidence", 0.9, "--against", run.parent / "moved.onnx")
+    assert invoke(capsys, *command, "--confidence", 0.9).code == 7
+    beside = invoke(capsys, *command, "--confidence", 0.9, "--against", run.parent / "moved.onnx")
     assert (beside.code, "was not measured" in beside.err) == (0, False), beside.err
-    wrong = invoke(capsys, *given, "--against", run / "model.dense.onnx")
+    wrong = invoke(capsys, *command, "--against", run / "model.dense.onnx")
     assert (wrong.code, "another hash" in wrong.err) == (3, True)
 
 
-def test_nothing_is_measured_of_files_that_are_not_the_reports(run: Path, capsys: Any) -> None:
+def test_gate_files_with_other_hashes_are_not_measured(run: Path, capsys: Any) -> None:
     shutil.copy(run / "model.dense.onnx", run / "model.packed.onnx")
     result = invoke(capsys, "gate", run / REPORT_JSON, "--data", run.parent / "digits.npz")
     assert (result.code, "nothing was measured" in result.err) == (7, True)
 
 
-def test_a_report_alone_cannot_be_measured(run: Path, capsys: Any) -> None:
+def test_gate_report_only_with_data_is_a_usage_error(run: Path, capsys: Any) -> None:
     assert (
         invoke(
             capsys, "gate", run / REPORT_JSON, "--report-only", "--data", run.parent / "digits.npz"
@@ -105,8 +105,8 @@ def test_a_report_alone_cannot_be_measured(run: Path, capsys: Any) -> None:
     )
 
 
-def sparser(report: dict[str, Any]) -> None:
-    """Every count says that a layer has one nonzero less."""
+def remove_nonzero(report: dict[str, Any]) -> None:
+    """Let every count say that a layer has one nonzero less."""
     model, layer = report["model"], report["layers"][0]
     layer["nonzeros"] -= 1
     pruned = report["pruned"]
@@ -120,14 +120,15 @@ def sparser(report: dict[str, Any]) -> None:
     report["sizes"].pop("entropy_bound")
 
 
-def without_a_kernel(report: dict[str, Any]) -> None:
-    """A kernel that is not listed, and sums without it."""
-    model, gone = report["model"], report["layers"].pop(0)
+def remove_layer(report: dict[str, Any]) -> None:
+    """Remove a layer from the list and from all sums."""
+    model = report["model"]
+    layer = report["layers"].pop(0)
     model["num_layers"] -= 1
-    model["layer_elements"] -= gone["elements"]
+    model["layer_elements"] -= layer["elements"]
     for network, nonzeros in (
-        ("pruned", gone["nonzeros"]),
-        ("baseline", gone["baseline_nonzeros"]),
+        ("pruned", layer["nonzeros"]),
+        ("baseline", layer["baseline_nonzeros"]),
     ):
         part = report[network]
         part["nonzeros"] -= nonzeros
@@ -138,19 +139,19 @@ def without_a_kernel(report: dict[str, Any]) -> None:
     report["sizes"].pop("entropy_bound")
 
 
-def lighter(report: dict[str, Any]) -> None:
+def remove_byte(report: dict[str, Any]) -> None:
     file = report["pruned"]["files"][0]
     file["bytes"] -= 1
     report["sizes"]["sparse"] -= 1
 
 
-def more_floats(report: dict[str, Any]) -> None:
+def double_floats(report: dict[str, Any]) -> None:
     report["model"]["float_elements"] *= 2
     for network in ("pruned", "baseline"):
         report[network]["model_compression"] *= 2
 
 
-def other_encoding(report: dict[str, Any]) -> None:
+def swap_encodings(report: dict[str, Any]) -> None:
     first, second = report["pruned"]["files"][:2]
     first["encoding"], second["encoding"] = second["encoding"], first["encoding"]
     report["sizes"] = {}
@@ -159,21 +160,21 @@ def other_encoding(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "key"),
     [
-        (sparser, "nonzeros"),
-        (without_a_kernel, "the list of layers is without 'stem.weight'"),
-        (lighter, "pruned.files.0.bytes"),
-        (more_floats, "model.float_elements"),
-        (other_encoding, "pruned.files.0.encoding"),
+        (remove_nonzero, "nonzeros"),
+        (remove_layer, "stem.weight"),
+        (remove_byte, "pruned.files.0.bytes"),
+        (double_floats, "model.float_elements"),
+        (swap_encodings, "pruned.files.0.encoding"),
     ],
 )
-def test_what_the_files_say_otherwise_is_refused(
+def test_gate_report_that_differs_from_the_files_is_rejected(
     run: Path, capsys: Any, change: Any, key: str
 ) -> None:
     report = json.loads((run / REPORT_JSON).read_text())
     report |= {"gates": [], "status": "no-gates"}
     del report["settings"]["gates"]
     change(report)
-    edited(run, report)
-    read(run / REPORT_JSON)  # it agrees with itself
+    replace_report(run, report)
+    read(run / REPORT_JSON)  # the report is consistent
     result = invoke(capsys, "gate", run / REPORT_JSON, "--max-drop", 0.5)
     assert (result.code, key in result.err) == (3, True), result.err

@@ -1,4 +1,4 @@
-"""Settings from files and options: order, unknown keys, and TOML that is not valid or costs time."""
+"""Settings from files and options: their order, unknown keys, and invalid TOML."""
 
 import os
 import time
