@@ -96,7 +96,7 @@ def test_model_that_is_a_folder_is_rejected(example: Path, capsys):
 def test_model_without_layer_weights_is_unsupported(example: Path, capsys):
     nodes = [helper.make_node("Flatten", ["image"], ["y"])]
     save_graph(example, nodes, {}, ["n", 64])
-    check_error(run_example(capsys, example), 4, "no kernels")
+    check_error(run_example(capsys, example), 4, "layer weight")
 
 
 def test_model_with_int8_weights_is_unsupported(example: Path, capsys):
