@@ -26,6 +26,8 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
     assert "ltp_pipeline/exporters/sparse_ops/source/ops.cpp" in names
     pages = {"macros.j2", "report.html.j2", "report.css", "report.js"}
     assert {f"ltp_pipeline/stages/report/{name}" for name in pages} <= set(names)
+    templates = {"handoff/HANDOFF.md.j2", "tools/ltp.toml.j2", "tools/init.txt.j2"}
+    assert {f"ltp_pipeline/stages/{name}" for name in templates} <= set(names)
     if shutil.which("c++"):
         assert f"ltp_pipeline/exporters/sparse_ops/{library.FILE_NAME}" in names
         assert "-py3-none-" in wheel.name
@@ -36,7 +38,7 @@ def test_the_wheel_holds_only_the_package_and_runs_outside_the_checkout(tmp_path
         "import ltp_pipeline.cli.app\n"
         f"assert ltp_pipeline.__file__.startswith({str(tmp_path)!r}), ltp_pipeline.__file__\n"
         "sys.argv = ['ltp-pipeline', 'inspect', 'example/model.onnx', '--json']\n"
-        "from ltp_pipeline.demo import copy_to; from pathlib import Path; copy_to(Path('example'))\n"
+        "from ltp_pipeline.demo import copy_example; from pathlib import Path; copy_example(Path('example'))\n"
         "ltp_pipeline.cli.app.main()\n"
     )
     result = subprocess.run(
@@ -64,7 +66,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
     code = (
         f"import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)]\n"
         f"sys.path.insert(0, {str(tmp_path / 'site')!r})\n"
-        "import ltp_pipeline.cli.app; sys.argv = ['ltp-pipeline', 'kernels']; ltp_pipeline.cli.app.main()\n"
+        "import ltp_pipeline.cli.app; sys.argv = ['ltp-pipeline', 'sparse-ops']; ltp_pipeline.cli.app.main()\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
