@@ -53,7 +53,7 @@ def plot_densities(report: Report) -> str | None:
         axes.set_xlim(-0.001, 1.15)
         axes.set_ylim(len(layers) - 0.4, -0.6)
         if is_named:
-            axes.set_yticks(rows, [svg.shorten(layer.name) for layer in layers])
+            axes.set_yticks(rows, [svg.shorten_name(layer.name) for layer in layers])
         else:
             axes.set_ylabel("layer, in graph order")
         axes.set_xlabel("density (fraction of weights that are not zero)")
@@ -107,7 +107,7 @@ def _draw_histogram(axes: Axes, histogram: WeightHistogram) -> None:
         axes.locator_params(axis="x", nbins=4)
     axes.set_yscale("symlog", linthresh=1)
     svg.format_log_axis(axes.yaxis)
-    axes.set_title(svg.shorten(histogram.name), fontsize=9)
+    axes.set_title(svg.shorten_name(histogram.name), fontsize=9)
 
 
 def plot_scatter(report: Report) -> str | None:

@@ -76,8 +76,8 @@ def plot_thresholds(log: TrainingLog) -> str | None:
 
         colors = LinearSegmentedColormap.from_list("depth", DEPTH_COLORS, N=max(2, len(names)))
         labels = {
-            len(names) - 1: f"last: {svg.shorten(names[-1])}",
-            0: f"first: {svg.shorten(names[0])}",
+            len(names) - 1: f"last: {svg.shorten_name(names[-1])}",
+            0: f"first: {svg.shorten_name(names[0])}",
         }
         axes = figure.add_subplot()
         for index, name in enumerate(names):

@@ -132,7 +132,7 @@ def format_power(value: float) -> str:
     return f"{factor}10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−")
 
 
-def shorten(name: str, max_length: int = 30) -> str:
+def shorten_name(name: str, max_length: int = 30) -> str:
     """Return the end of a long name, because that is where the names of layers differ."""
     printable = "".join(char if char.isprintable() else "?" for char in name)
     return printable if len(printable) <= max_length else f"…{printable[1 - max_length :]}"

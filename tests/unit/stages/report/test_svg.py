@@ -61,8 +61,8 @@ def test_format_power_small_and_large_numbers(value: float, expected: str) -> No
     assert svg.format_power(value) == expected
 
 
-def test_shorten_keeps_the_end_of_a_name() -> None:
-    assert svg.shorten("layer") == "layer"
-    shortened = svg.shorten("x" * 40 + "\n.weight")
+def test_shorten_name_keeps_the_end_of_a_name() -> None:
+    assert svg.shorten_name("layer") == "layer"
+    shortened = svg.shorten_name("x" * 40 + "\n.weight")
     assert len(shortened) == 30
     assert shortened.endswith("?.weight")
