@@ -19,6 +19,7 @@ from ltp_pipeline.graph.nodes import (
     LOOKUP_OPERATORS,
     VIEW_OPERATORS,
     format_node,
+    get_attribute,
     get_subgraphs,
     is_standard,
 )
@@ -29,7 +30,6 @@ from ltp_pipeline.graph.tensors import (
     collect_stored_tensors,
     is_attention_mask,
     iter_stored_tensors,
-    to_array,
 )
 from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.graph.weights import find_integer_weights, iter_stored_float_weights
@@ -129,7 +129,7 @@ def find_layer_weights(
         exclude: Shell-style patterns of names not to prune.
         readers: Readers of the stored tensors, if they are known already.
     """
-    readers = find_readers(model.graph) if readers is None else readers
+    readers = readers or find_readers(model.graph)
     tensors = {name: t for name, t in iter_stored_tensors(model.graph) if name in readers}
     integer_weights, _ = find_integer_weights(model.graph)
     frequencies = find_frequencies(model.graph)
@@ -141,8 +141,7 @@ def find_layer_weights(
             continue
         if tensor.data_type not in FLOAT_TYPES and name not in integer_weights:
             continue
-        array = model.weights[name] if name in model.weights else to_array(tensor, name)
-        if _is_formula(array, uses):
+        if _is_formula(model.get_array(name, tensor), uses):
             continue
         shape = tuple(tensor.dims)
         reason = _find_other_use(uses) or _find_exclusion(name, include, exclude)
@@ -181,7 +180,7 @@ def find_other_weights(
         layer_weights: Its layer weights.
         readers: Readers of the stored tensors, if they are known already.
     """
-    readers = find_readers(model.graph) if readers is None else readers
+    readers = readers or find_readers(model.graph)
     layer_names = {weight.name for weight in layer_weights}
     groups: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for name, counts in iter_stored_float_weights(model):
@@ -340,8 +339,9 @@ def _get_channel_axis(name: str, shape: tuple[int, ...], use: TensorReader) -> i
     if not is_plain or len(shape) < 2:
         return None
     axis = get_output_axis(node, use.slot) % len(shape)
-    groups = max([1, *(a.i for a in node.attribute if a.name == "group")])
-    return None if shape[axis] % (BLOCK_SIZE * groups) else axis
+    groups = max(get_attribute(node, "group", 1), 1)
+    has_whole_blocks = shape[axis] % (BLOCK_SIZE * groups) == 0
+    return axis if has_whole_blocks else None
 
 
 def _find_other_use(uses: Sequence[TensorReader]) -> str | None:

@@ -69,9 +69,16 @@ class OnnxModel:
                 tensors.setdefault(name, tensor)
         return tensors
 
-    def get_array(self, name: str) -> Array:
-        """Return the values of a dense stored tensor."""
-        return self.weights[name] if name in self.weights else to_array(self.tensors[name], name)
+    def get_array(self, name: str, tensor: TensorProto | None = None) -> Array:
+        """Return the values of a dense stored tensor.
+
+        Args:
+            name: Name that nodes read the tensor by.
+            tensor: The tensor, if it is known already.
+        """
+        if name in self.weights:
+            return self.weights[name]
+        return to_array(self.tensors[name] if tensor is None else tensor, name)
 
     def with_weights(self, weights: Weights) -> OnnxModel:
         """Return the model with other values for some tensors.

@@ -19,7 +19,6 @@ from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
     is_attention_mask,
     iter_stored_tensors,
-    to_array,
 )
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.system.arrays import Array
@@ -77,5 +76,5 @@ def _iter_weight_arrays(
         for name, tensor in iter_stored_tensors(graph):
             is_weight = tensor.data_type in FLOAT_TYPES or name in integer_weights
             if is_weight and name not in scales and name not in skipped:
-                yield name, model.weights[name] if name in model.weights else to_array(tensor, name)
+                yield name, model.get_array(name, tensor)
     yield from decoded.items()

@@ -48,7 +48,7 @@ class BodyFunction:
 
     def __call__(self, *inputs: Tensor | None, training: bool = False) -> tuple[Any, ...]:
         """Run the node as an operator function does, with None for an absent input."""
-        types = tuple(None if x is None else x.dtype for x in inputs)
+        types = tuple(getattr(x, "dtype", None) for x in inputs)
         if types not in self.programs:
             self.programs[types] = self._compile(inputs)
         program = self.programs[types]
@@ -57,8 +57,11 @@ class BodyFunction:
         for slot, value in zip(program.inputs, present, strict=True):
             values[slot] = value
         off_cpu = any(x.device.type != "cpu" for x in present)
-        results = iter(program.run(values, training, off_cpu))
-        return tuple(next(results) if name else None for name in self.node.output)
+        results = list(program.run(values, training, off_cpu))
+        for i, name in enumerate(self.node.output):
+            if not name:
+                results.insert(i, None)
+        return tuple(results)
 
     def _compile(self, inputs: Sequence[Tensor | None]) -> Program:
         """Compile the body for inputs of these types, without outputs that the node leaves out."""
@@ -85,9 +88,9 @@ class BodyFunction:
             content = self.schema.get_function_with_opset_version(version)
             function = FunctionProto.FromString(content)
             return function
-        types = [TypeProto() if x is None else _make_type(x) for x in inputs]
+        types = [_make_type(x).SerializeToString() for x in inputs]
         content = self.schema.get_context_dependent_function_with_opset_version(
-            version, self.node.SerializeToString(), [t.SerializeToString() for t in types]
+            version, self.node.SerializeToString(), types
         )
         function = FunctionProto.FromString(content)
         if not function.node:
@@ -104,7 +107,10 @@ class BodyFunction:
         return attributes | {a.name: a for a in self.node.attribute}
 
 
-def _make_type(x: Tensor) -> TypeProto:
+def _make_type(x: Tensor | None) -> TypeProto:
+    """Return the ONNX type of an input, empty for an absent one."""
+    if x is None:
+        return TypeProto()
     return helper.make_tensor_type_proto(_ONNX_TYPES[x.dtype], [None] * x.dim())
 
 

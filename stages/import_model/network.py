@@ -111,10 +111,11 @@ class CompiledGraph:
         outputs = self.program.run(values, training, off_cpu)
         if not self.is_half:
             return outputs
-        return tuple(
-            output.to(dtype) if isinstance(output, Tensor) and dtype in HALF_TYPES else output
-            for output, dtype in zip(outputs, self.output_types, strict=True)
-        )
+        narrow_outputs = list(outputs)
+        for i, dtype in enumerate(self.output_types):
+            if dtype in HALF_TYPES and isinstance(outputs[i], Tensor):
+                narrow_outputs[i] = outputs[i].to(dtype)
+        return tuple(narrow_outputs)
 
     @property
     def weight_names(self) -> tuple[str, ...]:

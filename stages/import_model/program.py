@@ -321,6 +321,9 @@ class GraphCompiler:
         else:
             self.program.instructions.append(instruction)
 
+    def _define_output(self, name: str) -> int:
+        return self.define_slot(name) if name else ABSENT
+
     def _widen(self, value: Any) -> Any:
         return to_single_precision(value) if self.wide else value
 
@@ -329,22 +332,16 @@ class GraphCompiler:
     ) -> Instruction:
         op = registry.find_op(node.op_type, self.opset, node.domain)
         keywords, branches = self._read_attributes(node, label)
-        outputs = tuple(self.define_slot(name) if name else ABSENT for name in node.output)
+        outputs = tuple(self._define_output(name) for name in node.output)
         if op is None:
             schema = find_schema(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
             return Instruction(body, inputs, outputs, {}, (), True, frozenset(), label)
         if "n_outputs" in op.context:
             keywords["n_outputs"] = len(node.output)
+        uses_training = "training" in op.context
         return Instruction(
-            op.function,
-            inputs,
-            outputs,
-            keywords,
-            branches,
-            "training" in op.context,
-            op.constants,
-            label,
+            op.function, inputs, outputs, keywords, branches, uses_training, op.constants, label
         )
 
     def _compile_body(self, graph: GraphProto, opset: int) -> Program:

@@ -75,16 +75,16 @@ def _trace_back(graph: GraphProto, opset: int, names: set[str]) -> None:
 def _get_slot_role(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> TensorRole:
     """Return what a tensor is to a node that reads it in an input slot."""
     op = registry.find_op(node.op_type, opset, node.domain)
+    # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula.
+    is_weight = tensor.numel() > 1
     if op is None:
-        has_body = has_function_body(node.op_type, opset, node.domain)
-        return TensorRole.WEIGHT if has_body and tensor.numel() > 1 else TensorRole.CONSTANT
-    if slot in op.statistics:
+        is_weight = is_weight and has_function_body(node.op_type, opset, node.domain)
+    elif slot in op.statistics:
         return TensorRole.STATISTIC
-    if slot in op.constants or slot in op.untrained:
+    elif slot in op.constants or slot in op.untrained:
         return TensorRole.CONSTANT
-    # A lone number in arithmetic (a scale, an epsilon, an exponent) is part of the formula. If
-    # the operator itself says that the slot holds weights, one element is a weight too.
-    is_weight = slot in op.weights or tensor.numel() > 1
+    elif slot in op.weights:
+        is_weight = True
     return TensorRole.WEIGHT if is_weight else TensorRole.CONSTANT
 
 

@@ -37,7 +37,6 @@ from ltp_pipeline.graph.tensors import (
     has_all_values,
     iter_named_tensors,
     iter_stored_tensors,
-    to_array,
 )
 
 EXPORT_HINT = "export the model again, or get it again from where it came from"
@@ -254,9 +253,15 @@ def _check_functions(model: ModelProto) -> None:
 
     def measure_calls(nodes: Iterable[NodeProto], callers: tuple[FunctionKey, ...]) -> InlinedSize:
         """Add up the sizes of the functions that nodes call."""
-        keys = (_get_key(node.domain, node.op_type, node) for node in nodes)
-        called = [measure(key, callers) for key in keys if key in functions]
-        return InlinedSize(sum(s.nodes for s in called), sum(s.bytes for s in called))
+        num_nodes = 0
+        num_bytes = 0
+        for node in nodes:
+            key = _get_key(node.domain, node.op_type, node)
+            if key in functions:
+                size = measure(key, callers)
+                num_nodes += size.nodes
+                num_bytes += size.bytes
+        return InlinedSize(num_nodes, num_bytes)
 
     def measure(key: FunctionKey, callers: tuple[FunctionKey, ...]) -> InlinedSize:
         """Return the size of a function that is called through others."""
@@ -323,7 +328,7 @@ def _check_finite(model: OnnxModel) -> None:
         for name, tensor in iter_stored_tensors(model.graph):
             if tensor.data_type not in FLOAT_TYPES:
                 continue
-            array = model.weights[name] if name in model.weights else to_array(tensor, name)
+            array = model.get_array(name, tensor)
             if array.size > 1 and math.isnan(array.min()):
                 raise InputError(
                     f"tensor '{name}' contains NaN", "pass a model whose training did not diverge"
