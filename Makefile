@@ -76,7 +76,7 @@ bench: $(STAMP)
 
 # An hour: hostile models, reports, data and run directories by seed, with limits of time and memory for each.
 campaign: $(STAMP)
-	$(BIN)/python -m tests.campaign --out benchmarks/results/campaign.json
+	$(BIN)/python -m tests.fuzz --out benchmarks/results/campaign.json
 
 # An hour or two of one core: small changes of the code that prunes and judges, and whether the tests notice. SHARE=0.2 takes
 # a fifth of them.

@@ -1,4 +1,4 @@
-"""Some spoiled data sets through the command line; `python -m tests.campaign.data` tries more."""
+"""Some spoiled data sets through the command line; `python -m tests.fuzz.data` tries more."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def test_spoiled_data_are_taken_or_refused_in_seconds_and_in_little_memory() -> 
         [
             sys.executable,
             "-m",
-            "tests.campaign.data",
+            "tests.fuzz.data",
             "--seed",
             "19",
             "--count",

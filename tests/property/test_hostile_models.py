@@ -15,7 +15,7 @@ from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model import import_model
 from ltp_pipeline.stages.tools.inspect import inspect
-from tests.campaign import models
+from tests.fuzz import models
 
 NEVER = ModelSettings(simplify="never")
 MAX_SECONDS = 10  # of processor time, far above the milliseconds that a case takes

@@ -1,9 +1,9 @@
-"""A few of the cases of tests/campaign/reports.py: no edit of a report or swap of a file lets a gate pass."""
+"""A few of the cases of tests/fuzz/reports.py: no edit of a report or swap of a file lets a gate pass."""
 
 from pathlib import Path
 
-from tests.campaign import reports
-from tests.campaign.report_mutants import MUTANTS
+from tests.fuzz import reports
+from tests.fuzz.report_mutants import MUTANTS
 
 CASES = len(MUTANTS)  # each of them once
 

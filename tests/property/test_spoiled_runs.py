@@ -1,4 +1,4 @@
-"""A few cases of tests/campaign/folders.py and kills.py, in a process that forks: one that has started nothing else."""
+"""A few cases of tests/fuzz/folders.py and kills.py, in a process that forks: one that has started nothing else."""
 
 import json
 import random
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.folder_mutants import flipped
+from tests.fuzz.folder_mutants import flipped
 from tests.support.paths import ROOT
 
 CODE = """
 import json, sys, torch
 from pathlib import Path
-from tests.campaign import folders, kills
+from tests.fuzz import folders, kills
 torch.set_num_threads(1)
 seed, spoiled, killed, folder = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 folders.lay_out(folder / "runs")

@@ -1,6 +1,6 @@
 """Spoiled models through `inspect`, import and `run`: each is taken or refused, in seconds and in little memory.
 
-    python -m tests.campaign.models --seed 1 --count 10000 --out results.json
+    python -m tests.fuzz.models --seed 1 --count 10000 --out results.json
 
 Every tenth is imported too, as `run` would: torch, onnxsim and onnxruntime see it; with `--run-every 100`, every
 hundredth is run. The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps its files.
@@ -28,10 +28,10 @@ from ltp_pipeline.errors import LtpError
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.stages.import_model import import_model
-from tests.campaign import program
-from tests.campaign.graph_mutants import GRAPH
-from tests.campaign.model_mutants import STRUCTURE, spoil_bytes
-from tests.campaign.program import Tried
+from tests.fuzz import program
+from tests.fuzz.graph_mutants import GRAPH
+from tests.fuzz.model_mutants import STRUCTURE, spoil_bytes
+from tests.fuzz.program import Tried
 from tests.support import children
 from tests.support.models import prune
 from tests.support.sequence_models import SEQUENCE_MODELS

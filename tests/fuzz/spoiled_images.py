@@ -13,8 +13,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.campaign.model_mutants import spoil_bytes
-from tests.campaign.spoiled_files import Mutant, some
+from tests.fuzz.model_mutants import spoil_bytes
+from tests.fuzz.spoiled_files import Mutant, some
 from tests.support import data_sets
 
 

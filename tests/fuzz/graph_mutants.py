@@ -6,7 +6,7 @@ import random
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 
-from tests.campaign.model_mutants import NUMBERS, TYPES, Mutant, messages
+from tests.fuzz.model_mutants import NUMBERS, TYPES, Mutant, messages
 
 OPERATORS = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
 FUSED = (

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.campaign.model_mutants import spoil_bytes
+from tests.fuzz.model_mutants import spoil_bytes
 
 Mutant = Callable[[Path, random.Random], None]  # the data set, which it changes in place
 NAMES = (

@@ -1,6 +1,6 @@
 """Spoiled data sets through the command line: each is taken or refused, in seconds and in little memory.
 
-    python -m tests.campaign.data --seed 1 --count 1000 --out results.json
+    python -m tests.fuzz.data --seed 1 --count 1000 --out results.json
 
 The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
 """
@@ -25,11 +25,11 @@ from pyarrow import ipc, parquet  # noqa: F401 - as above
 
 import ltp_pipeline.runner.run  # noqa: F401 - as above
 from ltp_pipeline.cli import app
-from tests.campaign import program
-from tests.campaign.program import Tried
-from tests.campaign.spoiled_arrays import IDX, NPY, NPZ, TABLES
-from tests.campaign.spoiled_files import ANY, Mutant, long_with_holes
-from tests.campaign.spoiled_images import CLASS_FOLDERS, IMAGES, SHARDS
+from tests.fuzz import program
+from tests.fuzz.program import Tried
+from tests.fuzz.spoiled_arrays import IDX, NPY, NPZ, TABLES
+from tests.fuzz.spoiled_files import ANY, Mutant, long_with_holes
+from tests.fuzz.spoiled_images import CLASS_FOLDERS, IMAGES, SHARDS
 from tests.support import children, data_sets, models
 
 SECONDS = 600.0  # by the clock, on a machine that others use too

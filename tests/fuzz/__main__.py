@@ -1,6 +1,6 @@
 """All classes of hostile input, two at a time, into one results file: `make campaign`.
 
-    python -m tests.campaign [--seed N] [--share 0.01] [--out FILE]
+    python -m tests.fuzz [--seed N] [--share 0.01] [--out FILE]
 
 Ends with 1 where anything was found. `--share` makes less of each class.
 """
@@ -37,7 +37,7 @@ def main() -> None:
         classes = list(pool.map(lambda name: _run(name, asked.seed, counts[name]), counts))
     findings = sum(len(found["findings"]) for found in classes)
     results = {
-        "command": f"python -m tests.campaign --seed {asked.seed}",
+        "command": f"python -m tests.fuzz --seed {asked.seed}",
         "commit": commit(),
         "processor": processor(),
         "cases": sum(found["cases"] for found in classes),
@@ -58,7 +58,7 @@ def _run(name: str, seed: int, count: int) -> dict:
         command = [
             sys.executable,
             "-m",
-            f"tests.campaign.{name}",
+            f"tests.fuzz.{name}",
             "--seed",
             str(seed),
             "--count",

@@ -1,6 +1,6 @@
 """Spoiled run directories: the same command ends with the same files, or refuses, and `--fresh` is a way out.
 
-    python -m tests.campaign.folders --seed 1 --count 150 --out results.json
+    python -m tests.fuzz.folders --seed 1 --count 150 --out results.json
 
 The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
 """
@@ -18,9 +18,9 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
 import torch
 
-from tests.campaign import program, tiny_run
-from tests.campaign.folder_mutants import MUTANTS, Case
-from tests.campaign.program import Tried
+from tests.fuzz import program, tiny_run
+from tests.fuzz.folder_mutants import MUTANTS, Case
+from tests.fuzz.program import Tried
 from tests.support import children
 
 LONGEST = 3000  # characters of a line

@@ -1,6 +1,6 @@
 """Edited reports and swapped files through `gate`: none may pass that fails without the edit.
 
-    python -m tests.campaign.reports --seed 1 --count 2000 --out results.json
+    python -m tests.fuzz.reports --seed 1 --count 2000 --out results.json
 
 The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
 """
@@ -22,9 +22,9 @@ from ltp_pipeline.gates import recount  # noqa: F401 - children find it imported
 from ltp_pipeline.results import read_write
 from ltp_pipeline.stages.report import render  # noqa: F401 - as well
 from ltp_pipeline.system.hashing import sha256_file, write_checksums
-from tests.campaign import program
-from tests.campaign.program import Tried
-from tests.campaign.report_mutants import MUTANTS, REPORT, SUMS, Case
+from tests.fuzz import program
+from tests.fuzz.program import Tried
+from tests.fuzz.report_mutants import MUTANTS, REPORT, SUMS, Case
 from tests.support import children
 from tests.support.finished import lay_out
 

@@ -1,6 +1,6 @@
 """Kills at any moment: the same command goes on, and every file is the same to the byte.
 
-    python -m tests.campaign.kills --seed 1 --count 60 --out results.json
+    python -m tests.fuzz.kills --seed 1 --count 60 --out results.json
 
 What a kill leaves depends only on the calls before it that opened files for writing, moved, removed or made them. So a
 moment is a number of such calls in the run directory, and the case NUMBER of a seed is always the same: `--only NUMBER`
@@ -20,8 +20,8 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 
 import torch
 
-from tests.campaign import program, tiny_run
-from tests.campaign.program import Tried
+from tests.fuzz import program, tiny_run
+from tests.fuzz.program import Tried
 from tests.support import children
 
 KEPT = ("trail", "weights", "state")

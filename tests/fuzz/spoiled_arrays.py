@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.campaign.spoiled_files import NAMES, Mutant, some, spoiled_bytes
+from tests.fuzz.spoiled_files import NAMES, Mutant, some, spoiled_bytes
 from tests.support import data_sets
 
 DTYPES = "? i1 u2 >u2 i4 u4 >i4 i8 u8 >u8 f2 >f4 f8 f16 c8 U3 S3 M8[s] V4".split(" ")  # noqa: SIM905 - in one line
