@@ -74,7 +74,7 @@ class TaskSummary:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    kind: Annotated[str | None, Field(description="as [task] kind, or own")] = None
+    kind: Annotated[str | None, Field(description="as [task] kind, or custom")] = None
     output: Annotated[str | None, Field(description="null where several are judged")] = None
     class_axis: Annotated[
         int | None, Field(description="along which the largest number tells the class")

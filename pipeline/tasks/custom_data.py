@@ -1,21 +1,10 @@
-"""Samples of a user's own data set, read one by one as it gives them: by this process, or by several others.
-
-What a data set draws at random while it reads a sample depends on the seed and on that sample's number alone, so that
-a run that goes on sees what one that was never interrupted does.
-"""
+"""Open the data of a model: files, or the user's own data set."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import sys
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,327 +16,19 @@ from ltp_pipeline.data.open import INFERRED_TASK, open_data
 from ltp_pipeline.data.preprocessing import Preparation, format_shape, get_input_dtype
 from ltp_pipeline.data.splitting import divide_rows
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
-from ltp_pipeline.settings.schema import DataSettings, TaskSettings
-from ltp_pipeline.system import random_state, signals
-from ltp_pipeline.system.arrays import Array
-from ltp_pipeline.tasks import custom
+from ltp_pipeline.settings.schema import DataSettings
+from ltp_pipeline.tasks.custom_samples import CustomSamples
 
 if TYPE_CHECKING:
+    from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
+    from ltp_pipeline.settings.schema import TaskSettings
+    from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.custom import CustomTask
 
 SPLITS = ("train", "val", "test")
-INSPECTED_SAMPLES = 256
-USED_SETTINGS = frozenset(
-    {"path", "validation_fraction", "num_workers"}
-)  # of [data], where samples are a user's own
-_in_worker: dict[str, Any] = {}  # what a worker process reads from
-
-
-def open_custom_data(
-    task: CustomTask,
-    settings: DataSettings,
-    inputs: Sequence[TensorInfo],
-    seed: int,
-    tables: Mapping[str, int] | None = None,
-) -> DatasetSplits:
-    """The three splits of a user's data set; samples that are missing for validation are split off.
-
-    `tables` has, for each input of tokens, how many rows the model's table has for them.
-    """
-    if settings.path is not None:
-        raise InputError(
-            f"both a task ({task.origin}) and data ({settings.path}) are given", "give one of them"
-        )
-    prepared = [
-        name
-        for name, value in settings
-        if name not in USED_SETTINGS and value != getattr(DataSettings(), name)
-    ]
-    if prepared:
-        raise InputError(
-            f"{prepared[0]} under [data] does nothing with a task ({task.origin}): samples are taken as it gives them",
-            "prepare them in dataset, and take the line out",
-        )
-    found = {
-        name: task.call_function("dataset", name, drawn=(seed,)) for name in SPLITS
-    }  # one order for all
-    if found["train"] is None:
-        raise InputError(
-            f"dataset('train') of {task.origin} is None", "return the training samples"
-        )
-    sets = {
-        name: CustomSamples(task, name, given, settings.num_workers)
-        for name, given in found.items()
-        if given is not None
-    }
-    rows, notes = divide_rows(
-        {n: np.zeros(len(s), np.int64) for n, s in sets.items()}, settings.validation_fraction, seed
-    )
-    takers = [CustomInput(info, (tables or {}).get(info.name)) for info in inputs]
-    splits = {
-        name: CustomSplit(name, sets[source], takers, chosen)
-        for name, (source, chosen) in rows.items()
-    }
-    if rows["test"] is rows["val"]:
-        splits["test"] = splits["val"]
-    sizes = " ".join(f"{name} {len(sets[rows[name][0]])}" for name in SPLITS)
-    digest = hashlib.sha256(f"{task.fingerprint} {sizes}".encode())
-    for name in SPLITS:
-        digest.update(splits[name].rows.tobytes())
-    steps = {info.name: () for info in inputs}
-    return DatasetSplits(
-        splits["train"], splits["val"], splits["test"], None, digest.hexdigest(), notes, steps=steps
-    )
-
-
-class CustomSamples:
-    """A data set, read by rows: here and now, or by worker processes."""
-
-    def __init__(self, task: CustomTask, split: str, given: Any, workers: int) -> None:
-        self.task, self.workers, self._given = task, workers, given
-        self._name = f"dataset({split!r})"
-        self.origin = f"{self._name} of {task.origin}"
-        self._lock = threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
-        self._names: frozenset[str] | None = None  # of what a sample holds
-        with task.report_errors(f"len of {self._name}"):
-            self._count = len(given)
-        if not self._count:
-            raise InputError(f"{self.origin} is empty", "return samples, or None")
-
-    def __len__(self) -> int:
-        return self._count
-
-    def read(self, rows: Array, seed: int | None) -> list[dict[str, Any]]:
-        """These samples; a seed lets the data set draw other numbers than the last time."""
-        base = 0 if seed is None else seed
-        samples = self._by_workers(rows, base) if self.workers else self._here(rows, base)
-        for row, sample in zip(rows, samples, strict=True):
-            self._check(f"sample {row} of {self.origin}", sample)
-        return samples
-
-    def _here(self, rows: Array, seed: int) -> list[dict[str, Any]]:
-        with random_state.isolate_rng():
-            return read_samples(self._given, rows.tolist(), seed, self._name, self.task.origin)
-
-    def _by_workers(self, rows: Array, seed: int) -> list[dict[str, Any]]:
-        parts = [part.tolist() for part in np.array_split(rows, min(self.workers, len(rows)))]
-        with self._lock, self.task.report_errors(f"reading {self._name} by worker processes"):
-            try:
-                return [
-                    s
-                    for part in self._start().map(_read_in_worker, parts, [seed] * len(parts))
-                    for s in part
-                ]
-            except BrokenProcessPool:
-                what = f"a process that reads {self.origin} has ended"
-                raise InputError(
-                    what, "if memory ran out, lower num_workers in [data], or set it to 0"
-                ) from None
-
-    def _start(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            context = get_context("fork" if sys.platform == "linux" else "spawn")
-            given = (self._given, self._name, self.task.origin)
-            self._pool = ProcessPoolExecutor(self.workers, context, _init_worker, given)
-        return self._pool
-
-    def _check(self, said: str, sample: dict[str, Any]) -> None:
-        self._names = names = self._names or frozenset(sample)
-        for name in sorted(names ^ set(sample)):
-            has = f"has no {name!r}; it has {', '.join(map(repr, sample))}"
-            what = f"{said} {has if name in names else f'has {name!r}, which others have not'}"
-            raise InputError(
-                what, "give every sample the same names; an empty array where there is nothing"
-            )
-        for name, value in sample.items():
-            if not custom.is_numeric(value):
-                what = f"{name!r} of {said} holds {value.dtype}, not numbers"
-                raise InputError(
-                    what, "give numbers; for text, where in a list of your own it stands"
-                )
-
-
-def read_samples(
-    given: Any, rows: Sequence[int], seed: int, name: str, origin: str
-) -> list[dict[str, Any]]:
-    """Some samples, each with every generator of random numbers set by the seed and its row."""
-    return [
-        _read_sample(given, row, seed, f"sample {row} of {name} of {origin}", origin)
-        for row in rows
-    ]
-
-
-def _read_sample(given: Any, row: int, seed: int, said: str, origin: str) -> dict[str, Any]:
-    random_state.seed_all(seed, row)
-    with custom.report_task_errors(f"reading {said} failed", origin):
-        sample = given[row]
-    if not isinstance(sample, Mapping):
-        raise InputError(
-            f"{said} is {custom.describe_value(sample)}, not a dict",
-            "return a dict of arrays by their names",
-        )
-    return {str(key): custom.to_array(value) for key, value in sample.items()}
-
-
-def _init_worker(*given: Any) -> None:
-    import torch
-
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by which a pool ends its processes
-    for name in {*signals.SIGNALS} - {"SIGTERM"}:  # which are for the process that asks
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    _in_worker["data"], _in_worker["name"], _in_worker["origin"] = given
-
-
-def _exit_with_parent() -> None:
-    """Outlive no process that asks, however it ends."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(0)
-
-
-def _read_in_worker(rows: list[int], seed: int) -> list[dict[str, Any]]:
-    return read_samples(_in_worker["data"], rows, seed, _in_worker["name"], _in_worker["origin"])
-
-
-@dataclass(frozen=True)
-class CustomInput:
-    """An input of the model, with the checks that its samples must pass; for tokens, how many the model's table has."""
-
-    info: TensorInfo
-    table: int | None = None
-
-    @property
-    def name(self) -> str:
-        """As the model and the samples have it."""
-        return self.info.name
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """What the model takes."""
-        return get_input_dtype(self.info)
-
-    def stacked(self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str) -> Array:
-        """This input of some samples as one array, of the type that they have; `rows` are their numbers."""
-        found, said = _get_arrays(samples, rows, self.name, origin), f"{self.name!r} of {origin}"
-        for values, row in zip(found, rows, strict=True):
-            self._check(values, f"{self.name!r} of sample {row} of {origin}")
-        if any(values.shape != found[0].shape for values in found):
-            shapes = " and ".join(
-                str(shape) for shape in dict.fromkeys(values.shape for values in found)
-            )
-            raise InputError(
-                f"samples of {origin} differ in the shape of {self.name!r}: {shapes}", "pad them"
-            )
-        whole = np.stack(found)
-        place = find_lost_value(whole, self.dtype)
-        if place is not None:
-            raise_lost_value(said, whole[place], int(rows[place[0]]), self.dtype)
-        outside = None if self.table is None else vocabulary.find_unknown_token(whole, self.table)
-        if outside is not None and self.table is not None:
-            vocabulary.raise_unknown_token(
-                self.name, whole[outside], int(rows[outside[0]]), self.table
-            )
-        return whole
-
-    def _check(self, values: Array, said: str) -> None:
-        if values.dtype.kind not in NUMBER_KINDS:
-            raise InputError(
-                f"{said} holds {values.dtype}, not numbers", "give the model's inputs as numbers"
-            )
-        dims = values.shape if self.info.shape is None else self.info.shape[1:]
-        fits = len(dims) == values.ndim and all(
-            n == d for n, d in zip(values.shape, dims, strict=True) if isinstance(d, int)
-        )
-        if not fits:
-            raise InputError(
-                f"{said} has shape {format_shape(values.shape)}, and the model takes {format_shape(dims)}",
-                "give one sample as the model takes it, without the axis of the batch",
-            )
-
-
-class CustomSplit(Split):
-    """Some rows of a user's data set."""
-
-    @property
-    def reads_ahead(self) -> bool:  # type: ignore[override]  # it depends
-        """Only in other processes: generators of random numbers belong to all threads of one."""
-        return self._source.workers > 0
-
-    @property
-    def task(self) -> CustomTask:
-        """Whose data set it is."""
-        return self._source.task
-
-    def __init__(
-        self, name: str, source: CustomSamples, inputs: Sequence[CustomInput], rows: Array
-    ) -> None:
-        self._source, self._inputs = source, inputs
-        first = source.read(rows[:1], None)
-        for taken in inputs:
-            taken.stacked(first, rows[:1], source.origin)
-        columns = {
-            i.name: SplitInput(CustomInputColumn(source, i, first[0][i.name]), Preparation(i.dtype))
-            for i in inputs
-        }
-        super().__init__(name, columns, {}, rows)
-
-    def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
-        """These samples: inputs stacked, all else beside them."""
-        rows = self.rows[indices]
-        samples = self._source.read(rows, augment_seed)
-        origin = self._source.origin
-        inputs = {
-            i.name: np.ascontiguousarray(i.stacked(samples, rows, origin), i.dtype)
-            for i in self._inputs
-        }
-        rest = [name for name in samples[0] if name not in inputs]
-        beside = {name: _stack_if_equal(_get_arrays(samples, rows, name, origin)) for name in rest}
-        return Batch(inputs, {**beside, **inputs})
-
-
-class CustomInputColumn:
-    """One input of the samples, for those who look at it alone."""
-
-    def __init__(self, source: CustomSamples, taken: CustomInput, first: Array) -> None:
-        self._source, self._taken = source, taken
-        self.shape: tuple[int | None, ...] = first.shape
-        self.dtype: np.dtype[Any] = first.dtype
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def first(self) -> ArraySamples:
-        """The first ones, by which the range of values is told: reading all may take long."""
-        return ArraySamples(self.take(np.arange(min(INSPECTED_SAMPLES, len(self)))))
-
-    def take(self, indices: Array) -> Array:
-        """Read these."""
-        samples = self._source.read(indices, None)
-        return self._taken.stacked(samples, indices, self._source.origin)
-
-
-def _get_arrays(
-    samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str
-) -> list[Array]:
-    """What samples hold under a name; each must have it."""
-    for sample, row in zip(samples, rows, strict=True):
-        if name not in sample:
-            raise InputError(
-                f"sample {row} of {origin} has no {name!r}; it has {', '.join(map(repr, sample))}",
-                "give every sample the same arrays, and the model's inputs by their names",
-            )
-    return [sample[name] for sample in samples]
-
-
-def _stack_if_equal(values: list[Array]) -> Array | list[Array]:
-    alike = all(value.shape == values[0].shape for value in values)
-    return np.stack(values) if alike else values
+INSPECTED_SAMPLES = 256  # samples that show the range of an input's values
+# Keys of [data] that have an effect on a custom data set.
+USED_SETTINGS = frozenset({"path", "validation_fraction", "num_workers"})
 
 
 def open_model_data(
@@ -357,10 +38,260 @@ def open_model_data(
     task: TaskSettings = INFERRED_TASK,
     own: CustomTask | None = None,
 ) -> DatasetSplits:
-    """The data of a model, from files or from a user's own data set, checked against all that its graph tells."""
-    rows = vocabulary.find_table_sizes(file.model.graph)
+    """Return the data of a model, checked against its graph.
+
+    Args:
+        file: The model.
+        settings: `[data]` of the settings.
+        seed: Seed by which samples are divided into splits.
+        task: `[task]` of the settings.
+        own: The user's own task, which brings its data.
+
+    Raises:
+        InputError: The data do not fit the model or the settings.
+    """
+    table_sizes = vocabulary.find_table_sizes(file.model.graph)
     if own is not None:
-        return open_custom_data(own, settings, file.inputs, seed, rows)
+        return open_custom_data(own, settings, file.inputs, seed, table_sizes)
     data = open_data(settings, file.inputs, seed, task, file.outputs)
-    vocabulary.check_tokens(rows, data)
+    vocabulary.check_tokens(table_sizes, data)
     return data
+
+
+def open_custom_data(
+    task: CustomTask,
+    settings: DataSettings,
+    inputs: Sequence[TensorInfo],
+    seed: int,
+    table_sizes: Mapping[str, int] | None = None,
+) -> DatasetSplits:
+    """Return the splits of the user's data set; a missing split is split off another.
+
+    Args:
+        task: The user's task.
+        settings: `[data]` of the settings.
+        inputs: Inputs of the model.
+        seed: Seed by which samples are split off.
+        table_sizes: Number of rows of the embedding table, for each input of tokens.
+
+    Raises:
+        InputError: Samples do not fit the model, or settings have no effect on them.
+    """
+    _check_settings(task, settings)
+    sources: dict[str, CustomSamples] = {}
+    for name in SPLITS:
+        # All splits get the same random numbers, for tasks that shuffle before they divide.
+        dataset = task.call_function("dataset", name, seed_parts=(seed,))
+        if dataset is not None:
+            sources[name] = CustomSamples(task, name, dataset, settings.num_workers)
+        elif name == "train":
+            raise InputError(
+                f"dataset('train') of {task.origin} is None", "return the training samples"
+            )
+    groups = {name: np.zeros(len(source), np.int64) for name, source in sources.items()}
+    rows, notes = divide_rows(groups, settings.validation_fraction, seed)
+    custom_inputs = [CustomInput(info, (table_sizes or {}).get(info.name)) for info in inputs]
+    splits: dict[str, Split] = {}
+    for name, (source, chosen) in rows.items():
+        splits[name] = CustomSplit(name, sources[source], custom_inputs, chosen)
+    if rows["test"] is rows["val"]:
+        splits["test"] = splits["val"]
+    sizes = " ".join(f"{name} {len(sources[rows[name][0]])}" for name in SPLITS)
+    digest = hashlib.sha256(f"{task.fingerprint} {sizes}".encode())
+    for name in SPLITS:
+        digest.update(splits[name].rows.tobytes())
+    return DatasetSplits(
+        splits["train"],
+        splits["val"],
+        splits["test"],
+        None,
+        digest.hexdigest(),
+        notes,
+        steps={info.name: () for info in inputs},
+    )
+
+
+def _check_settings(task: CustomTask, settings: DataSettings) -> None:
+    """Raise InputError for settings of data that a custom task does not use."""
+    if settings.path is not None:
+        raise InputError(
+            f"both a task ({task.origin}) and data ({settings.path}) are set",
+            "pass either --task or --data; a path may stand in [data] of ltp.toml",
+        )
+    defaults = DataSettings()
+    for key, value in settings:
+        if key not in USED_SETTINGS and value != getattr(defaults, key):
+            raise InputError(
+                f"{key} in [data] has no effect with a task ({task.origin}), which prepares its "
+                "samples itself",
+                f"remove {key} from [data], and prepare the samples in dataset",
+            )
+
+
+@dataclass(frozen=True)
+class CustomInput:
+    """An input of the model that is read from samples of the user's data set.
+
+    Attributes:
+        info: Name, type and shape of the input.
+        table_size: Number of rows of the model's embedding table; None if the input has no tokens.
+    """
+
+    info: TensorInfo
+    table_size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the input, in the model and in samples."""
+        return self.info.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type that the model takes."""
+        return get_input_dtype(self.info)
+
+    def stack_samples(
+        self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str
+    ) -> Array:
+        """Return the input of some samples as one array of their own type.
+
+        Args:
+            samples: The samples.
+            rows: Numbers of the samples, for messages.
+            origin: Name of the data set, for messages.
+
+        Raises:
+            InputError: The model cannot take the samples.
+        """
+        arrays = _get_arrays(samples, rows, self.name, origin)
+        for array, row in zip(arrays, rows, strict=True):
+            self._check_array(array, f"{self.name!r} of sample {row} of {origin}")
+        shapes = dict.fromkeys(array.shape for array in arrays)
+        if len(shapes) > 1:
+            raise InputError(
+                f"samples of {origin} have different shapes of {self.name!r}: "
+                f"{' and '.join(map(str, shapes))}",
+                "pad them to one shape",
+            )
+        stacked = np.stack(arrays)
+        place = find_lost_value(stacked, self.dtype)
+        if place is not None:
+            row = int(rows[place[0]])
+            raise_lost_value(f"{self.name!r} of {origin}", stacked[place], row, self.dtype)
+        if self.table_size is not None:
+            place = vocabulary.find_unknown_token(stacked, self.table_size)
+            if place is not None:
+                row = int(rows[place[0]])
+                vocabulary.raise_unknown_token(self.name, stacked[place], row, self.table_size)
+        return stacked
+
+    def _check_array(self, array: Array, description: str) -> None:
+        """Raise InputError if an array has no numbers, or another shape than the model takes."""
+        if array.dtype.kind not in NUMBER_KINDS:
+            raise InputError(
+                f"{description} has type {array.dtype}, not numbers",
+                "return numbers for the inputs of the model",
+            )
+        shape = array.shape if self.info.shape is None else self.info.shape[1:]
+        fits = len(shape) == array.ndim
+        if fits:
+            sizes = zip(array.shape, shape, strict=True)
+            fits = all(size == n for size, n in sizes if isinstance(n, int))
+        if not fits:
+            raise InputError(
+                f"{description} has shape {format_shape(array.shape)}, and the model takes "
+                f"{format_shape(shape)}",
+                "return one sample as the model takes it, without the batch axis",
+            )
+
+
+class CustomSplit(Split):
+    """Some rows of the user's data set."""
+
+    @property
+    def reads_ahead(self) -> bool:  # type: ignore[override]  # it depends on the workers
+        """Whether other processes read, because random generators belong to all threads of one."""
+        return self._source.num_workers > 0
+
+    @property
+    def task(self) -> CustomTask:
+        """The task that the data set belongs to."""
+        return self._source.task
+
+    def __init__(
+        self, name: str, source: CustomSamples, inputs: Sequence[CustomInput], rows: Array
+    ) -> None:
+        """Select rows of a data set, and check the first of them.
+
+        Args:
+            name: Name of the split.
+            source: The data set.
+            inputs: Inputs of the model.
+            rows: Numbers of the samples.
+        """
+        self._source = source
+        self._inputs = inputs
+        first = source.read(rows[:1], None)
+        columns: dict[str, SplitInput] = {}
+        for model_input in inputs:
+            model_input.stack_samples(first, rows[:1], source.origin)
+            column = CustomInputColumn(source, model_input, first[0][model_input.name])
+            columns[model_input.name] = SplitInput(column, Preparation(model_input.dtype))
+        super().__init__(name, columns, {}, rows)
+
+    def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
+        """Return a batch: inputs stacked, and as targets all arrays of the samples."""
+        rows = self.rows[indices]
+        samples = self._source.read(rows, augment_seed)
+        origin = self._source.origin
+        inputs: dict[str, Array] = {}
+        for model_input in self._inputs:
+            stacked = model_input.stack_samples(samples, rows, origin)
+            inputs[model_input.name] = np.ascontiguousarray(stacked, model_input.dtype)
+        targets: dict[str, Array | list[Array]] = {}
+        for name in samples[0]:
+            if name not in inputs:
+                targets[name] = _stack_if_equal(_get_arrays(samples, rows, name, origin))
+        return Batch(inputs, {**targets, **inputs})
+
+
+class CustomInputColumn:
+    """One input of the user's samples, for code that looks at inputs one by one."""
+
+    def __init__(self, source: CustomSamples, model_input: CustomInput, first: Array) -> None:
+        """Read `model_input` from `source`; `first` is the input of the first sample."""
+        self._source = source
+        self._input = model_input
+        self.shape: tuple[int | None, ...] = first.shape
+        self.dtype: np.dtype[Any] = first.dtype
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def first(self) -> ArraySamples:
+        """Return the first samples, which show the range of values: reading all may take long."""
+        return ArraySamples(self.take(np.arange(min(INSPECTED_SAMPLES, len(self)))))
+
+    def take(self, indices: Array) -> Array:
+        """Return the input of these samples."""
+        samples = self._source.read(indices, None)
+        return self._input.stack_samples(samples, indices, self._source.origin)
+
+
+def _get_arrays(
+    samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str
+) -> list[Array]:
+    """Return an array of each sample by name; raise InputError if a sample does not have it."""
+    for sample, row in zip(samples, rows, strict=True):
+        if name not in sample:
+            raise InputError(
+                f"sample {row} of {origin} has no {name!r}; it has {', '.join(map(repr, sample))}",
+                "return the inputs of the model under their names, for every sample",
+            )
+    return [sample[name] for sample in samples]
+
+
+def _stack_if_equal(arrays: list[Array]) -> Array | list[Array]:
+    """Return arrays as one if they have equal shapes, else as the list."""
+    is_equal = all(array.shape == arrays[0].shape for array in arrays)
+    return np.stack(arrays) if is_equal else arrays

@@ -1,4 +1,4 @@
-"""A user's own task as training and measuring see it; the original stands in for what it leaves out."""
+"""Adapter from the user's own loss and metric to the interface of a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import mean_interval, replicate_interval
-from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.records import AccuracyResult
 from ltp_pipeline.results.schema_parts import TaskSummary
 from ltp_pipeline.system import random_state
@@ -21,48 +20,53 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.distillation import DistillationTask
     from ltp_pipeline.tasks.protocol import SplitLabels
 
-REPLICATES = 50  # of a metric that is no mean, by which its interval is told
+NUM_REPLICATES = 50  # bootstrap replicates for the interval of a metric that is no mean
+LOSS_HINT = (
+    "avoid detach(), item(), argmax() and numpy; if nothing is to be learned, return "
+    "outputs[NAME].sum() * 0"
+)
 
 
 @dataclass(frozen=True)
 class CustomTaskAdapter:
-    """Their loss and metric; `imitation` stands in for what they did not write."""
+    """The user's task; distillation replaces the parts that it does not have.
+
+    Attributes:
+        custom: The user's task.
+        distillation: Distillation from the original.
+        num_replicates: Number of bootstrap replicates of `measure`.
+    """
 
     custom: CustomTask
     distillation: DistillationTask
-    replicates: int = REPLICATES
+    num_replicates: int = NUM_REPLICATES
 
-    has_unbounded_gradient = True  # nobody knows
+    has_unbounded_gradient = True  # nothing is known about the user's loss
 
     @property
     def metric(self) -> Metric:
-        """Theirs, or how near the original is."""
-        return (
-            self.custom.metric if self._has_score or self._has_measure else self.distillation.metric
-        )
-
-    def describe_output(self) -> TaskSummary:
-        """What nobody but the user knows."""
-        return TaskSummary("own")
+        """The user's metric; without `score` and `measure`, that of distillation."""
+        return self.distillation.metric if self.is_relative else self.custom.metric
 
     @property
     def outputs(self) -> tuple[TaskOutput, ...]:
-        """All that have a row per sample."""
+        """All floating-point outputs with a row per sample."""
         return self.distillation.outputs
 
     @property
     def is_distilled(self) -> bool:
-        """Whether there is no loss but the distance from the original."""
+        """Whether the task has no loss, so that the network is distilled from the original."""
         return not self.custom.has_function("loss")
 
     @property
     def is_relative(self) -> bool:
-        """Whether nearness to the original is what is measured."""
+        """Whether the task has neither `score` nor `measure`."""
         return not self._has_score and not self._has_measure
 
     @property
@@ -72,8 +76,8 @@ class CustomTaskAdapter:
 
     @property
     def without_interval(self) -> CustomTaskAdapter:
-        """Without what only an interval needs."""
-        return replace(self, replicates=0)
+        """The task without bootstrap replicates."""
+        return replace(self, num_replicates=0)
 
     @property
     def _has_score(self) -> bool:
@@ -83,220 +87,261 @@ class CustomTaskAdapter:
     def _has_measure(self) -> bool:
         return self.custom.has_function("measure") and not self._has_score
 
-    def compute_loss(
-        self, outputs: Sequence[Tensor], targets: Mapping[str, Any], taught: Sequence[Tensor] | None
-    ) -> Tensor:
-        """Theirs; it must be one number, and have a gradient where one is asked for."""
-        import torch
-
-        if self.is_distilled:
-            return self.distillation.compute_loss(outputs, targets, taught)
-        loss = self._call_loss(outputs, targets)
-        if torch.is_grad_enabled() and not loss.requires_grad:
-            raise self._missing_gradient_error()
-        return loss
-
-    def _call_loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Any]) -> Tensor:
-        import torch
-
-        loss = self.custom.call_function(
-            "loss", self._name_outputs(outputs), dict(targets), drawn=("loss", torch.initial_seed())
-        )
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-            told = (
-                f"a tensor of shape {tuple(loss.shape)}"
-                if isinstance(loss, torch.Tensor)
-                else describe_value(loss)
-            )
-            raise InputError(
-                f"loss of {self.custom.origin} returns {told}, not one number",
-                "return its mean, a tensor",
-            )
-        return loss.reshape(())
-
-    def _missing_gradient_error(self) -> InputError:
-        return InputError(
-            f"loss of {self.custom.origin} has no gradient: it does not follow from the outputs by operations of torch",
-            "no detach(), item(), argmax() or numpy on the way; if nothing is to be learned, outputs[NAME].sum() * 0",
-        )
+    def describe_output(self) -> TaskSummary:
+        """Return the summary of the task for the report."""
+        return TaskSummary("custom")
 
     def check_functions(self, outputs: Sequence[Tensor], batch: Batch) -> None:
-        """Call their loss and metric once, before anything is trained."""
+        """Call loss and metric once, before anything is trained.
+
+        Args:
+            outputs: Outputs of the original for the batch.
+            batch: Some training samples.
+
+        Raises:
+            InputError: A function returns something unexpected.
+            TaskFailed: A function fails.
+        """
         if not self.is_distilled:
             self._check_loss(outputs, batch)
-        arrays = [y.float().cpu().numpy() for y in outputs]
-        judged = [EvaluatedBatch(arrays, batch, arrays)]
+        arrays = [output.float().cpu().numpy() for output in outputs]
+        batches = [EvaluatedBatch(arrays, batch, arrays)]
+        task = self.without_interval
         if self._has_measure:
-            self.without_interval._measure_replicates(judged, on_few=True)
+            task._measure_replicates(batches, may_be_undefined=True)
         else:
-            self.without_interval.compute_metric(
-                self.without_interval.sample_statistics(judged, [1.0] * len(arrays)), "train"
-            )
+            scales = [1.0] * len(arrays)
+            task.compute_metric(task.sample_statistics(batches, scales), "train")
 
     def _check_loss(self, outputs: Sequence[Tensor], batch: Batch) -> None:
+        """Raise InputError if the loss of a batch is not finite or has no gradient."""
         import torch
 
         with torch.inference_mode(False), torch.enable_grad():
-            leaves = [y.detach().clone().requires_grad_() for y in outputs]
-            loss = self._call_loss([y.clone() for y in leaves], _to_tensors(batch.targets))
+            leaves = [output.detach().clone().requires_grad_() for output in outputs]
+            loss = self._call_loss([leaf.clone() for leaf in leaves], _to_tensors(batch.targets))
             value = float(loss.detach())
             if not np.isfinite(value):
                 raise InputError(
                     f"loss of {self.custom.origin} is {value} on the first samples",
                     "return a finite number",
                 )
+            if not loss.requires_grad:
+                raise self._missing_gradient_error()
             with self.custom.report_errors("gradient of loss"):
-                found = (
-                    torch.autograd.grad(loss, leaves, allow_unused=True)
-                    if loss.requires_grad
-                    else [None]
-                )
-        if all(gradient is None for gradient in found):
+                gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
             raise self._missing_gradient_error()
 
+    def compute_loss(
+        self,
+        outputs: Sequence[Tensor],
+        targets: Mapping[str, Any],
+        teacher_outputs: Sequence[Tensor] | None,
+    ) -> Tensor:
+        """Return the user's loss, or that of distillation; see `Task.compute_loss`."""
+        import torch
+
+        if self.is_distilled:
+            return self.distillation.compute_loss(outputs, targets, teacher_outputs)
+        loss = self._call_loss(outputs, targets)
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise self._missing_gradient_error()
+        return loss
+
+    def _call_loss(self, outputs: Sequence[Tensor], targets: Mapping[str, Any]) -> Tensor:
+        """Return the user's loss; raise InputError if it is not one number."""
+        import torch
+
+        arguments = (self._name_outputs(outputs), dict(targets))
+        seed_parts = ("loss", torch.initial_seed())
+        loss = self.custom.call_function("loss", *arguments, seed_parts=seed_parts)
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            return loss.reshape(())
+        returned = describe_value(loss)
+        if isinstance(loss, torch.Tensor):
+            returned = f"a tensor of shape {tuple(loss.shape)}"
+        raise InputError(
+            f"loss of {self.custom.origin} returns {returned}, not one number",
+            "return a tensor with one value, such as the mean over the batch",
+        )
+
+    def _missing_gradient_error(self) -> InputError:
+        """Return the error of a loss without a gradient."""
+        return InputError(
+            f"loss of {self.custom.origin} has no gradient: it is not computed from the outputs by "
+            "operations of torch",
+            LOSS_HINT,
+        )
+
     def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:
-        """For nearness to the original."""
+        """Return the scales of distillation; see `Task.compute_scales`."""
         return self.distillation.compute_scales(originals, samples)
 
-    def sample_statistics(self, judged: Iterable[EvaluatedBatch], scale: Sequence[float]) -> Array:
-        """A score for each sample; or the metric of all, and of samples drawn anew."""
-        if self._has_score:
-            return np.concatenate(
-                [
-                    self._score_batch(i, outputs, batch)
-                    for i, (outputs, batch, _) in enumerate(judged)
-                ]
-            )
-        if self._has_measure:
-            return self._measure_replicates(judged)
-        return self.distillation.sample_statistics(judged, scale)
-
-    def _score_batch(self, number: int, outputs: Sequence[Array], batch: Batch) -> Array:
-        given = self._name_outputs(_to_tensors(outputs)), _to_tensors(batch.targets)
-        scores = self.custom.call_function("score", *given, drawn=("score", number))
-        each = self._to_finite_array("score", scores, "return one number for each sample")
-        if each.shape != (len(batch),):
-            what = (
-                f"score of {self.custom.origin} returns shape {each.shape} for {len(batch)} samples"
-            )
-            raise InputError(what, "return one number for each sample")
-        return each
-
-    def _to_finite_array(
-        self, part: str, given: Any, remedy: str, may_be_undefined: bool = False
+    def sample_statistics(
+        self, batches: Iterable[EvaluatedBatch], scales: Sequence[float]
     ) -> Array:
-        """What a part of theirs returns; it must be numbers, finite ones where they may not be undefined."""
-        try:
-            found = to_array(given)
-        except (TypeError, ValueError):  # lists of uneven length
-            found = np.array(None)
-        if not is_numeric(found):
+        """Return scores of samples, or the metric of all samples and of bootstrap replicates."""
+        if self._has_score:
+            scores = [self._score_batch(i, batch) for i, batch in enumerate(batches)]
+            return np.concatenate(scores)
+        if self._has_measure:
+            return self._measure_replicates(batches)
+        return self.distillation.sample_statistics(batches, scales)
+
+    def _score_batch(self, number: int, evaluated: EvaluatedBatch) -> Array:
+        """Return the score of each sample of a batch, which is the `number`th of its split."""
+        outputs, batch, _ = evaluated
+        arguments = (self._name_outputs(_to_tensors(outputs)), _to_tensors(batch.targets))
+        scores = self.custom.call_function("score", *arguments, seed_parts=("score", number))
+        hint = "return one number for each sample"
+        array = self._to_numbers("score", scores, hint)
+        if array.shape != (len(batch),):
             raise InputError(
-                f"{part} of {self.custom.origin} returns {describe_value(given)}, not numbers",
-                remedy,
+                f"score of {self.custom.origin} returns shape {array.shape} for {len(batch)} "
+                "samples",
+                hint,
             )
-        if not (may_be_undefined or np.isfinite(found).all()):
-            what = f"{part} of {self.custom.origin} returns {found[~np.isfinite(found)].flat[0]}"
-            raise InputError(what, "return finite numbers")
-        return found.astype(np.float64)
+        return array
 
-    def _measure_replicates(self, batches: Iterable[EvaluatedBatch], on_few: bool = False) -> Array:
-        """The metric, and that of each replicate: there a sample counts as often as a Poisson number says.
+    def _to_numbers(
+        self, function: str, value: Any, hint: str, may_be_undefined: bool = False
+    ) -> Array:
+        """Return what a function of the user returns as float64.
 
-        So the outputs need not be kept, and two networks have the same replicates. These may be undefined, and so may
-        be the metric of a few samples.
+        Args:
+            function: Name of the function.
+            value: The returned value.
+            hint: Hint of the error for a value that is not numeric.
+            may_be_undefined: True if NaN and infinity are allowed.
         """
-        rng, samples = np.random.default_rng(0), 0
-        meters = [self._make_metric() for _ in range(1 + self.replicates)]
+        try:
+            array = to_array(value)
+        except (TypeError, ValueError):  # lists of uneven length
+            array = np.array(None)
+        if not is_numeric(array):
+            raise InputError(
+                f"{function} of {self.custom.origin} returns {describe_value(value)}, not numbers",
+                hint,
+            )
+        if not may_be_undefined and not np.isfinite(array).all():
+            wrong = array[~np.isfinite(array)].flat[0]
+            raise InputError(
+                f"{function} of {self.custom.origin} returns {wrong}", "return finite numbers"
+            )
+        return array.astype(np.float64)
+
+    def _measure_replicates(
+        self, batches: Iterable[EvaluatedBatch], may_be_undefined: bool = False
+    ) -> Array:
+        """Return the metric of all samples and of bootstrap replicates, each with their number.
+
+        In a replicate, a sample counts as often as a Poisson random number says. So outputs need
+        not be stored, and two networks have the same replicates. Replicates may be undefined.
+
+        Args:
+            batches: The batches.
+            may_be_undefined: True if the metric of all samples may be undefined too.
+
+        Returns:
+            Rows of (metric, number of samples).
+        """
+        rng = np.random.default_rng(0)
+        metrics = [self._make_metric() for _ in range(1 + self.num_replicates)]
+        num_samples = 0
         for number, (outputs, batch, _) in enumerate(batches):
-            samples += len(batch)
-            found, whole = self._name_outputs(_to_tensors(outputs)), _to_tensors(batch.targets)
-            counts = rng.poisson(1.0, (self.replicates, len(batch)))
-            drawn = [
-                np.arange(len(batch)),
-                *(np.repeat(np.arange(len(batch)), times) for times in counts),
-            ]
-            for meter, rows in zip(meters, drawn, strict=True):
+            num_samples += len(batch)
+            named_outputs = self._name_outputs(_to_tensors(outputs))
+            targets = _to_tensors(batch.targets)
+            all_rows = np.arange(len(batch))
+            counts = rng.poisson(1.0, (self.num_replicates, len(batch)))
+            samples = [all_rows, *(np.repeat(all_rows, repeats) for repeats in counts)]
+            for metric, rows in zip(metrics, samples, strict=True):
                 if len(rows):
                     with (
                         self.custom.report_errors("update"),
                         random_state.isolate_rng("update", number),
                     ):
-                        meter.update(_select_rows(found, rows), _select_rows(whole, rows))
-        may_be_undefined = [on_few] + [True] * self.replicates
-        return np.array(
-            [
-                (self._compute_value(*each), samples)
-                for each in zip(meters, may_be_undefined, strict=True)
-            ]
-        )
+                        metric.update(
+                            _select_rows(named_outputs, rows), _select_rows(targets, rows)
+                        )
+        values = [self._compute_value(metrics[0], may_be_undefined)]
+        values += [self._compute_value(metric, may_be_undefined=True) for metric in metrics[1:]]
+        return np.array([(value, num_samples) for value in values])
 
     def _make_metric(self) -> Any:
-        found = self.custom.call_function("measure", drawn=("measure",))
-        if isinstance(found, type):
-            what = (
-                f"measure of {self.custom.origin} returns {describe_value(found)}, no object of it"
+        """Return a new metric of the user; raise InputError if it lacks a method."""
+        metric = self.custom.call_function("measure", seed_parts=("measure",))
+        returned = f"measure of {self.custom.origin} returns {describe_value(metric)}"
+        if isinstance(metric, type):
+            raise InputError(
+                f"{returned}, not an object", f"return {metric.__name__}(), a new one each time"
             )
-            raise InputError(what, f"return {found.__name__}(), a new one each time")
-        for part in ("update", "compute"):
-            if not callable(getattr(found, part, None)):
-                what = f"measure of {self.custom.origin} returns {describe_value(found)}, which has no {part}"
-                raise InputError(what, "return an object with update(outputs, batch) and compute()")
-        return found
+        for method in ("update", "compute"):
+            if not callable(getattr(metric, method, None)):
+                raise InputError(
+                    f"{returned}, which has no method {method}",
+                    "return an object with update(outputs, batch) and compute()",
+                )
+        return metric
 
-    def _compute_value(self, meter: Any, may_be_undefined: bool) -> float:
-        """Their metric; NaN where it may be undefined, and is no number or fails as such metrics do."""
+    def _compute_value(self, metric: Any, may_be_undefined: bool) -> float:
+        """Return the value of a metric; NaN if it is undefined and may be so."""
         with self.custom.report_errors("compute"), random_state.isolate_rng("compute"):
             try:
-                value = meter.compute()
-            except (ArithmeticError, ValueError):
+                value = metric.compute()
+            except (ArithmeticError, ValueError):  # usual errors of metrics of too few samples
                 if not may_be_undefined:
                     raise
                 return np.nan
-        found = self._to_finite_array("compute", value, "return one number", may_be_undefined)
-        if found.size != 1:
+        array = self._to_numbers("compute", value, "return one number", may_be_undefined)
+        if array.size != 1:
             raise InputError(
-                f"compute of {self.custom.origin} returns shape {found.shape}", "return one number"
+                f"compute of {self.custom.origin} returns shape {array.shape}", "return one number"
             )
-        return float(found.item()) if np.isfinite(found).all() else np.nan
+        return float(array.item()) if np.isfinite(array).all() else np.nan
 
-    def compute_metric(self, evidence: Array, split: str) -> AccuracyResult:
-        """Their metric."""
+    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
+        """Return the user's metric, or that of distillation."""
         if self._has_score:
-            return AccuracyResult(float(evidence.mean()), None, None, len(evidence), split)
+            value = float(statistics.mean())
+            return AccuracyResult(value, None, None, len(statistics), split)
         if self._has_measure:
-            value, samples = evidence[0].tolist()
-            return AccuracyResult(value, None, None, int(samples), split)
-        return self.distillation.compute_metric(evidence, split)
+            value, num_samples = statistics[0].tolist()
+            return AccuracyResult(value, None, None, int(num_samples), split)
+        return self.distillation.compute_metric(statistics, split)
 
-    def correct_samples(self, evidence: Array) -> Array | None:
-        """Known where nearness to the original is measured; a score of theirs may be any number."""
-        return self.distillation.correct_samples(evidence) if self.is_relative else None
+    def correct_samples(self, statistics: Array) -> Array | None:
+        """Return which samples are correct; None for a score, which may be any number."""
+        return self.distillation.correct_samples(statistics) if self.is_relative else None
 
     def compute_drop_interval(
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float] | None:
-        """Of the drop, which is positive where the second is worse."""
+        """Return the interval of the drop; see `Task.compute_drop_interval`."""
         if self.is_relative:
             return self.distillation.compute_drop_interval(before, after, confidence)
-        better = 1 if self.metric.higher_is_better else -1
+        sign = 1 if self.metric.higher_is_better else -1
         if self._has_score:
-            return mean_interval(better * before, better * after, confidence)
-        return replicate_interval(better * before[:, 0], better * after[:, 0], confidence)
+            return mean_interval(sign * before, sign * after, confidence)
+        return replicate_interval(sign * before[:, 0], sign * after[:, 0], confidence)
 
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
-        """Known only where nearness to it is measured."""
-        return self.distillation.get_original_result(samples, split) if self.is_relative else None
+        """Return metric and statistics of the original if it is compared with itself."""
+        if not self.is_relative:
+            return None
+        return self.distillation.get_original_result(samples, split)
 
     def chance_level(self, split: SplitLabels) -> None:
-        """Nobody knows."""
+        """Return None: constant predictions of a custom task are unknown."""
 
     def _name_outputs(self, outputs: Sequence[Any]) -> dict[str, Any]:
-        return {output.name: y for output, y in zip(self.outputs, outputs, strict=True)}
+        """Return outputs by name."""
+        return {spec.name: output for spec, output in zip(self.outputs, outputs, strict=True)}
 
 
 def _to_tensors(values: Any) -> Any:
-    """Arrays, or lists or dicts of them, as tensors."""
+    """Return arrays, or lists or dicts of them, as tensors."""
     import torch
 
     if isinstance(values, Mapping):
@@ -307,7 +352,8 @@ def _to_tensors(values: Any) -> Any:
 
 
 def _select_rows(values: Mapping[str, Any], rows: Array) -> dict[str, Any]:
-    """These samples of a batch."""
-    return {
-        name: [v[i] for i in rows] if isinstance(v, list) else v[rows] for name, v in values.items()
-    }
+    """Return some samples of a batch; values of uneven shape are lists."""
+    selected: dict[str, Any] = {}
+    for name, value in values.items():
+        selected[name] = [value[i] for i in rows] if isinstance(value, list) else value[rows]
+    return selected

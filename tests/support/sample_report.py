@@ -437,7 +437,7 @@ def in_celsius() -> dict[str, Any]:
         "higher_is_better": False,
         "is_fraction": False,
     }
-    report["task"] = {"kind": "own", "output": "logits", "class_axis": None, "threshold": None}
+    report["task"] = {"kind": "custom", "output": "logits", "class_axis": None, "threshold": None}
     report["custom_task"] = {"name": "task.py", "sha256": "c" * 64}
     return report
 
