@@ -36,12 +36,14 @@ class SettingOption:
         return f"{self.section}_{self.key}"
 
     @property
-    def help(self) -> str:
+    def help_text(self) -> str:
         """Description of the setting, with its default value."""
         text = self.field.description or ""
+        value_type, _ = _parsed_type(self.field.annotation)
+        if value_type == list[str]:
+            text += " Repeatable."
         default = self.field.default
         if isinstance(default, tuple):
-            text += " Repeatable."
             default = ", ".join(default)
         has_default = default is not None and default is not False and default != ""
         return f"{text} Default: {default}." if has_default else text
@@ -49,7 +51,7 @@ class SettingOption:
     def make_parameter(self) -> inspect.Parameter:
         """Return the parameter of a command from which Typer makes the option."""
         value_type, metavar = _parsed_type(self.field.annotation)
-        option = typer.Option(self.name, help=self.help, metavar=metavar)
+        option = typer.Option(self.name, help=self.help_text, metavar=metavar)
         return inspect.Parameter(
             self.parameter_name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -185,7 +187,9 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The directory 
 ReportArgument = Annotated[
     Path, typer.Argument(metavar="REPORT.json", help="The report.json of a run.")
 ]
-DataOption = Annotated[Path | None, typer.Option("--data", help=find_option("data", "path").help)]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help=find_option("data", "path").help_text)
+]
 TaskOption = Annotated[
     Path | None,
     typer.Option(
@@ -214,7 +218,7 @@ FormatsOption = Annotated[
     typer.Option("--format", help=f"Also write this file: {FORMAT_HELP}. Repeatable."),
 ]
 ExportOption = Annotated[
-    list[str] | None, typer.Option("--export", help=find_option("export", "formats").help)
+    list[str] | None, typer.Option("--export", help=find_option("export", "formats").help_text)
 ]
 EncodingOption = Annotated[
     str,
@@ -224,14 +228,14 @@ EncodingOption = Annotated[
 ]
 WeightStorageOption = Annotated[
     list[str] | None,
-    typer.Option("--weight-storage", help=find_option("export", "weight_storage").help),
+    typer.Option("--weight-storage", help=find_option("export", "weight_storage").help_text),
 ]
 BaselineOption = Annotated[
     str | None,
     typer.Option(
         "--baseline",
         metavar="auto|curve|quick|none",
-        help=find_option("baseline", "mode").help,
+        help=find_option("baseline", "mode").help_text,
     ),
 ]
 NoBaselineOption = Annotated[

@@ -38,7 +38,7 @@ def run(
     baseline = values["baseline"]
     baseline["mode"] = options.merge_baseline_mode(baseline["mode"], no_baseline)
     options.add_assignments(values, assignments)
-    _prune(
+    _prune_model(
         model,
         values,
         config=config,
@@ -66,7 +66,7 @@ def demo(
         command = f"cd {out} && ltp-pipeline run {model.name}"
         typer.echo(f"The example is in {out}; running: {command}", err=True)
     os.chdir(out)
-    _prune(Path(model.name), {}, shown_in=out, as_json=as_json, quiet=quiet)
+    _prune_model(Path(model.name), {}, shown_in=out, as_json=as_json, quiet=quiet)
 
 
 def _check_single_budget(budget: dict[str, object]) -> None:
@@ -78,7 +78,7 @@ def _check_single_budget(budget: dict[str, object]) -> None:
         raise UsageError(f"{' and '.join(names)} contradict each other", "pass one of them")
 
 
-def _prune(
+def _prune_model(
     model: Path,
     values: options.SettingValues,
     *,

@@ -55,8 +55,8 @@ def format_annotations(results: Sequence[GateResult]) -> list[str]:
     lines = []
     for result in results:
         if not result.passed:
-            title = _escape(f"gate {result.name}", special=":,")
-            lines.append(f"::error title={title}::{_escape(result.line)}")
+            title = _escape_message(f"gate {result.name}", special=":,")
+            lines.append(f"::error title={title}::{_escape_message(result.line)}")
     return lines
 
 
@@ -83,7 +83,7 @@ def append_step_summary(path: Path, markdown: str) -> None:
         file.write(markdown.rstrip("\n") + "\n\n")
 
 
-def _escape(text: str, special: str = "") -> str:
+def _escape_message(text: str, special: str = "") -> str:
     """Percent-encode what would end a workflow command, or with `special` a property of it."""
     for character in "%\r\n" + special:
         text = text.replace(character, f"%{ord(character):02X}")

@@ -110,12 +110,16 @@ def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
             for file_name, file_limit in limit.items():
                 value = _read_file(report, file_name, gate)
                 results.append(
-                    _compare(f"{name} {file_name}", gate, file_limit, value, report, gates)
+                    _compare_with_limit(
+                        f"{name} {file_name}", gate, file_limit, value, report, gates
+                    )
                 )
             continue
         if name == "beat_baseline":
             limit = gates.baseline_margin or 0.0
-        results.append(_compare(name, gate, limit, gate.read_value(report, gates), report, gates))
+        results.append(
+            _compare_with_limit(name, gate, limit, gate.read_value(report, gates), report, gates)
+        )
     return [
         result if result.passed else replace(result, advice=suggest_fix(result, report, gates))
         for result in results
@@ -171,7 +175,7 @@ def _set_values(gates: GateSettings) -> dict[str, Any]:
     return {name: value for name, value in gates if value is not None and value is not False}
 
 
-def _compare(
+def _compare_with_limit(
     name: str, gate: Gate, limit: float, measured: GateValue, report: Report, gates: GateSettings
 ) -> GateResult:
     """Compare a value with a limit.
@@ -191,11 +195,11 @@ def _compare(
     interval = measured.interval
     if value is None:
         reason = f"not measured: {measured.reason}" if measured.reason else "not measured"
-        return GateResult(name, limit, None, False, _join(measured.detail, reason))
+        return GateResult(name, limit, None, False, _join_parts(measured.detail, reason))
     confidence = gates.confidence if gate.is_in_metric_unit else None
     if confidence is not None and interval is None:
         detail = "confidence is set, and the report has no interval"
-        return GateResult(name, limit, value, False, _join(measured.detail, detail))
+        return GateResult(name, limit, value, False, _join_parts(measured.detail, detail))
     has_upper_limit = gate.has_upper_limit(report.metric)
     detail = ""
     compared = value
@@ -214,10 +218,10 @@ def _compare(
     else:
         passed = compared >= limit - rounding
     passed = passed and not measured.is_upper_bound
-    return GateResult(name, limit, value, passed, _join(measured.detail, detail))
+    return GateResult(name, limit, value, passed, _join_parts(measured.detail, detail))
 
 
-def _join(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return "; ".join(part for part in parts if part)
 
 

@@ -175,7 +175,7 @@ def _covers(
     had, made = done.export, done.baseline
     if done.quantize != settings.train.quantization_aware or done.library != _hash_library(had):
         return False
-    if not (had == settings.export if exactly else had.covers(settings.export)):
+    if not (had == settings.export if exactly else had.has_all_files(settings.export)):
         return False
     wanted = settings.requested_baseline
     if wanted == "auto":

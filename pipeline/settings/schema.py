@@ -441,7 +441,7 @@ class ExportSettings(Section):
         """True if a file uses sparse operators."""
         return any(find_format(name).graph == FAST for name in self.formats)
 
-    def covers(self, other: "ExportSettings") -> bool:
+    def has_all_files(self, other: "ExportSettings") -> bool:
         """Return True if these settings write every file that the other settings write.
 
         Rounded files must be the same ones. The accuracy of a network is that of its worst file,

@@ -57,7 +57,7 @@ def test_every_option_of_a_setting_is_tested():
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_option_of_a_setting_sets_it(name: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
     passed = {}
-    monkeypatch.setattr(run_commands, "_prune", lambda _, values, **__: passed.update(values))
+    monkeypatch.setattr(run_commands, "_prune_model", lambda _, values, **__: passed.update(values))
     argument, expected = ARGUMENTS[name]
     section, key = name.split(".")
     option = options.find_option(section, key)
@@ -71,7 +71,7 @@ def test_option_of_a_setting_sets_it(name: str, monkeypatch, capsys: pytest.Capt
 
 def test_options_that_are_not_used_set_nothing(monkeypatch, capsys):
     passed = {}
-    monkeypatch.setattr(run_commands, "_prune", lambda _, values, **__: passed.update(values))
+    monkeypatch.setattr(run_commands, "_prune_model", lambda _, values, **__: passed.update(values))
     assert invoke(capsys, "run", "model.onnx").code == 0
     assert load_settings(None, options=passed) == Settings()
 
@@ -82,7 +82,7 @@ def test_options_that_are_not_used_set_nothing(monkeypatch, capsys):
 def test_help_of_an_option_is_the_description_with_the_default(option, capsys):
     help_text = " ".join(invoke(capsys, "run", "--help").out.split())
     assert option.name in help_text
-    assert " ".join(option.help.split()) in help_text
+    assert " ".join(option.help_text.split()) in help_text
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_help_of_an_option_is_the_description_with_the_default(option, capsys):
     ],
 )
 def test_help_of_an_option_ends_with_the_default(section: str, key: str, default: str):
-    assert options.find_option(section, key).help.endswith(f"Default: {default}.")
+    assert options.find_option(section, key).help_text.endswith(f"Default: {default}.")
 
 
 @pytest.mark.parametrize("command", ["run", "pick", "gate"])

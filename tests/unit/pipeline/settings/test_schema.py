@@ -103,13 +103,13 @@ def test_formats_each_file_is_written_once():
     assert settings.weight_storage == ("int8",)
 
 
-def test_covers_the_same_files_or_fewer():
+def test_has_all_files_of_the_same_export_or_fewer():
     settings = ExportSettings(formats=("packed", "deploy", "dense"), weight_storage="int8")
-    assert settings.covers(ExportSettings(formats=("deploy-packed",), weight_storage="int8"))
-    assert not settings.covers(ExportSettings(formats=("packed",)))
-    assert not settings.covers(settings.model_copy(update={"external_data": True}))
+    assert settings.has_all_files(ExportSettings(formats=("deploy-packed",), weight_storage="int8"))
+    assert not settings.has_all_files(ExportSettings(formats=("packed",)))
+    assert not settings.has_all_files(settings.model_copy(update={"external_data": True}))
     other_graph = ExportSettings(formats=("deploy-dense", "packed"), weight_storage="int8")
-    assert not settings.covers(other_graph)
+    assert not settings.has_all_files(other_graph)
 
 
 def test_requested_baseline_is_the_curve_if_a_gate_needs_it():
