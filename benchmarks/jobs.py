@@ -42,7 +42,7 @@ def prepared(
 ) -> tuple[RunContext, StateDict]:
     """A job as `ltp-pipeline run` begins it: norms restored, and the strength that the target has by (R5)."""
     workspace = RunDirectory(folder / "run")
-    job, state = prepare.prepare(import_model.read_model_file(model), settings, workspace)
+    job, state = prepare.prepare_run(import_model.read_model_file(model), settings, workspace)
     workspace.begin_run({})
     return defaults.resolve_defaults(job, state, prepare.check_original(job, state)), state
 

@@ -83,7 +83,7 @@ def run(
     workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
     prepare.check_same_task(workspace, task, fresh)
     with threads.use_threads(settings.train.threads, workspace.saved_threads(fresh), progress.say):
-        job, original = prepare.prepare(read_model_file(model), settings, workspace, task)
+        job, original = prepare.prepare_run(read_model_file(model), settings, workspace, task)
         with workspace.lock():
             return _run_locked(job, original, model, fresh, exactly)
 
@@ -93,7 +93,7 @@ def _run_locked(
 ) -> RunResult:
     """Run in a directory that is locked for this process; the arguments are those of `run`."""
     workspace, settings = job.workspace, job.settings
-    identity = prepare.run_identity(job.network.file, job.data, settings)
+    identity = prepare.get_run_identity(job.network.file, job.data, settings)
     is_resumed = not fresh and workspace.has_same_run(identity)
     finished = load_finished_run(job, model, is_resumed, exactly)
     if finished is not None:

@@ -35,8 +35,8 @@ def open_model_data(
     file: ModelFile,
     settings: DataSettings,
     seed: int,
-    task: TaskSettings = INFERRED_TASK,
-    own: CustomTask | None = None,
+    task_settings: TaskSettings = INFERRED_TASK,
+    custom_task: CustomTask | None = None,
 ) -> DatasetSplits:
     """Return the data of a model, checked against its graph.
 
@@ -51,9 +51,9 @@ def open_model_data(
         InputError: The data do not fit the model or the settings.
     """
     table_sizes = vocabulary.find_table_sizes(file.model.graph)
-    if own is not None:
-        return open_custom_data(own, settings, file.inputs, seed, table_sizes)
-    data = open_data(settings, file.inputs, seed, task, file.outputs)
+    if custom_task is not None:
+        return open_custom_data(custom_task, settings, file.inputs, seed, table_sizes)
+    data = open_data(settings, file.inputs, seed, task_settings, file.outputs)
     vocabulary.check_tokens(table_sizes, data)
     return data
 

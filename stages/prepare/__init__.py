@@ -1,4 +1,4 @@
-"""What is checked before anything is trained or written: that model, data and settings belong together."""
+"""Check that model, data and settings fit together, before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.validity import check_declared_types
-from ltp_pipeline.stages.prepare import activation_memory, label_check
+from ltp_pipeline.stages.prepare import label_check
+from ltp_pipeline.stages.prepare.activation_memory import check_activation_memory
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
 from ltp_pipeline.system import distributed
@@ -41,32 +42,50 @@ from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.infer import infer_task
 from ltp_pipeline.tasks.protocol import Task
 
-PARITY_SAMPLES = 2  # on which torch is compared with onnxruntime
-# What may change between two calls of the same run: nothing that was trained depends on it.
-_FREE_SETTINGS = ("gates", "export", "baseline", "log")
+PARITY_SAMPLES = 2  # samples on which torch is compared with onnxruntime
+CHECKED_SAMPLES = 2  # samples in the batch on which the network is tried
+# Settings that may change when a run is resumed, because nothing that was trained depends on them.
+FREE_SECTIONS = ("gates", "export", "baseline", "log")
+FREE_DATA_KEYS = ("path", "num_workers", "max_corrupt_images", "max_bytes")
+# The run directory keeps the number of threads itself.
+FREE_TRAIN_KEYS = ("skip_label_check", "threads", "quantization_aware")
 
 
-def prepare(
-    file: ModelFile, settings: Settings, workspace: RunDirectory, own: CustomTask | None = None
+def prepare_run(
+    file: ModelFile,
+    settings: Settings,
+    workspace: RunDirectory,
+    custom_task: CustomTask | None = None,
 ) -> tuple[RunContext, StateDict]:
-    """Import the model, open the data, and check that they belong together, before anything is trained or written."""
-    data = _open_data(settings, file, own)
+    """Import the model, open the data, and check that they fit together.
+
+    Args:
+        file: The model.
+        settings: Settings of the user.
+        workspace: The run directory; nothing is written into it.
+        custom_task: The user's own task, which brings data, loss and metric.
+
+    Returns:
+        What the stages of the run share, and the weights of the original.
+
+    Raises:
+        InputError: Data, settings and model do not fit together.
+        UnsupportedModel: The model cannot be trained.
+    """
+    data = _open_data(settings, file, custom_task)
     device = pick_device(settings.train.device)
     check_declared_types(file.model)
-    network, state = import_model.run(
-        file, settings.prune, data.test.read_first(PARITY_SAMPLES).inputs, settings.model
-    )
+    samples = data.test.read_first(PARITY_SAMPLES).inputs
+    network, state = import_model.run(file, settings.prune, samples, settings.model)
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.check_prunable(network)
-    _check_patterns(settings.prune.exclude, network)
-    if settings.export.has_int8:
-        if settings.train.quantization_aware and distributed.is_distributed():
-            what = "train.quantization_aware works in one process only"
-            raise InputError(what, "start without torchrun, or leave train.quantization_aware out")
-        int8.check_quantizable(network.file.model, [k.name for k in network.layer_weights])
-    if settings.export.has_fast and (missing := explain_missing_library()):
-        workspace.progress.say(f"No fast file will be written: {missing}")
-    task, data = _infer_task(network, state, data, settings, device, own)
+    _check_excluded(settings.prune.exclude, network)
+    _check_export(settings, network, workspace)
+    task, data = _infer_task(network, state, data, settings, device)
+    if custom_task is not None:
+        assert isinstance(task, DistillationTask)  # noqa: S101 - custom data have no labels
+        task = CustomTaskAdapter(custom_task, task)
+        _check_custom_task(task, network, state, data, device)
     check_metric_limits(task.metric, settings.gates, settings.budget, settings.export)
     network = _exclude_unused_layers(network, task)
     learn_thresholds.make_pruning_method(network, state, settings)
@@ -79,100 +98,131 @@ def prepare(
     return RunContext(network, task, data, settings, workspace, device, teacher), state
 
 
-def run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
-    """What must be the same for a run to go on."""
-    kept = {name: section for name, section in settings if name not in _FREE_SETTINGS}
-    plain = {name: section.model_dump(mode="json", by_alias=True) for name, section in kept.items()}
-    for free in (
-        "path",
-        "num_workers",
-        "max_corrupt_images",
-        "max_bytes",
-    ):  # where samples lie and who decodes them is free
-        plain["data"].pop(free)
-    for free in (
-        "skip_label_check",
-        "threads",
-        "quantization_aware",
-    ):  # threads are kept by number: threads.py
-        plain["train"].pop(free)
-    known = {"model": file.sha256, "data": data.fingerprint, "settings": plain}
-    return (
-        {**known, "task": data.train.task.fingerprint}
-        if isinstance(data.train, CustomSplit)
-        else known
-    )
+def check_original(context: RunContext, state: StateDict) -> float:
+    """Return the original's metric on the validation split, which all ranks measure together.
+
+    Raises:
+        InputError: The original is not better than a constant prediction.
+    """
+    value = evaluate_metric(context, state, context.data.val)
+    chance = context.task.chance_level(context.data.val)
+    if chance is not None:
+        context.workspace.progress.say(label_check.describe_original(context, value, chance))
+        label_check.check_labels(context, state, value, chance)
+    return value
 
 
-def check_original(job: RunContext, state: StateDict) -> float:
-    """Measure the original before training, the same on every process; an error where labels do not fit it."""
-    found = evaluate_metric(job, state, job.data.val)
-    guess = job.task.chance_level(job.data.val)
-    if guess is not None:
-        job.workspace.progress.say(label_check.describe_original(job, found, guess))
-        label_check.check_labels(job, state, found, guess)
-    return found
+def get_run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
+    """Return what must be equal for a run to be resumed: model, data, settings and custom task."""
+    sections = {
+        name: section.model_dump(mode="json", by_alias=True)
+        for name, section in settings
+        if name not in FREE_SECTIONS
+    }
+    for key in FREE_DATA_KEYS:
+        sections["data"].pop(key)
+    for key in FREE_TRAIN_KEYS:
+        sections["train"].pop(key)
+    identity: dict[str, Any] = {"model": file.sha256, "data": data.fingerprint, "settings": sections}
+    if isinstance(data.train, CustomSplit):
+        identity["task"] = data.train.task.fingerprint
+    return identity
 
 
 def check_paths_outside(out: Path, model: Path, settings: Settings) -> None:
-    """A run may empty its directory; what it reads must not lie there, nor the directory among the samples."""
-    data, inside = (
-        settings.data.path,
-        os.path.realpath(out),
-    )  # which, unlike Path.resolve, takes links in a circle
+    """Raise InputError if a run directory contains its inputs, or lies among the images.
+
+    A run may empty its directory.
+
+    Args:
+        out: The run directory.
+        model: The model.
+        settings: Settings with the path of the data.
+    """
+    data = settings.data.path
+    folder = os.path.realpath(out)  # unlike Path.resolve, it accepts links in a circle
     for path in (model, data):
-        if path is not None and Path(os.path.realpath(path)).is_relative_to(inside):
+        if path is not None and Path(os.path.realpath(path)).is_relative_to(folder):
             raise InputError(
-                f"{path} lies in the run directory {out}", "move it, or give another --out"
+                f"{path} lies in the run directory {out}",
+                "move the file, or pass another directory: --out DIR",
             )
     if data is not None and would_read_folder(data, out):
         raise InputError(
-            f"the run directory {out} would be taken for images of {data}", "give another --out"
+            f"the run directory {out} would be read as images of {data}",
+            "pass another directory: --out DIR",
         )
 
 
-def check_same_task(workspace: RunDirectory, own: CustomTask | None, fresh: bool = False) -> None:
-    """Refuse to go on without the task that a run was made with; it is never loaded because a manifest names it."""
+def check_same_task(
+    workspace: RunDirectory, custom_task: CustomTask | None, fresh: bool = False
+) -> None:
+    """Raise InputError if a run is resumed with another custom task than it began with.
+
+    A custom task is code. It is never loaded because a manifest names it.
+
+    Args:
+        workspace: The run directory.
+        custom_task: The user's own task.
+        fresh: True if the run starts over.
+    """
     if fresh or not workspace.is_run:
         return
-    if own is None:
+    if custom_task is None:
         if workspace.has_custom_task:
-            raise InputError(
-                f"the run in {workspace.root} was made with a task of its own", CUSTOM_TASK_HINT
-            )
+            raise InputError(f"the run in {workspace.root} has a custom task", CUSTOM_TASK_HINT)
         return
-    if own.fingerprint is None:
+    if custom_task.fingerprint is None:
         raise InputError(
-            f"{own.origin} has no fingerprint, so nothing tells whether the run in {workspace.root} was made with it",
-            "give it one, a text that changes when the task does; or start over: fresh=True",
+            f"{custom_task.origin} has no fingerprint, so it may differ from the task of the run "
+            f"in {workspace.root}",
+            "add a fingerprint, a text that changes when the task does; or start over: fresh=True",
         )
-    if workspace.has_custom_task and own.fingerprint != workspace.task_fingerprint:
+    if workspace.has_custom_task and custom_task.fingerprint != workspace.task_fingerprint:
         raise InputError(
-            f"the run in {workspace.root} was made with another task than {own.origin}",
-            "give that one, unchanged; or start over: ltp-pipeline run --fresh",
+            f"the run in {workspace.root} has another task than {custom_task.origin}",
+            "pass the unchanged task of the run; or start over: ltp-pipeline run --fresh",
         )
 
 
-def _open_data(settings: Settings, file: ModelFile, own: CustomTask | None) -> DatasetSplits:
-    if own is None and settings.data.path is None:
+def _open_data(
+    settings: Settings, file: ModelFile, custom_task: CustomTask | None
+) -> DatasetSplits:
+    """Return the data; raise InputError if there are none."""
+    if custom_task is None and settings.data.path is None:
         raise InputError(
-            "there is no data to train and validate on",
-            "give --data PATH, or [data] path in ltp.toml beside the model or in --config FILE "
-            "(`ltp-pipeline init` writes one); to see it work first: ltp-pipeline demo",
+            "there are no data to train and validate with",
+            "pass --data PATH, or set path in [data] of an ltp.toml next to the model or of "
+            "--config FILE (`ltp-pipeline init` writes one); for an example, run ltp-pipeline demo",
         )
     if not file.inputs:
-        raise InputError("the model has no inputs", "give a model that takes samples")
-    return open_model_data(file, settings.data, settings.train.seed, settings.task, own)
+        raise InputError("the model has no inputs", "pass a model whose inputs are samples")
+    return open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
 
 
-def _check_patterns(patterns: Sequence[str], network: Network) -> None:
-    """Refuse a pattern that excludes nothing: what was to be spared would be pruned."""
+def _check_excluded(patterns: Sequence[str], network: Network) -> None:
+    """Raise InputError for a pattern without a match: its layers would be pruned after all."""
     for pattern in patterns:
-        if not any(fnmatchcase(k.name, pattern) for k in network.layer_weights):
+        if not any(fnmatchcase(layer.name, pattern) for layer in network.layer_weights):
             raise InputError(
-                f"--exclude {pattern!r} matches no kernel",
-                "`ltp-pipeline inspect` lists their names",
+                f"prune.exclude {pattern!r} matches no layer weight",
+                "correct --exclude; `ltp-pipeline inspect` lists the names",
             )
+
+
+def _check_export(settings: Settings, network: Network, workspace: RunDirectory) -> None:
+    """Raise InputError if int8 files cannot be made; print a note if fast files cannot."""
+    if settings.export.has_int8:
+        if settings.train.quantization_aware and distributed.is_distributed():
+            raise InputError(
+                "train.quantization_aware works in one process only",
+                "start without torchrun, or remove train.quantization_aware",
+            )
+        names = [layer.name for layer in network.layer_weights]
+        int8.check_quantizable(network.file.model, names)
+    missing = explain_missing_library() if settings.export.has_fast else None
+    if missing:
+        workspace.progress.say(f"No fast file will be written: {missing}")
 
 
 def _infer_task(
@@ -181,14 +231,18 @@ def _infer_task(
     data: DatasetSplits,
     settings: Settings,
     device: torch.device,
-    own: CustomTask | None,
 ) -> tuple[Task, DatasetSplits]:
-    """Return the task, and the data with labels as the task reads them."""
-    if len(data.train) < 2:
+    """Return the task, and the data with labels as the task reads them.
+
+    Raises:
+        InputError: The network does not run on the data, or no output fits the labels.
+    """
+    if len(data.train) < CHECKED_SAMPLES:
         raise InputError(
-            "the training split has one sample", "give at least two; BatchNormalization needs them"
+            "the training split has one sample",
+            "pass at least two; BatchNormalization needs them",
         )
-    batch = data.train.read(np.arange(2))
+    batch = data.train.read(np.arange(CHECKED_SAMPLES))
     try:
         with torch.inference_mode():
             outputs = network.forward(to_device(batch.inputs, device), state)
@@ -198,43 +252,49 @@ def _infer_task(
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
     _check_longest_sequence(network, state, data, device)
-    shapes = label_check.get_float_shapes(outputs)
-    task, data = infer_task(
+    return infer_task(
         data,
         network.file.model.graph,
-        shapes,
+        label_check.get_float_shapes(outputs),
         len(batch),
         settings.task,
         settings.train.distill_outputs_as,
     )
-    if own is None:
-        return task, data
-    assert isinstance(task, DistillationTask)  # noqa: S101 - such data have no labels that we know
-    mine = CustomTaskAdapter(own, task)
+
+
+def _check_custom_task(
+    task: CustomTaskAdapter,
+    network: Network,
+    state: StateDict,
+    data: DatasetSplits,
+    device: torch.device,
+) -> None:
+    """Raise InputError if the user's loss or metric fails on the first samples."""
+    batch = data.train.read(np.arange(CHECKED_SAMPLES))
     with torch.inference_mode():
-        mine.check_functions([outputs[o.position] for o in mine.outputs], batch)
-    return mine, data
+        outputs = network.forward(to_device(batch.inputs, device), state)
+        task.check_functions([outputs[output.position] for output in task.outputs], batch)
 
 
 def _check_longest_sequence(
     network: Network, state: StateDict, data: DatasetSplits, device: torch.device
 ) -> None:
-    """Refuse sequences that are too long for the model, such as for its table of positions."""
+    """Raise InputError for sequences that are too long, such as for a table of positions."""
     for split in dict.fromkeys(data.splits):
-        ragged = [s.samples for s in split.inputs.values() if isinstance(s.samples, RaggedSamples)]
+        columns = [source.samples for source in split.inputs.values()]
+        ragged = [samples for samples in columns if isinstance(samples, RaggedSamples)]
         if not ragged:
             return
         lengths = np.max([samples.get_lengths(split.rows) for samples in ragged], axis=0)
         longest = int(lengths.argmax())
+        batch = split.read(np.array([longest] * CHECKED_SAMPLES))
         try:
             with torch.inference_mode():
-                network.forward(
-                    to_device(split.read(np.array([longest] * 2)).inputs, device), state
-                )
+                network.forward(to_device(batch.inputs, device), state)
         except NodeError as error:
             raise InputError(
-                f"the model does not run on sample {split.rows[longest]}, the longest of the {split.name} split with "
-                f"{pluralize(lengths[longest], 'value')}: {error}",
+                f"the model does not run on sample {split.rows[longest]}, the longest of the "
+                f"{split.name} split with {pluralize(lengths[longest], 'value')}: {error}",
                 "cut sequences to the length that the model was made for",
             ) from None
 
@@ -246,26 +306,33 @@ def _check_memory(
     settings: Settings,
     device: torch.device,
 ) -> None:
-    batch = data.train.read(np.arange(2))
-    size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
-    activation_memory.check_activation_memory(
-        network, state, to_device(batch.inputs, device), len(batch), size
-    )
+    """Raise InputError if the activations of a training step do not fit into memory."""
+    inputs = to_device(data.train.read(np.arange(CHECKED_SAMPLES)).inputs, device)
+    batch_size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
+    check_activation_memory(network, state, inputs, CHECKED_SAMPLES, batch_size)
 
 
 def _exclude_unused_layers(network: Network, task: Task) -> Network:
-    """Leave alone what no judged output depends on: nothing would tell what pruning does to it."""
-    graph, judged = network.file.model.graph, {output.name for output in task.outputs}
-    left_out = [o.name for o in graph.output if o.name not in judged]
-    needed = find_ancestors(graph, judged)
-    reason = "no judged output depends on it"
-    kernels = tuple(
-        k if k.name in needed or not k.is_prunable else replace(k, reason=reason)
-        for k in network.layer_weights
+    """Return the network without pruning of layers that no evaluated output depends on.
+
+    Nothing would show what pruning does to them.
+    """
+    graph = network.file.model.graph
+    evaluated = {output.name for output in task.outputs}
+    others = [output.name for output in graph.output if output.name not in evaluated]
+    needed = find_ancestors(graph, evaluated)
+    layers = tuple(
+        replace(layer, reason="no evaluated output depends on it")
+        if layer.is_prunable and layer.name not in needed
+        else layer
+        for layer in network.layer_weights
     )
-    if not left_out or kernels == network.layer_weights:
+    if not others or layers == network.layer_weights:
         return network
-    note = f"output {', '.join(map(repr, left_out))} is not judged; kernels that only serve it are not pruned"
-    network = replace(network, layer_weights=kernels, notes=(*network.notes, note))
+    note = (
+        f"the output {', '.join(map(repr, others))} is not evaluated; layers that only it depends "
+        "on are not pruned"
+    )
+    network = replace(network, layer_weights=layers, notes=(*network.notes, note))
     import_model.check_prunable(network)
     return network

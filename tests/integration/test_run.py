@@ -418,7 +418,7 @@ def test_a_pattern_that_excludes_nothing_is_refused(
 ):
     options = ("--exclude", "stem*", "--exclude", "typo*", "--set", f"model.simplify={simplify}")
     result = invoke(capsys, "run", finished / "model.onnx", *options, "--out", tmp_path / "run")
-    assert (result.code, "--exclude 'typo*' matches no kernel" in result.err) == (3, True)
+    assert (result.code, "'typo*'" in result.err) == (3, True)
     assert not (tmp_path / "run").exists()
 
 

@@ -64,7 +64,7 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
     )
     workspace = RunDirectory(folder / "run")
     workspace.begin_run({})
-    return prepare.prepare(read_model_file(folder / "model.onnx"), settings, workspace)[0]
+    return prepare.prepare_run(read_model_file(folder / "model.onnx"), settings, workspace)[0]
 
 
 class Run:

@@ -1,10 +1,13 @@
-"""A batch that cannot fit into memory is refused before training, with the sizes."""
+"""A batch whose activations do not fit into memory is rejected before training."""
 
 import pytest
 import torch
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.prepare import activation_memory
+from ltp_pipeline.stages.prepare.activation_memory import (
+    check_activation_memory,
+    saved_activation_bytes,
+)
 from ltp_pipeline.system import memory
 from tests.support.imported import imported
 from tests.support.models import conv_bn_classifier
@@ -12,33 +15,34 @@ from tests.support.models import conv_bn_classifier
 SAMPLES = 2
 
 
-def kept(size: int) -> int:
+def saved_bytes(size: int) -> int:
     network, state = imported(conv_bn_classifier(4))
-    return activation_memory.saved_activation_bytes(
-        network, state, {"x": torch.zeros(SAMPLES, 1, size, size)}
-    )
+    return saved_activation_bytes(network, state, {"x": torch.zeros(SAMPLES, 1, size, size)})
 
 
-def test_activations_grow_with_the_maps_and_weights_do_not_count() -> None:
-    once, twice = kept(8), kept(16)
-    assert 8 * 8 * 4 * SAMPLES < once < 100 * 8 * 8 * 4 * SAMPLES
-    assert 3.3 < twice / once < 4.1
+def test_saved_activation_bytes_grow_with_maps_and_exclude_weights() -> None:
+    small, large = saved_bytes(8), saved_bytes(16)
+    assert 8 * 8 * 4 * SAMPLES < small < 100 * 8 * 8 * 4 * SAMPLES
+    assert 3.3 < large / small < 4.1
 
 
-def test_counting_moves_no_running_statistics() -> None:
+def test_saved_activation_bytes_leaves_running_statistics_unchanged() -> None:
     network, state = imported(conv_bn_classifier(4))
     before = {name: tensor.clone() for name, tensor in state.items()}
-    activation_memory.saved_activation_bytes(network, state, {"x": torch.randn(SAMPLES, 1, 8, 8)})
+    saved_activation_bytes(network, state, {"x": torch.randn(SAMPLES, 1, 8, 8)})
     assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
 
 
-def test_the_largest_batch_that_fits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_activation_memory_too_large_batch_suggests_a_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     network, state = imported(conv_bn_classifier(4))
     inputs = {"x": torch.zeros(SAMPLES, 1, 8, 8)}
-    each = activation_memory.saved_activation_bytes(network, state, inputs) / SAMPLES
-    monkeypatch.setattr(memory, "available_memory", lambda: int(50 * each))
+    sample_bytes = saved_activation_bytes(network, state, inputs) / SAMPLES
+    monkeypatch.setattr(memory, "available_memory", lambda: int(50 * sample_bytes))
     monkeypatch.setattr(memory, "USABLE_FRACTION", 1e6)
-    activation_memory.check_activation_memory(network, state, inputs, SAMPLES, 49)
-    with pytest.raises(InputError, match="batches of 51 samples") as error:
-        activation_memory.check_activation_memory(network, state, inputs, SAMPLES, 51)
-    assert "batch_size to 2" in error.value.hint
+    check_activation_memory(network, state, inputs, SAMPLES, 49)
+    with pytest.raises(InputError) as caught:
+        check_activation_memory(network, state, inputs, SAMPLES, 51)
+    assert "51 samples" in caught.value.message
+    assert "train.batch_size to 2" in caught.value.hint

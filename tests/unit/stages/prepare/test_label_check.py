@@ -11,7 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.prepare import check_original, prepare
+from ltp_pipeline.stages.prepare import check_original, prepare_run
 from ltp_pipeline.stages.prepare.label_check import exceeds_chance
 from tests.support import kinds
 from tests.support.models import Array, masked_tokens, run_onnxruntime, two_outputs
@@ -51,7 +51,7 @@ def hint_of(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, Array]) -
     np.savez(folder / "data.npz", **arrays)
     settings = load_settings(folder / "model.onnx", options={"data": {"path": folder / "data.npz"}})
     file = read_model_file(folder / "model.onnx")
-    context, state = prepare(file, settings, RunDirectory(folder / "run"))
+    context, state = prepare_run(file, settings, RunDirectory(folder / "run"))
     with pytest.raises(InputError) as caught:
         check_original(context, state)
     assert "--skip-label-check" in caught.value.hint
