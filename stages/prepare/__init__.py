@@ -123,7 +123,11 @@ def get_run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -
         sections["data"].pop(key)
     for key in FREE_TRAIN_KEYS:
         sections["train"].pop(key)
-    identity: dict[str, Any] = {"model": file.sha256, "data": data.fingerprint, "settings": sections}
+    identity: dict[str, Any] = {
+        "model": file.sha256,
+        "data": data.fingerprint,
+        "settings": sections,
+    }
     if isinstance(data.train, CustomSplit):
         identity["task"] = data.train.task.fingerprint
     return identity
