@@ -1,14 +1,16 @@
-"""Train a pruned network on in 8 bits: the int8 graph itself, rounded as the file rounds, masks held.
+"""Fine-tune a pruned network with the rounding of its int8 file (quantization-aware training).
 
-The graph is the deploy graph with the places at which its int8 form rounds. Norms are part of its weights, and those
-that are not keep their statistics, so what is trained is what the file computes.
+The network is trained on the deploy graph, in which every value is rounded that the int8 file
+rounds. Norms are folded into its weights, and other norms keep their statistics, so that training
+computes what the file computes. Masks stay fixed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,6 +24,7 @@ from ltp_pipeline.exporters.int8.training_graph import (
     FakeQuantGraph,
     FakeQuantPoint,
     QatResult,
+    QuantizedBias,
 )
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
@@ -34,209 +37,249 @@ from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.system.arrays import Array, StateDict
 
-NAME = "int8"  # what people and the log call it
+NAME = "int8"  # of the phase in progress and logs
 
 
 @dataclass(frozen=True)
 class QatRounding:
-    """The tensors of a state as the file rounds them."""
+    """How the int8 file rounds the tensors of a training graph."""
 
-    training: FakeQuantGraph
-    axes: Mapping[str, int]  # of output channels, by kernel
-    largest: int  # weight in steps
+    graph: FakeQuantGraph
+    axes: Mapping[str, int]  # of output channels, by name of the layer weight
+    largest: int  # largest absolute value of a weight in steps
 
     def compute_scales(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Scales of kernels, shaped to divide them; large enough for biases to be counted in 32 bits."""
-        found = {
-            name: fake.compute_weight_scale(state[name], axis, self.largest)
-            for name, axis in self.axes.items()
-        }
-        for bias in self.training.biases:
-            scale = found[bias.weight_name]
-            least = state[bias.name].detach().abs() / (
-                self._get_input_scale(state, bias.input_scale) * fake.LARGEST_BIAS
-            )
-            found[bias.weight_name] = torch.maximum(scale, least.reshape(scale.shape))
-        return found
+        """Return the scale of each layer weight, in a shape that divides the weight.
+
+        A scale is large enough for the bias of its layer, in steps of it, to fit into 32 bits.
+        """
+        scales = {}
+        for name, axis in self.axes.items():
+            scales[name] = fake.compute_weight_scale(state[name], axis, self.largest)
+        for bias in self.graph.biases:
+            scale = scales[bias.weight_name]
+            input_scale = _get_input_scale(state, bias)
+            min_scale = state[bias.name].detach().abs() / (input_scale * fake.LARGEST_BIAS)
+            scales[bias.weight_name] = torch.maximum(scale, min_scale.reshape(scale.shape))
+        return scales
 
     def round_weights(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Kernels and biases for a forward pass, differentiable."""
+        """Return the rounded layer weights and biases, with gradients of those in the state."""
         scales = self.compute_scales(state)
-        found = {
-            name: fake.round_weight(state[name], scale, self.largest)
-            for name, scale in scales.items()
-        }
-        for bias in self.training.biases:
-            b = state[bias.name]
-            step = (
-                scales[bias.weight_name].reshape(-1)
-                * self._get_input_scale(state, bias.input_scale)
-            ).reshape(b.shape)
-            most = 2 * fake.LARGEST_BIAS
-            found[bias.name] = fake.round_to_scale(b, step, torch.zeros_like(step), -most, most)
-        return found
+        rounded = {}
+        for name, scale in scales.items():
+            rounded[name] = fake.round_weight(state[name], scale, self.largest)
+        largest_bias = 2 * fake.LARGEST_BIAS
+        for bias in self.graph.biases:
+            value = state[bias.name]
+            step = scales[bias.weight_name].reshape(-1) * _get_input_scale(state, bias)
+            rounded[bias.name] = fake.round_weight(value, step.reshape(value.shape), largest_bias)
+        return rounded
 
     @torch.no_grad()
     def compute_int8_tensors(self, state: Mapping[str, Tensor]) -> dict[str, Array]:
-        """What the tensors of the int8 graph hold."""
-        scales, found = (
-            self.compute_scales(state),
-            {name: t for name, t in state.items() if name not in self.training.ranges},
-        )
+        """Return the tensors of the int8 graph by name."""
+        scales = self.compute_scales(state)
+        tensors = {name: t for name, t in state.items() if name not in self.graph.ranges}
         for name, scale in scales.items():
-            found[f"{name}_scale"] = scale
-            found[name + QUANTIZED_SUFFIX] = torch.round(state[name] / scale).clamp(
-                -self.largest, self.largest
-            )
-        for bias in self.training.biases:
-            step = scales[bias.weight_name].reshape(-1) * self._get_input_scale(
-                state, bias.input_scale
-            )
-            found[bias.scale], found[bias.quantized_name] = (
-                step,
-                torch.round(state[bias.name].reshape(-1) / step),
-            )
-        for place in self.training.points:
-            if not place.is_dynamic:
-                found[place.scale], found[place.zero_point] = fake.compute_scale_and_zero(
-                    *state[place.scale]
-                )
-        return {name: t.detach().cpu().numpy() for name, t in found.items()}
+            steps = torch.round(state[name] / scale).clamp(-self.largest, self.largest)
+            tensors[f"{name}_scale"] = scale
+            tensors[name + QUANTIZED_SUFFIX] = steps
+        for bias in self.graph.biases:
+            step = scales[bias.weight_name].reshape(-1) * _get_input_scale(state, bias)
+            tensors[bias.scale] = step
+            tensors[bias.quantized_name] = torch.round(state[bias.name].reshape(-1) / step)
+        for point in self.graph.points:
+            if not point.is_dynamic:
+                scale, zero_point = fake.compute_scale_and_zero(*state[point.scale])
+                tensors[point.scale] = scale
+                tensors[point.zero_point] = zero_point
+        return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
-    def _get_input_scale(self, state: Mapping[str, Tensor], scale: str) -> Tensor:
-        return fake.compute_scale_and_zero(*state[scale].detach().clone())[0]
+
+def _get_input_scale(state: Mapping[str, Tensor], bias: QuantizedBias) -> Tensor:
+    """Return the scale of the activation that the layer of a bias reads."""
+    scale, _ = fake.compute_scale_and_zero(*state[bias.input_scale].detach().clone())
+    return scale
 
 
 class QatPhase(MaskedTrainingPhase):
-    """Training of a hard-pruned network as it is in 8 bits."""
+    """Training of a hard-pruned network with rounded weights and activations."""
 
     def __init__(
         self,
-        live: Mapping[str, Tensor],
-        job: RunContext,
+        tensors: Mapping[str, Tensor],
+        context: RunContext,
         masks: Mapping[str, Tensor],
         key: str,
         rounding: QatRounding,
     ) -> None:
-        super().__init__(live, job, masks, NAME, key)
+        """Begin the phase.
+
+        Args:
+            tensors: The tensors being trained, by name.
+            context: The run, with the network of the training graph.
+            masks: True for each weight that is kept, by layer.
+            key: Name of its checkpoint.
+            rounding: How tensors are rounded.
+        """
+        super().__init__(tensors, context, masks, NAME, key)
         self.rounding = rounding
 
     def effective_weights(self) -> Mapping[str, Tensor]:
-        """Rounded ones."""
+        """Return the rounded layer weights and biases."""
         return self.rounding.round_weights(self.tensors)
 
-    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - the shape of a Phase
-        """Accuracy on the validation split, in 8 bits."""
+    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - protocol of a phase
+        """Return the metric on the validation split, with rounding."""
         with torch.no_grad():
-            state_dict = {**self.tensors, **self.effective_weights()}
-        return {"val_accuracy": evaluate_metric(self.context, state_dict, self.context.data.val)}
+            state = {**self.tensors, **self.effective_weights()}
+        return {"val_accuracy": evaluate_metric(self.context, state, self.context.data.val)}
 
 
 def run(
-    job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
+    context: RunContext,
+    title: str,
+    graph: FakeQuantGraph,
+    layers: Sequence[QuantizableLayer],
 ) -> QatResult:
-    """Train a network whose kernels are those of the graph; one that was trained before is taken up again."""
-    epochs, bits = job.int8_epochs, job.settings.export.int8_weight_bits
-    network, state = build_network(job.network, training)
-    rounding = QatRounding(
-        training, {layer.weight_name: layer.axis for layer in layers}, LARGEST_STEPS[bits]
-    )
+    """Train the network of a training graph, or load its weights if it was trained before.
+
+    Args:
+        context: The run.
+        title: Name of the network, for its checkpoint.
+        graph: The training graph.
+        layers: The quantized layers.
+    """
+    epochs = context.int8_epochs
+    network, state = build_network(context.network, graph)
+    axes = {layer.weight_name: layer.axis for layer in layers}
+    largest = LARGEST_STEPS[context.settings.export.int8_weight_bits]
+    rounding = QatRounding(graph, axes, largest)
     key = f"{title}-{NAME}-{_hash_inputs(rounding, epochs)}"
-    kept = job.workspace.load_weights(key)
-    if kept is None:
-        masks = {
-            kernel.name: state[kernel.name] != 0
-            for kernel in network.prunable_weights
-            if kernel.name in state
-        }
-        new = replace(job, network=network, original=job.network)
-        begin = partial(QatPhase, job=new, masks=masks, key=key, rounding=rounding)
-        state = train(new, state, begin, epochs, before=job.epochs + job.finetune_epochs)
-        job.workspace.save_weights(key, state, {"epochs": epochs})
+    saved = context.workspace.load_weights(key)
+    if saved is None:
+        masks = {}
+        for weight in network.prunable_weights:
+            if weight.name in state:
+                masks[weight.name] = state[weight.name] != 0
+        qat_context = replace(context, network=network, original=context.network)
+        begin = partial(QatPhase, context=qat_context, masks=masks, key=key, rounding=rounding)
+        epochs_before = context.epochs + context.finetune_epochs
+        state = train(qat_context, state, begin, epochs, before=epochs_before)
+        context.workspace.save_weights(key, state, {"epochs": epochs})
     else:
-        state = kept[0]
+        state = saved[0]
     state = {name: tensor.cpu() for name, tensor in state.items()}
-    return QatResult(
-        rounding.compute_int8_tensors(state),
-        {name: tensor.numpy() for name, tensor in state.items()},
-        epochs,
-    )
+    float_tensors = {name: tensor.numpy() for name, tensor in state.items()}
+    return QatResult(rounding.compute_int8_tensors(state), float_tensors, epochs)
 
 
-def build_network(network: Network, training: FakeQuantGraph) -> tuple[Network, StateDict]:
-    """The network over the graph with its places, and the state that it begins with."""
-    walked, _ = flatten_model(training.model)
-    forward, state = compile_graph(walked)
-    for name in training.frozen_names:
+def build_network(network: Network, graph: FakeQuantGraph) -> tuple[Network, StateDict]:
+    """Compile a training graph.
+
+    Args:
+        network: The network that the graph was made of.
+        graph: The training graph.
+
+    Returns:
+        The network with rounding at the marks, and its initial state.
+    """
+    model, _ = flatten_model(graph.model)
+    forward, state = compile_graph(model)
+    for name in graph.frozen_names:
         forward.program.constants[forward.slots[name]] = state.pop(name)
     slots = {name: slot for name, slot in forward.slots.items() if name in state}
-    for number, (name, held) in enumerate(training.ranges.items()):
+    for number, (name, value_range) in enumerate(graph.ranges.items()):
         slots[name] = forward.program.size + number
-        state[name] = torch.tensor(held, dtype=torch.float32)
-    program = _insert_rounding(forward.program, training.points, slots)
-    added = {
-        **dict.fromkeys(training.frozen_names, TensorRole.CONSTANT),
-        **dict.fromkeys(training.ranges, TensorRole.STATISTIC),
-    }
-    roles = {**forward.roles, **added}
-    made = replace(
+        state[name] = torch.tensor(value_range, dtype=torch.float32)
+    roles = dict(forward.roles)
+    roles.update(dict.fromkeys(graph.frozen_names, TensorRole.CONSTANT))
+    roles.update(dict.fromkeys(graph.ranges, TensorRole.STATISTIC))
+    forward = replace(
         forward,
-        program=program,
+        program=_insert_rounding(forward.program, graph.points, slots),
         slots=slots,
         roles=roles,
         update_fractions={},
         batch_size=network.forward.batch_size,
     )
-    file = replace(network.file, model=walked)
-    return replace(network, file=file, forward=made, restored_norms=(), norm_observer=None), state
+    network = replace(
+        network,
+        file=replace(network.file, model=model),
+        forward=forward,
+        restored_norms=(),
+        norm_observer=None,
+    )
+    return network, state
 
 
 def _insert_rounding(
-    program: Program, places: Sequence[FakeQuantPoint], slots: Mapping[str, int]
+    program: Program, points: Sequence[FakeQuantPoint], slots: Mapping[str, int]
 ) -> Program:
-    """Round at the marks; norms and all else compute as in the file, also in training."""
-    known = {f"{MARK_OPERATOR} {place.node_name!r}": place for place in places}
-    steps = []
-    for step in program.instructions:
-        place = known.get(step.label)
-        steps.append(
-            _disable_training_mode(step) if place is None else _round_step(step, place, slots)
-        )
-    return replace(
-        program, instructions=steps, size=max(program.size, *(slot + 1 for slot in slots.values()))
-    )
+    """Return a program that rounds at its marks, with norms in inference mode as in the file.
+
+    Args:
+        program: The program of a training graph.
+        points: Its rounded activations.
+        slots: Slots of its tensors by name.
+    """
+    point_of = {f"{MARK_OPERATOR} {point.node_name!r}": point for point in points}
+    instructions = []
+    for instruction in program.instructions:
+        point = point_of.get(instruction.label)
+        if point is None:
+            instructions.append(_disable_training_mode(instruction))
+        else:
+            instructions.append(_round_output(instruction, point, slots))
+    size = max(program.size, *(slot + 1 for slot in slots.values()))
+    return replace(program, instructions=instructions, size=size)
 
 
-def _round_step(step: Instruction, place: FakeQuantPoint, slots: Mapping[str, int]) -> Instruction:
-    if place.is_dynamic:
+def _round_output(
+    instruction: Instruction, point: FakeQuantPoint, slots: Mapping[str, int]
+) -> Instruction:
+    """Return the instruction that rounds an activation in place of its mark.
+
+    Args:
+        instruction: The mark.
+        point: The activation.
+        slots: Slots of the program's tensors by name.
+    """
+    if point.is_dynamic:
         return replace(
-            step, function=fake.round_dynamic_activation, keywords={}, uses_training=True
+            instruction, function=fake.round_dynamic_activation, keywords={}, uses_training=True
         )
-    inputs, keywords = (step.inputs[0], slots[place.scale]), {"share": place.extremes_fraction}
     return replace(
-        step, function=fake.round_activation, inputs=inputs, keywords=keywords, uses_training=True
+        instruction,
+        function=fake.round_activation,
+        inputs=(instruction.inputs[0], slots[point.scale]),
+        keywords={"fraction": point.extremes_fraction},
+        uses_training=True,
     )
 
 
-def _disable_training_mode(step: Instruction) -> Instruction:
-    if not step.uses_training:
-        return step
-    return replace(step, uses_training=False, keywords={**step.keywords, "training": False})
+def _disable_training_mode(instruction: Instruction) -> Instruction:
+    """Return an instruction that computes the same in training as in inference."""
+    if not instruction.uses_training:
+        return instruction
+    keywords = {**instruction.keywords, "training": False}
+    return replace(instruction, uses_training=False, keywords=keywords)
 
 
 def _hash_inputs(rounding: QatRounding, epochs: int) -> str:
-    """Of what the result depends on beside the run: graph, weights, places, epochs."""
-    training, model = rounding.training, rounding.training.model
-    told = (
-        training.points,
-        training.biases,
-        dict(training.ranges),
-        dict(rounding.axes),
-        rounding.largest,
-        epochs,
-    )
-    found = hashlib.sha256(repr(told).encode())
-    found.update(model.proto.SerializeToString(deterministic=True))
-    for name in sorted(model.weights):
-        found.update(name.encode() + np.ascontiguousarray(model.weights[name]).tobytes())
-    return found.hexdigest()[:12]
+    """Return a hash of everything in addition to the run that the trained weights depend on."""
+    graph = rounding.graph
+    content = {
+        "points": [astuple(point) for point in graph.points],
+        "biases": [astuple(bias) for bias in graph.biases],
+        "ranges": dict(graph.ranges),
+        "axes": dict(rounding.axes),
+        "largest": rounding.largest,
+        "epochs": epochs,
+    }
+    digest = hashlib.sha256(json.dumps(content).encode())
+    digest.update(graph.model.proto.SerializeToString(deterministic=True))
+    for name in sorted(graph.model.weights):
+        digest.update(name.encode() + np.ascontiguousarray(graph.model.weights[name]).tobytes())
+    return digest.hexdigest()[:12]

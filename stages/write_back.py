@@ -1,4 +1,4 @@
-"""Between the tensors that are trained and those that a file has: names, types and layout are the file's."""
+"""Convert between the tensors that are trained and the weights of a file."""
 
 from __future__ import annotations
 
@@ -15,29 +15,41 @@ from ltp_pipeline.system.arrays import StateDict
 
 
 def to_file_weights(network: Network, state: StateDict) -> Weights:
-    """The weights of a file: restored norms folded into their Convs, every tensor in the type that the file has."""
+    """Convert a state to weights of a file: fold restored norms and use the types of the file."""
     return to_file_types(network, fold_norms(network.restored_norms, state))
 
 
 def to_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
-    """Tensors as arrays of the types that the file has, e.g. an fp32 master as fp16."""
-    kept = network.file.model.tensors
-    return {name: to_numpy(tensor, kept[name].data_type) for name, tensor in tensors.items()}
-
-
-def from_file_weights(job: RunContext, weights: Weights) -> StateDict:
-    """The state of a file's weights: restored norms get the statistics that the training samples give."""
-    state = {
-        n: to_single_precision(array_to_torch(weights[n])).to(job.device)
-        for n in list_file_tensors(job.network)
+    """Convert tensors to arrays of the types that the file has, for example float32 to float16."""
+    file_tensors = network.file.model.tensors
+    return {
+        name: to_numpy(tensor, file_tensors[name].data_type) for name, tensor in tensors.items()
     }
+
+
+def from_file_weights(context: RunContext, weights: Weights) -> StateDict:
+    """Convert weights of a file to a state.
+
+    Restored norms are not in the file. They get their statistics from training samples.
+
+    Args:
+        context: The run.
+        weights: Weights of a file by name.
+    """
+    state = {}
+    for name in list_file_tensors(context.network):
+        state[name] = to_single_precision(array_to_torch(weights[name])).to(context.device)
     state = calibrate_norms(
-        job.network, state, job.data.train, job.settings.train.batch_size, job.device
+        context.network,
+        state,
+        context.data.train,
+        context.settings.train.batch_size,
+        context.device,
     )
-    return {name: state[name] for name in job.network.forward.slots}
+    return {name: state[name] for name in context.network.forward.slots}
 
 
 def list_file_tensors(network: Network) -> list[str]:
-    """The tensors of a state that the file has too."""
-    added = {name for norm in network.restored_norms for name in norm.added_names}
-    return [name for name in network.forward.slots if name not in added]
+    """Return the names of the tensors of a state that the file has too."""
+    added_names = {name for norm in network.restored_norms for name in norm.added_names}
+    return [name for name in network.forward.slots if name not in added_names]

@@ -62,7 +62,7 @@ def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library of sparse kernels."""
+    """Library of sparse operators."""
     if shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler")
     return built(common_root(tmp_path_factory))

@@ -1,6 +1,4 @@
-"""Fewer bytes for what quantising adds to a graph: long names become short ones, and equal constants are kept once."""
-
-from collections.abc import Collection
+"""Shorten what quantization adds to a graph: short names, and equal constants only once."""
 
 from onnx import GraphProto, TensorProto
 
@@ -9,28 +7,37 @@ from ltp_pipeline.graph.edit import set_initializers
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 
-PREFIX = "int8/"  # of names that quantising adds
+PREFIX = "int8/"  # begins the names that quantization adds
 
 
 def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
-    """The same graph; names that were there `before`, and those of quantised weights, stay."""
+    """Return the same graph with short names for what quantization added.
+
+    Names of the original graph and of quantized weights stay. If one of them would be taken twice,
+    all names stay.
+
+    Args:
+        model: The quantized graph.
+        original: The graph before quantization.
+    """
     proto = copy_proto(model.proto)
     graph = proto.graph
-    kept = _collect_names(original.graph)
-    added = [
-        t for t in graph.initializer if t.name not in kept and not t.name.endswith(QUANTIZED_SUFFIX)
-    ]
-    renamed, known = dict[str, str](), dict[tuple[int, tuple[int, ...], bytes], str]()
-    for tensor in added:
-        content = (tensor.data_type, tuple(tensor.dims), model.get_array(tensor.name).tobytes())
-        renamed[tensor.name] = known.setdefault(content, _short(known))
-    values = dict.fromkeys(
-        name for node in graph.node for name in node.output if name and name not in kept
-    )
-    renamed.update(
-        (name, f"{PREFIX}{number:x}") for number, name in enumerate(values, start=len(known))
-    )
-    if kept.intersection(renamed.values()):
+    original_names = _collect_names(original.graph)
+    renamed: dict[str, str] = {}
+    constants: dict[tuple[int, tuple[int, ...], bytes], str] = {}  # new names by content
+    for tensor in graph.initializer:
+        if tensor.name in original_names or tensor.name.endswith(QUANTIZED_SUFFIX):
+            continue
+        array = model.get_array(tensor.name)
+        content = (tensor.data_type, tuple(tensor.dims), array.tobytes())
+        renamed[tensor.name] = constants.setdefault(content, f"{PREFIX}{len(constants):x}")
+    number = len(constants)
+    for node in graph.node:
+        for name in node.output:
+            if name and name not in original_names and name not in renamed:
+                renamed[name] = f"{PREFIX}{number:x}"
+                number += 1
+    if original_names.intersection(renamed.values()):
         return model
     for node in iter_nodes(graph):
         node.input[:] = [renamed.get(name, name) for name in node.input]
@@ -41,21 +48,19 @@ def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
     for tensor in graph.initializer:
         tensor.name = renamed.get(tensor.name, tensor.name)
         tensors.setdefault(tensor.name, tensor)
-    arrays = {
-        renamed.get(name, name): array for name, array in model.weights.items()
-    }  # also of Constant nodes
     set_initializers(graph, tensors.values())
-    return OnnxModel(proto, arrays)
-
-
-def _short(known: Collection[object]) -> str:
-    return f"{PREFIX}{len(known):x}"
+    # Weights also have the values of Constant nodes.
+    weights = {renamed.get(name, name): array for name, array in model.weights.items()}
+    return OnnxModel(proto, weights)
 
 
 def _collect_names(graph: GraphProto) -> set[str]:
-    found: set[str] = set()
+    """Return all names of tensors and values of a graph and of graphs nested in it."""
+    names: set[str] = set()
     for nested in iter_graphs(graph):
-        found.update(t.name for t in nested.initializer)
-        found.update(value.name for value in (*nested.input, *nested.output))
-        found.update(name for node in nested.node for name in (*node.input, *node.output))
-    return found
+        names.update(tensor.name for tensor in nested.initializer)
+        names.update(value.name for value in (*nested.input, *nested.output))
+        for node in nested.node:
+            names.update(node.input)
+            names.update(node.output)
+    return names

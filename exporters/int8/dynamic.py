@@ -1,6 +1,7 @@
-"""Quantisation with ranges found at every run: DynamicQuantizeLinear and MatMulInteger, which onnxruntime fuses.
+"""Quantize products with weights so that the ranges of activations are computed at every run.
 
-Only products with weights are quantised; everything between stays float.
+The graph gets DynamicQuantizeLinear and MatMulInteger, which onnxruntime fuses. Everything between
+the products stays float.
 """
 
 from collections.abc import Sequence
@@ -16,70 +17,112 @@ from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
 
-LARGEST_STEPS = {
-    7: 64,
-    8: 127,
-}  # weight in so many bits; 255 · 64 · 2 is within the 16 bits of processors without VNNI
+# Largest absolute value of a weight, by its bits. The sum of two products, 255 · 64 · 2, fits into
+# the 16 bits of processors without VNNI.
+LARGEST_STEPS = {7: 64, 8: 127}
 
 
 def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits: int) -> OnnxModel:
-    """The model with these layers in 8 bits; weights have so many `bits`."""
-    proto = copy_proto(model.proto)
-    graph, names = proto.graph, UniqueNames.from_graph(proto.graph)
+    """Return the model with layers in 8 bits.
+
+    Args:
+        model: The float model; its nodes have unique names.
+        layers: The layers to quantize.
+        bits: Bits of a weight, 7 or 8.
+    """
+    builder = _DynamicGraphBuilder(model, bits)
     layer_of = {name: layer for layer in layers for name in layer.node_names}
-    weights, added = dict(model.weights), dict[str, TensorProto]()
-    rounded: dict[
-        str, tuple[str, str, str]
-    ] = {}  # an activation in 8 bits, its scale and its zero point
-    nodes = list[NodeProto]()
-
-    def add(op: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
-        fresh = [names.make_unique(output) for output in outputs]
-        nodes.append(helper.make_node(op, inputs, fresh, **attributes))
-        return fresh[0]
-
-    def constant(name: str, data_type: int, array: Array) -> str:
-        if name not in added:
-            added[name] = make_tensor(names.make_unique(name), data_type, array)
-        return added[name].name
-
-    for node in graph.node:
+    for node in builder.proto.graph.node:
         layer = layer_of.get(node.name)
         if layer is None:
-            nodes.append(node)
-            continue
-        given, kernel, output = node.input[0], layer.weight_name, node.output[0]
-        stored, scale = quantize_weight(model.get_array(kernel), layer.axis, bits)
-        held = constant(kernel + QUANTIZED_SUFFIX, TensorProto.INT8, stored)
-        scales = constant(f"{kernel}_scale", TensorProto.FLOAT, scale)
-        zeros = constant(f"{kernel}_zero_point", TensorProto.INT8, np.zeros(scale.shape, np.int8))
-        if given not in rounded:
-            parts = [f"{given}/int8", f"{given}/scale", f"{given}/zero"]
-            add("DynamicQuantizeLinear", [given], *parts)
-            rounded[given] = tuple(nodes[-1].output)
-        x, x_scale, x_zero = rounded[given]
-        if layer.axis == 0:  # turned when the file is loaded
-            held = add("Transpose", [held], f"{kernel}/turned", perm=[1, 0])
-        whole = add("MatMulInteger", [x, held, x_zero, zeros], f"{output}/int32")
-        floats = add("Cast", [whole], f"{output}/cast", to=TensorProto.FLOAT)
-        factor = add("Mul", [x_scale, scales], f"{output}/scale")
+            builder.nodes.append(node)
+        else:
+            builder.add_layer(node, layer)
+    return builder.finish({layer.weight_name for layer in layers})
+
+
+class _DynamicGraphBuilder:
+    """Collects the nodes and tensors of a dynamically quantized graph.
+
+    Args:
+        model: The float model.
+        bits: Bits of a weight.
+    """
+
+    def __init__(self, model: OnnxModel, bits: int) -> None:
+        self.model = model
+        self.bits = bits
+        self.proto = copy_proto(model.proto)
+        self.names = UniqueNames.from_graph(self.proto.graph)
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, TensorProto] = {}
+        self.activations: dict[str, Sequence[str]] = {}  # in 8 bits, with scale and zero point
+
+    def add_layer(self, node: NodeProto, layer: QuantizableLayer) -> None:
+        """Add the nodes of a quantized layer in place of a float node."""
+        weight_name = layer.weight_name
+        output = node.output[0]
+        steps, scale = quantize_weight(self.model.get_array(weight_name), layer.axis, self.bits)
+        zeros = np.zeros(scale.shape, np.int8)
+        weight = self._add_constant(weight_name + QUANTIZED_SUFFIX, TensorProto.INT8, steps)
+        weight_scale = self._add_constant(f"{weight_name}_scale", TensorProto.FLOAT, scale)
+        weight_zero = self._add_constant(f"{weight_name}_zero_point", TensorProto.INT8, zeros)
+        x, x_scale, x_zero = self._quantize_activation(node.input[0])
+        if layer.axis == 0:  # transposed when the file is loaded
+            weight = self._add_node("Transpose", [weight], f"{weight_name}/turned", perm=[1, 0])
+        product_inputs = [x, weight, x_zero, weight_zero]
+        integers = self._add_node("MatMulInteger", product_inputs, f"{output}/int32")
+        floats = self._add_node("Cast", [integers], f"{output}/cast", to=TensorProto.FLOAT)
+        factor = self._add_node("Mul", [x_scale, weight_scale], f"{output}/scale")
         bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
-        if not bias:
-            nodes.append(helper.make_node("Mul", [floats, factor], [output]))
-            continue
-        product = add("Mul", [floats, factor], f"{output}/product")
-        nodes.append(helper.make_node("Add", [product, bias], [output]))
-    gone = {layer.weight_name for layer in layers}
-    set_nodes(graph, nodes)
-    set_initializers(
-        graph, [*(t for t in graph.initializer if t.name not in gone), *added.values()]
-    )
-    del graph.value_info[:]
-    return OnnxModel(proto, {name: array for name, array in weights.items() if name not in gone})
+        if bias:
+            product = self._add_node("Mul", [floats, factor], f"{output}/product")
+            self.nodes.append(helper.make_node("Add", [product, bias], [output]))
+        else:
+            self.nodes.append(helper.make_node("Mul", [floats, factor], [output]))
+
+    def finish(self, removed: set[str]) -> OnnxModel:
+        """Return the model without the tensors that were quantized."""
+        graph = self.proto.graph
+        set_nodes(graph, self.nodes)
+        tensors = [tensor for tensor in graph.initializer if tensor.name not in removed]
+        set_initializers(graph, [*tensors, *self.constants.values()])
+        del graph.value_info[:]
+        weights = {n: array for n, array in self.model.weights.items() if n not in removed}
+        return OnnxModel(self.proto, weights)
+
+    def _quantize_activation(self, name: str) -> Sequence[str]:
+        """Return an activation in 8 bits, its scale and its zero point; add a node if needed."""
+        if name not in self.activations:
+            outputs = [f"{name}/int8", f"{name}/scale", f"{name}/zero"]
+            self._add_node("DynamicQuantizeLinear", [name], *outputs)
+            self.activations[name] = tuple(self.nodes[-1].output)
+        return self.activations[name]
+
+    def _add_node(self, op: str, inputs: Sequence[str], *outputs: str, **attributes: Any) -> str:
+        """Add a node and return its first output."""
+        unique_outputs = [self.names.make_unique(output) for output in outputs]
+        self.nodes.append(helper.make_node(op, inputs, unique_outputs, **attributes))
+        return unique_outputs[0]
+
+    def _add_constant(self, name: str, data_type: int, array: Array) -> str:
+        """Add a tensor unless it was added before, and return its name."""
+        if name not in self.constants:
+            unique_name = self.names.make_unique(name)
+            self.constants[name] = make_tensor(unique_name, data_type, array)
+        return self.constants[name].name
 
 
 def quantize_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:
-    """A weight in steps of a scale per output channel, and the scales; channels too small for one become zero."""
+    """Return a weight as int8 multiples of a scale per output channel, and the scales.
+
+    Channels that are too small for a scale become zero.
+
+    Args:
+        weight: The weight.
+        axis: Axis of the output channels.
+        bits: Bits of a weight, 7 or 8.
+    """
     scale = compute_channel_scale(weight, axis, LARGEST_STEPS[bits])
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))
     return round_to_steps(weight, scale, LARGEST_STEPS[bits]), scale.reshape(-1)

@@ -1,11 +1,11 @@
-"""Which layers of a graph can be quantised: by which nodes their kernels are read, and why the others stay float."""
+"""Layers of a graph that can be quantized, and why other layer weights stay float."""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel
@@ -23,26 +23,25 @@ from ltp_pipeline.graph.tensors import collect_stored_tensors, count_elements, g
 from ltp_pipeline.graph.view import iter_read_names
 
 SKIP_HINT = "go on without an int8 file"
-STATIC_OPERATORS = (
-    "Conv",
-    "Gemm",
-    "MatMul",
-)  # which onnxruntime fuses with the nodes around them that quantise
+# Operators that onnxruntime fuses with the nodes around them that quantize.
+STATIC_OPERATORS = ("Conv", "Gemm", "MatMul")
 DYNAMIC_OPERATORS = ("Gemm", "MatMul")
 RECURRENT_OPERATORS = ("LSTM", "GRU", "RNN")
-QUANTIZED_SUFFIX = "_quantized"  # a kernel in 8 bits has its own name with this after it
+QUANTIZED_SUFFIX = "_quantized"  # comes after the name of a layer weight in 8 bits
 ADDED_SUFFIXES = (QUANTIZED_SUFFIX, "_scale", "_zero_point")
-# How operators of quantised models begin, those of onnxruntime's own among them: QLinearConv, MatMulNBits.
+# Largest value that a layer weight without nonzeros is assumed to have, so that it has a scale.
+EMPTY_WEIGHT_SPAN = 1e-3
+# Beginnings of operators of quantized models, also onnxruntime's own: QLinearConv, MatMulNBits.
 QUANTIZED_OPERATORS = re.compile(
     "Q[A-Z]|Quantize|Dequantize|DynamicQuantize|MatMulInteger|ConvInteger|MatMul(NBits|Bnb4|FpQ4)"
 )
 QUANTIZED_DOMAINS = (*STANDARD_DOMAINS, ONNXRUNTIME_DOMAIN)
-_NAMED = 4  # of many nodes
+_MAX_NAMED = 4  # nodes in a message
 
 
 @dataclass(frozen=True)
 class QuantizableLayer:
-    """A kernel that can be quantised, and the nodes that multiply by it."""
+    """A layer weight that can be quantized, and the nodes that multiply by it."""
 
     weight_name: str
     nodes: tuple[NodeProto, ...]
@@ -51,106 +50,138 @@ class QuantizableLayer:
 
     @property
     def node_names(self) -> list[str]:
-        """Of the nodes."""
+        """Names of the nodes."""
         return [node.name for node in self.nodes]
 
     @property
     def supports_dynamic(self) -> bool:
-        """Whether the nodes have a form with activations whose range is found at every run."""
+        """True if the nodes have a form that computes the ranges of activations at every run."""
         return all(node.op_type in DYNAMIC_OPERATORS for node in self.nodes)
 
 
 @dataclass(frozen=True)
 class LayerSelection:
-    """The layers that can be quantised, and why other kernels cannot."""
+    """Layers that can be quantized, and why other layer weights cannot be."""
 
     layers: list[QuantizableLayer] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)  # by kernel
+    reasons: dict[str, str] = field(default_factory=dict)  # by name of the layer weight
 
 
 def describe_quantized_nodes(proto: ModelProto) -> str | None:
-    """The nodes that a quantised model has, in words."""
-    nodes = chain(iter_nodes(proto.graph), *(function.node for function in proto.functions))
-    found = [
-        format_node(n)
-        for n in nodes
-        if n.domain in QUANTIZED_DOMAINS and QUANTIZED_OPERATORS.match(n.op_type)
-    ]
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"{', '.join(found[:_NAMED])}{more}" if found else None
+    """Return the nodes that only a quantized model has, as text; None if there are none."""
+    names = []
+    for node in chain(iter_nodes(proto.graph), *(function.node for function in proto.functions)):
+        if node.domain in QUANTIZED_DOMAINS and QUANTIZED_OPERATORS.match(node.op_type):
+            names.append(format_node(node))
+    if not names:
+        return None
+    others = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return ", ".join(names[:_MAX_NAMED]) + others
 
 
 def make_no_layer_error(reasons: Mapping[str, str]) -> UnsupportedModel:
-    """The error for a model none of whose kernels can be quantised, and why."""
-    told = [f"'{name}' {reason}" for name, reason in reasons.items()]
-    return UnsupportedModel("the model has no layer that can be quantised", SKIP_HINT, told)
+    """Return the error for a model without a layer that can be quantized.
+
+    Args:
+        reasons: Reason of each layer weight by name.
+    """
+    lines = [f"'{name}' {reason}" for name, reason in reasons.items()]
+    return UnsupportedModel("the model has no layer that can be quantized", SKIP_HINT, lines)
 
 
 def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> LayerSelection:
-    """Look at every kernel."""
-    layers = LayerSelection()
-    initial = collect_stored_tensors(model.graph)
-    outputs = {value.name for value in model.graph.output}
-    nested = {
-        name
-        for node in model.graph.node
-        for graph in get_subgraphs(node)
-        for name in iter_read_names(graph)
-    }
+    """Find out for every layer weight if it can be quantized."""
+    selection = LayerSelection()
+    tensors = collect_stored_tensors(model.graph)
     uses: dict[str, list[tuple[NodeProto, int]]] = {}
     for node in model.graph.node:
         for slot, name in enumerate(node.input):
             uses.setdefault(name, []).append((node, slot))
+    output_names = {value.name for value in model.graph.output}
+    nested_names = collect_nested_reads(model.graph)
     for name in weight_names:
-        read, tensor = uses.get(name, []), initial.get(name)
-        if tensor is None or name in outputs:
-            layers.reasons[name] = "is computed, or is an output itself"
-        elif tensor.data_type != TensorProto.FLOAT:
-            layers.reasons[name] = f"is of type {get_type_name(tensor.data_type)}"
-        elif name in nested:
-            layers.reasons[name] = "is read in a nested graph"
-        elif not read:
-            layers.reasons[name] = "is read by nothing"
-        elif problem := next(
-            (p for node, slot in read if (p := _find_problem(node, slot, tensor, initial))), None
-        ):
-            layers.reasons[name] = problem
-        elif named := next((name + end for end in ADDED_SUFFIXES if name + end in initial), None):
-            layers.reasons[name] = f"would need the name of '{named}'"
-        elif any(node.input[0] in initial for node, _ in read):
-            layers.reasons[name] = "multiplies another weight"
-        elif len(axes := {get_output_axis(node) % len(tensor.dims) for node, _ in read}) > 1:
-            layers.reasons[name] = "is read by nodes that take other axes of it for outputs"
+        weight_uses = uses.get(name, [])
+        if name not in tensors or name in output_names:
+            reason: str | None = "is computed, or is an output of the model"
+        elif name in nested_names:
+            reason = "is read in a nested graph"
         else:
-            nodes = tuple(node for node, _ in read)
-            layers.layers.append(QuantizableLayer(name, nodes, axes.pop(), count_elements(tensor)))
-    return layers
+            reason = _explain_float(tensors[name], weight_uses, tensors)
+        if reason is not None:
+            selection.reasons[name] = reason
+            continue
+        nodes = tuple(node for node, _ in weight_uses)
+        axis = get_output_axis(nodes[0]) % len(tensors[name].dims)
+        elements = count_elements(tensors[name])
+        selection.layers.append(QuantizableLayer(name, nodes, axis, elements))
+    return selection
+
+
+def collect_nested_reads(graph: GraphProto) -> set[str]:
+    """Return the names of values that graphs nested in a graph read from outside."""
+    names = set[str]()
+    for node in graph.node:
+        for nested in get_subgraphs(node):
+            names.update(iter_read_names(nested))
+    return names
+
+
+def _explain_float(
+    tensor: TensorProto, uses: list[tuple[NodeProto, int]], tensors: Mapping[str, TensorProto]
+) -> str | None:
+    """Return why a layer weight stays float, or None if it can be quantized.
+
+    Args:
+        tensor: The layer weight.
+        uses: Nodes that read it, each with the number of the input.
+        tensors: Stored tensors of the graph by name.
+    """
+    if tensor.data_type != TensorProto.FLOAT:
+        return f"has type {get_type_name(tensor.data_type)}"
+    if not uses:
+        return "is not read by any node"
+    for node, slot in uses:
+        problem = _find_problem(node, slot, tensor, tensors)
+        if problem is not None:
+            return problem
+    for suffix in ADDED_SUFFIXES:
+        if tensor.name + suffix in tensors:
+            return f"needs the name '{tensor.name + suffix}', which is taken"
+    if any(node.input[0] in tensors for node, _ in uses):
+        return "multiplies another weight"
+    if len({get_output_axis(node) % len(tensor.dims) for node, _ in uses}) > 1:
+        return "is read by nodes with different axes of output channels"
+    return None
 
 
 def _find_problem(
-    node: NodeProto, slot: int, tensor: TensorProto, initial: Mapping[str, TensorProto]
+    node: NodeProto, slot: int, tensor: TensorProto, tensors: Mapping[str, TensorProto]
 ) -> str | None:
+    """Return why a node cannot read a layer weight in 8 bits, or None if it can.
+
+    Args:
+        node: The node.
+        slot: Number of the input that is the weight.
+        tensor: The layer weight.
+        tensors: Stored tensors of the graph by name.
+    """
+    name = format_node(node)
     if node.op_type in RECURRENT_OPERATORS:
-        return f"is the weight of {format_node(node)}: recurrent layers stay float"
+        return f"is the weight of {name}: recurrent layers stay float"
     if not is_standard(node, *STATIC_OPERATORS):
-        return f"is read by {format_node(node)}, which onnxruntime does not run in 8 bits"
+        return f"is read by {name}, which onnxruntime does not run in 8 bits"
     if slot != 1:
-        return f"is input {slot} of {format_node(node)}, where only activations are quantised"
+        return f"is input {slot} of {name}, where only activations are quantized"
     if node.op_type != "Conv" and len(tensor.dims) != 2:
-        return f"is no matrix, at {format_node(node)}"
-    if node.op_type == "Gemm" and get_attribute(node, "transA", 0):
-        return f"is multiplied from the other side at {format_node(node)}"
-    if node.op_type == "Gemm" and (
-        get_attribute(node, "alpha", 1.0),
-        get_attribute(node, "beta", 1.0),
-    ) != (
-        1.0,
-        1.0,
-    ):
-        return f"is multiplied by a factor besides, at {format_node(node)}"
+        return f"is not a matrix, at {name}"
+    if node.op_type == "Gemm":
+        if get_attribute(node, "transA", 0):
+            return f"is the weight of {name}, which transposes its activations"
+        if get_attribute(node, "alpha", 1.0) != 1.0 or get_attribute(node, "beta", 1.0) != 1.0:
+            return f"is the weight of {name}, whose alpha or beta is not 1"
     bias = node.input[2] if len(node.input) > 2 else ""
-    if bias and (
-        bias not in initial or list(initial[bias].dims) != [tensor.dims[get_output_axis(node)]]
-    ):
-        return f"has a bias that is computed, or no row of numbers, at {format_node(node)}"
+    if not bias:
+        return None
+    if bias not in tensors or list(tensors[bias].dims) != [tensor.dims[get_output_axis(node)]]:
+        return f"is the weight of {name}, whose bias is computed or is not a vector"
     return None

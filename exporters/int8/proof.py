@@ -1,4 +1,4 @@
-"""Proof that a quantised graph holds the weights it was made of, in 8 bits, and that zeros are zeros."""
+"""Verify that a quantized graph holds the weights it was made of, and their zeros."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,7 +12,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.system.arrays import Array
 
-ROUNDING_LIMIT = 0.5 + 1e-3  # of a step: what rounding may change
+ROUNDING_LIMIT = 0.5 + 1e-3  # largest rounding error, in steps of the scale
 BUG_HINT = f"{SKIP_HINT}, and please report this as a bug"
 
 
@@ -23,45 +23,66 @@ def verify_int8_weights(
     layers: Mapping[str, QuantizableLayer],
     bits: int,
 ) -> dict[str, Array]:
-    """What the kernels have become, by the names of the tensors that hold them now; ExportFailed unless it is right."""
-    held: dict[str, Array] = {}
-    for kernel in weight_names:
-        layer, name = layers.get(kernel), kernel + QUANTIZED_SUFFIX
+    """Verify the layer weights of a quantized graph.
+
+    Args:
+        model: The quantized graph.
+        weights: Float weights by name.
+        weight_names: Names of the layer weights.
+        layers: The quantized layers by the name of their weight.
+        bits: Bits of a quantized weight.
+
+    Returns:
+        The layer weights by the names of the tensors that hold them now.
+
+    Raises:
+        ExportFailed: If a layer weight is missing, has other zeros, or is not rounded as it should.
+    """
+    stored: dict[str, Array] = {}
+    for name in weight_names:
+        weight = weights[name]
+        layer = layers.get(name)
         if layer is None:
-            if (
-                kernel not in model.tensors
-                or model.get_array(kernel).tobytes() != weights[kernel].tobytes()
-            ):
+            if name not in model.tensors or model.get_array(name).tobytes() != weight.tobytes():
                 raise ExportFailed(
-                    f"kernel '{kernel}' was to stay float, and is not there as it was", BUG_HINT
+                    f"layer weight '{name}' should stay float, but changed", BUG_HINT
                 )
-            held[kernel] = model.get_array(kernel)
+            stored[name] = model.get_array(name)
             continue
-        if name not in model.tensors or model.tensors[name].data_type != TensorProto.INT8:
-            raise ExportFailed(f"kernel '{kernel}' was not quantised", BUG_HINT)
-        held[name] = _check_weight(
-            kernel, model.get_array(name), weights[kernel], _read_scale(model, layer), bits
-        )
-    return held
+        int8_name = name + QUANTIZED_SUFFIX
+        tensor = model.tensors.get(int8_name, TensorProto())
+        if tensor.data_type != TensorProto.INT8:
+            raise ExportFailed(f"layer weight '{name}' was not quantized", BUG_HINT)
+        steps = model.get_array(int8_name)
+        if steps.shape != weight.shape:
+            raise ExportFailed(f"layer weight '{name}' has another shape in 8 bits", BUG_HINT)
+        problem = _find_problem(steps, weight, _read_scale(model, layer), bits)
+        if problem is not None:
+            raise ExportFailed(f"layer weight '{name}' {problem}", BUG_HINT)
+        stored[int8_name] = steps
+    return stored
 
 
 def _read_scale(model: OnnxModel, layer: QuantizableLayer) -> Array:
+    """Return the scale of a quantized weight in a shape that broadcasts over the weight."""
     shape = [1] * model.get_array(layer.weight_name + QUANTIZED_SUFFIX).ndim
     shape[layer.axis] = -1
     return model.get_array(f"{layer.weight_name}_scale").reshape(shape).astype(np.float64)
 
 
-def _check_weight(weight_name: str, steps: Array, weight: Array, scale: Array, bits: int) -> Array:
-    if steps.shape != weight.shape:
-        raise ExportFailed(f"kernel '{weight_name}' has another shape in 8 bits", BUG_HINT)
+def _find_problem(steps: Array, weight: Array, scale: Array, bits: int) -> str | None:
+    """Return what is wrong with a quantized weight, or None.
+
+    Args:
+        steps: The weight in 8 bits.
+        weight: The float weight.
+        scale: The scale, which broadcasts over the weight.
+        bits: Bits of a quantized weight.
+    """
     if (steps[weight == 0] != 0).any():
-        raise ExportFailed(
-            f"kernel '{weight_name}' has weights in 8 bits where it had zeros", BUG_HINT
-        )
+        return "is not zero in 8 bits where it was zero"
     if np.abs(steps.astype(np.int64)).max(initial=0) > LARGEST_STEPS[bits]:
-        raise ExportFailed(f"kernel '{weight_name}' has weights of more than {bits} bits", BUG_HINT)
+        return f"has values of more than {bits} bits"
     if (np.abs(steps * scale - weight) > ROUNDING_LIMIT * scale).any():
-        raise ExportFailed(
-            f"kernel '{weight_name}' in 8 bits is not the kernel in steps of its scale", BUG_HINT
-        )
-    return steps
+        return "is not rounded to the nearest step of its scale in 8 bits"
+    return None

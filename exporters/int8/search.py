@@ -1,14 +1,15 @@
-"""Which quantised graph is taken: the way that is best on the validation split, with the layers float that it needs.
+"""Search for the quantized graph that is best on the validation split.
 
-First the ways: ranges that are part of the file, chosen by each of the methods, and for transformers ranges found at
-every run. Where the best one loses more than it may against the float graph, layers stay float: each is left out once,
-cheapest first, and those that help most are left out together until the loss is small enough or the trials are used up.
+First the methods are compared: ranges stored in the file, chosen by each of RANGE_METHODS, and for
+transformers also ranges that are computed at every run. If the best variant loses more accuracy
+than allowed, layers are excluded from quantization: each alone at first, small ones before large
+ones, then those that help most together, until the loss is small enough or all trials are used.
 """
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from onnx import NodeProto
@@ -22,6 +23,7 @@ from ltp_pipeline.exporters.int8.ranges import (
     RANGE_METHODS,
     HistogramObserver,
     ValueRange,
+    find_min_max_range,
     observe_values,
 )
 from ltp_pipeline.exporters.int8.static import (
@@ -37,71 +39,74 @@ from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.text import pluralize
 
 DYNAMIC = "dynamic"
-BUDGET_FRACTION = 0.3  # of what pruning may lose by default: 0.3 points of a share
-NOT_FINITE = "its activations are not finite on the calibration samples"
-NOT_DYNAMIC = "it has no form whose ranges are found at every run"
-SENSITIVE = "in 8 bits it costs too much accuracy"
+BUDGET_FRACTION = 0.3  # default loss, as a fraction of the default accuracy budget of pruning
+NOT_FINITE = "has activations that are not finite on the calibration samples"
+NOT_DYNAMIC = "has no form that computes ranges at every run"
+SENSITIVE = "costs too much accuracy in 8 bits"
 
 
 @dataclass(frozen=True)
 class QuantizedVariant:
-    """A quantised graph with what it loses against the float one on the validation split."""
+    """A quantized graph and how much worse it is than the float graph on the validation split."""
 
     model: OnnxModel
-    method: str  # DYNAMIC, or how ranges were chosen
-    layers: tuple[QuantizableLayer, ...]  # that are quantised
-    drop: float
+    method: str  # DYNAMIC or a key of RANGE_METHODS
+    layers: tuple[QuantizableLayer, ...]  # those that are quantized
+    drop: float  # of the metric
     output_distance: float  # of its outputs from those of the float graph, relative
-    reasons: Mapping[str, str]  # why other kernels stay float
+    reasons: Mapping[str, str]  # why other layer weights stay float, by name
 
     @property
     def loss(self) -> tuple[float, float]:
-        """By which candidates are ordered: the drop, and where that is the same, how far outputs have moved."""
+        """Order of variants: the drop, then the distance of outputs."""
         return self.drop, self.output_distance
 
 
 @dataclass
 class QuantizationSearch:
-    """The search for a quantised graph."""
+    """The search for a quantized graph."""
 
-    model: OnnxModel  # the float one, whose nodes have names
+    model: OnnxModel  # the float graph; its nodes have unique names
     selection: LayerSelection
     calibration: Calibration
-    _range_cache: dict[str, dict[str, ValueRange]] = field(default_factory=dict)  # ranges by method
+    _range_cache: dict[str, dict[str, ValueRange]] = field(default_factory=dict)  # by method
 
     def run(self) -> QuantizedVariant:
-        """Find it."""
+        """Return the best variant, with the reasons of all layer weights that stay float.
+
+        Raises:
+            UnsupportedModel: If no method can quantize a layer.
+            ExportFailed: If a quantized graph does not run.
+        """
         best = self._find_best_method(self.selection.layers)
         if best.drop > self._max_drop and self.calibration.settings.int8_trials > 0:
-            best = self._exclude_layers(best, self._max_drop)
+            best = self._exclude_layers(best)
         return replace(best, reasons={**self.selection.reasons, **best.reasons})
 
     @property
     def extremes(self) -> dict[str, ValueRange]:
-        """The smallest and largest values of activations on samples of the training split."""
+        """Smallest and largest values of activations on samples of the training split."""
         return {
-            name: ValueRange(seen.low, seen.high)
-            for name, seen in self._observers.items()
-            if seen.is_finite
+            name: find_min_max_range(observer)
+            for name, observer in self._observers.items()
+            if observer.is_finite
         }
 
-    def evaluate_trained(self, candidate: QuantizedVariant, model: OnnxModel) -> QuantizedVariant:
-        """The same candidate after training, judged anew."""
-        judged = self._evaluate_model(model)
-        drop = self.calibration.metric.drop(self._float_evaluation.value, judged.value)
-        distance = _measure_distance(judged.outputs, self._float_evaluation.outputs)
-        candidate = replace(candidate, model=model, drop=drop, output_distance=distance)
-        self._report_variant(candidate, ", trained")
-        return candidate
+    def evaluate_trained(self, variant: QuantizedVariant, model: OnnxModel) -> QuantizedVariant:
+        """Return a variant with the graph that training has made of it, evaluated again."""
+        drop, distance = self._compare_with_float(model)
+        trained = replace(variant, model=model, drop=drop, output_distance=distance)
+        self._report_variant(trained, ", trained")
+        return trained
 
     @property
     def _max_drop(self) -> float:
-        given, metric = self.calibration.settings.int8_max_drop, self.calibration.metric
-        return (
-            BUDGET_FRACTION * metric.default_budget(self._float_evaluation.value)
-            if given is None
-            else given
-        )
+        """Largest drop that is accepted without a search for layers to exclude."""
+        max_drop = self.calibration.settings.int8_max_drop
+        if max_drop is not None:
+            return max_drop
+        metric = self.calibration.metric
+        return BUDGET_FRACTION * metric.default_budget(self._float_evaluation.value)
 
     @cached_property
     def _float_evaluation(self) -> FileEvaluation:
@@ -113,135 +118,156 @@ class QuantizationSearch:
 
     @cached_property
     def _observers(self) -> dict[str, HistogramObserver]:
-        """What activations are on samples of the training split."""
+        """Observers of activations on samples of the training split, by name."""
         names = list_observed_values(self.model, self.selection.layers, self._intermediate_nodes)
-        return observe_values(
-            self.model, names, self.calibration.read_samples(self.calibration.settings.int8_samples)
-        )
+        samples = self.calibration.read_samples(self.calibration.settings.int8_samples)
+        return observe_values(self.model, names, samples)
 
     def _find_best_method(self, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
-        """The best of all ways; a transformer's ranges are found at every run unless others are better."""
-        ways: list[str] = [DYNAMIC] if has_layer_norm_or_attention(self.model) else []
-        found = [self._build_variant(way, layers) for way in (*ways, *RANGE_METHODS)]
-        candidates = [candidate for candidate in found if candidate.layers]
-        if not candidates:
-            raise make_no_layer_error({**self.selection.reasons, **found[-1].reasons})
-        best = candidates[0]
-        for other in candidates[1:]:
-            better = other.drop < best.drop if best.method == DYNAMIC else other.loss < best.loss
-            best = other if better else best
-        for candidate in candidates:
-            self._report_variant(candidate)
+        """Return the best variant over all methods.
+
+        The dynamic variant of a transformer is only replaced by one with a smaller drop.
+        """
+        methods = list(RANGE_METHODS)
+        if has_layer_norm_or_attention(self.model):
+            methods.insert(0, DYNAMIC)
+        all_variants = [self._build_variant(method, layers) for method in methods]
+        variants = [variant for variant in all_variants if variant.layers]
+        if not variants:
+            raise make_no_layer_error({**self.selection.reasons, **all_variants[-1].reasons})
+        best = variants[0]
+        for variant in variants[1:]:
+            if best.method == DYNAMIC:
+                is_better = variant.drop < best.drop
+            else:
+                is_better = variant.loss < best.loss
+            if is_better:
+                best = variant
+        for variant in variants:
+            self._report_variant(variant)
         return best
 
     def _build_variant(self, method: str, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:
-        """A candidate; one without layers, worse than all others, where none can be quantised so."""
-        build = (
-            self._build_dynamic
-            if method == DYNAMIC
-            else partial(self._build_static, method, set[str]())
-        )
-        if method == DYNAMIC:
-            reasons = {
-                layer.weight_name: NOT_DYNAMIC for layer in layers if not layer.supports_dynamic
-            }
-        else:
-            reasons = {
-                layer.weight_name: NOT_FINITE
-                for layer in layers
-                if not all(map(self._has_finite_ranges, layer.nodes))
-            }
-        kept = tuple(layer for layer in layers if layer.weight_name not in reasons)
-        made = build(kept) if kept else self.model
-        slow = not_fused.find_unfused_layers(
-            made, kept
-        )  # these would compute in float, from weights made float at every run
-        for rounded in (
-            (slow, kept) if method != DYNAMIC else ()
-        ):  # with products in 8 bits they may not
-            if slow:
-                build = partial(
-                    self._build_static, method, {layer.weight_name for layer in rounded}
-                )
-                made = build(kept)
-                slow = not_fused.find_unfused_layers(made, kept)
-        if slow:
-            reasons.update((layer.weight_name, not_fused.REASON) for layer in slow)
-            kept = tuple(layer for layer in kept if layer.weight_name not in reasons)
-            made = build(kept) if kept else self.model
-        if not kept:
-            return QuantizedVariant(made, method, (), math.inf, math.inf, reasons)
-        judged = self._evaluate_model(made)
-        drop = self.calibration.metric.drop(self._float_evaluation.value, judged.value)
-        return QuantizedVariant(
-            made,
-            method,
-            kept,
-            drop,
-            _measure_distance(judged.outputs, self._float_evaluation.outputs),
-            reasons,
-        )
+        """Quantize the layers that a method can quantize, and evaluate the graph.
 
-    def _build_dynamic(self, layers: Sequence[QuantizableLayer]) -> OnnxModel:
-        return quantize_dynamic(self.model, layers, self.calibration.settings.int8_weight_bits)
+        Returns:
+            The variant. Without any layer its drop is infinite.
+        """
+        reasons: dict[str, str] = {}
+        for layer in layers:
+            if method == DYNAMIC and not layer.supports_dynamic:
+                reasons[layer.weight_name] = NOT_DYNAMIC
+            elif method != DYNAMIC and not all(map(self._has_finite_ranges, layer.nodes)):
+                reasons[layer.weight_name] = NOT_FINITE
+        selected = [layer for layer in layers if layer.weight_name not in reasons]
+        rounded: set[str] = set()
+        model = self._quantize(method, selected, rounded)
+        unfused = not_fused.find_unfused_layers(model, selected)
+        if method != DYNAMIC:
+            # onnxruntime may run a layer in 8 bits if its product is rounded too: first those
+            # of the layers that it does not fuse, then all.
+            for candidates in (unfused, selected):
+                if unfused:
+                    rounded = {layer.weight_name for layer in candidates}
+                    model = self._quantize(method, selected, rounded)
+                    unfused = not_fused.find_unfused_layers(model, selected)
+        if unfused:
+            # These would compute in float, from weights converted to float at every run.
+            reasons.update((layer.weight_name, not_fused.REASON) for layer in unfused)
+            selected = [layer for layer in selected if layer.weight_name not in reasons]
+            model = self._quantize(method, selected, rounded)
+        if not selected:
+            return QuantizedVariant(model, method, (), math.inf, math.inf, reasons)
+        drop, distance = self._compare_with_float(model)
+        return QuantizedVariant(model, method, tuple(selected), drop, distance, reasons)
 
-    def _build_static(
-        self, method: str, rounded: Collection[str], layers: Sequence[QuantizableLayer]
+    def _quantize(
+        self, method: str, layers: Sequence[QuantizableLayer], rounded: Collection[str]
     ) -> OnnxModel:
-        others = [node for node in self._intermediate_nodes if self._has_finite_ranges(node)]
+        """Return the graph with layers in 8 bits; the float graph without layers.
+
+        Args:
+            method: DYNAMIC or a key of RANGE_METHODS.
+            layers: The layers to quantize.
+            rounded: Names of layer weights whose products are always rounded, unless dynamic.
+        """
         bits = self.calibration.settings.int8_weight_bits
-        return quantize_static(self.model, layers, others, self._get_ranges(method), bits, rounded)
+        if not layers:
+            return self.model
+        if method == DYNAMIC:
+            return quantize_dynamic(self.model, layers, bits)
+        nodes = [node for node in self._intermediate_nodes if self._has_finite_ranges(node)]
+        return quantize_static(self.model, layers, nodes, self._get_ranges(method), bits, rounded)
 
     def _get_ranges(self, method: str) -> dict[str, ValueRange]:
+        """Return the ranges of activations by a method; compute them only once."""
         if method not in self._range_cache:
+            choose_range = RANGE_METHODS[method]
             self._range_cache[method] = {
-                name: RANGE_METHODS[method](seen)
-                for name, seen in self._observers.items()
-                if seen.is_finite
+                name: choose_range(observer)
+                for name, observer in self._observers.items()
+                if observer.is_finite
             }
         return self._range_cache[method]
 
     def _has_finite_ranges(self, node: NodeProto) -> bool:
-        """Whether the ranges of what a node reads and makes are known, as far as they were watched."""
-        seen = self._observers
-        return all(seen[name].is_finite for name in (*node.input, *node.output) if name in seen)
+        """Return true if all observed inputs and outputs of a node are finite."""
+        names = [name for name in (*node.input, *node.output) if name in self._observers]
+        return all(self._observers[name].is_finite for name in names)
 
-    def _exclude_layers(self, start: QuantizedVariant, limit: float) -> QuantizedVariant:
-        """Leave layers float until the drop is within the limit; never worse than it was."""
-        most = self.calibration.settings.int8_trials
-        cheapest = sorted(start.layers, key=lambda layer: layer.elements)
-        alone: list[tuple[tuple[float, float], QuantizableLayer]] = []
-        best, trials = start, 0
-        for layer in cheapest[: max(most // 2, 1)]:
-            candidate = self._build_without(start, {layer.weight_name})
-            trials += 1
-            alone.append((candidate.loss, layer))
-            best = min(best, candidate, key=lambda c: c.loss)
-            if best.drop <= limit:
+    def _exclude_layers(self, start: QuantizedVariant) -> QuantizedVariant:
+        """Exclude layers from quantization until the drop is accepted.
+
+        Args:
+            start: The variant to begin with.
+
+        Returns:
+            The best variant that was found, which may be the first one.
+        """
+        max_trials = self.calibration.settings.int8_trials
+        smallest_first = sorted(start.layers, key=lambda layer: layer.elements)
+        losses: list[tuple[tuple[float, float], QuantizableLayer]] = []  # of each layer alone
+        best = start
+        for layer in smallest_first[: max(max_trials // 2, 1)]:
+            variant = self._build_without(start, {layer.weight_name})
+            losses.append((variant.loss, layer))
+            best = min(best, variant, key=lambda v: v.loss)
+            if best.drop <= self._max_drop:
                 break
-        out = set[str]()
-        for _, layer in sorted(alone, key=lambda item: item[0]):
-            if best.drop <= limit or trials >= most:
+        num_trials = len(losses)
+        excluded = set[str]()
+        for _, layer in sorted(losses, key=lambda item: item[0]):
+            if best.drop <= self._max_drop or num_trials >= max_trials:
                 break
-            out.add(layer.weight_name)
-            if len(out) == 1:
-                continue  # tried already
-            candidate = self._build_without(start, out)
-            trials += 1
-            best = min(best, candidate, key=lambda c: c.loss)
+            excluded.add(layer.weight_name)
+            if len(excluded) == 1:
+                continue  # was tried alone
+            variant = self._build_without(start, excluded)
+            num_trials += 1
+            best = min(best, variant, key=lambda v: v.loss)
         self._report_variant(best)
-        quantised = {layer.weight_name for layer in best.layers}
-        left = (layer.weight_name for layer in start.layers if layer.weight_name not in quantised)
-        return replace(
-            best, reasons={**dict.fromkeys(left, SENSITIVE), **start.reasons, **best.reasons}
-        )
+        quantized_names = {layer.weight_name for layer in best.layers}
+        reasons = {}
+        for layer in start.layers:
+            if layer.weight_name not in quantized_names:
+                reasons[layer.weight_name] = SENSITIVE
+        return replace(best, reasons={**reasons, **start.reasons, **best.reasons})
 
-    def _build_without(self, start: QuantizedVariant, out: Collection[str]) -> QuantizedVariant:
-        return self._build_variant(
-            start.method, [layer for layer in start.layers if layer.weight_name not in out]
-        )
+    def _build_without(
+        self, start: QuantizedVariant, excluded: Collection[str]
+    ) -> QuantizedVariant:
+        """Return a variant without some layers, by the names of their weights."""
+        layers = [layer for layer in start.layers if layer.weight_name not in excluded]
+        return self._build_variant(start.method, layers)
+
+    def _compare_with_float(self, model: OnnxModel) -> tuple[float, float]:
+        """Return the drop of the metric against the float graph, and the distance of outputs."""
+        evaluation = self._evaluate_model(model)
+        drop = self.calibration.metric.drop(self._float_evaluation.value, evaluation.value)
+        return drop, _measure_distance(evaluation.outputs, self._float_evaluation.outputs)
 
     def _evaluate_model(self, model: OnnxModel) -> FileEvaluation:
+        """Evaluate a graph on the validation split."""
         with temporary_folder("quantize") as folder:
             path = folder / "model.onnx"
             write_model(model, path)
@@ -249,24 +275,27 @@ class QuantizationSearch:
                 return self.calibration.evaluate(path)
             except InputError as error:
                 raise ExportFailed(
-                    f"the quantised model does not run: {error.message}", error.hint
+                    f"the quantized model does not run: {error.message}", error.hint
                 ) from None
 
-    def _report_variant(self, candidate: QuantizedVariant, more: str = "") -> None:
-        metric = self.calibration.metric
-        what = f"int8, {candidate.method}, {pluralize(len(candidate.layers), 'layer')}{more}"
+    def _report_variant(self, variant: QuantizedVariant, remark: str = "") -> None:
+        """Show a line of progress."""
+        layers = pluralize(len(variant.layers), "layer")
+        drop = self.calibration.metric.shown_drop(variant.drop)
         self.calibration.say(
-            f"{what}: drop of {metric.shown_drop(candidate.drop)} on the validation split"
+            f"int8, {variant.method}, {layers}{remark}: drop of {drop} on the validation split"
         )
 
 
-def _measure_distance(found: Sequence[Array], expected: Sequence[Array]) -> float:
-    """How far outputs are apart, relative to what they are."""
-    with np.errstate(invalid="ignore"):  # infinities
-        apart = sum(
-            float(np.square(a.astype(np.float64) - b).sum())
-            for a, b in zip(found, expected, strict=True)
-        )
-    size = sum(float(np.square(b.astype(np.float64)).sum()) for b in expected)
-    value = (apart / size) ** 0.5 if size > 0 else apart
-    return value if np.isfinite(value) else float("inf")
+def _measure_distance(actual: Sequence[Array], expected: Sequence[Array]) -> float:
+    """Return the distance of outputs, relative to their norm; infinite if it is not finite."""
+    squared_distance = 0.0
+    squared_norm = 0.0
+    with np.errstate(invalid="ignore"):  # differences of infinities
+        for a, b in zip(actual, expected, strict=True):
+            squared_distance += float(np.square(a.astype(np.float64) - b).sum())
+            squared_norm += float(np.square(b.astype(np.float64)).sum())
+    distance = squared_distance
+    if squared_norm > 0:
+        distance = (squared_distance / squared_norm) ** 0.5
+    return distance if np.isfinite(distance) else math.inf

@@ -1,4 +1,7 @@
-"""Quantisation with ranges that are part of the file: QuantizeLinear and DequantizeLinear, by onnxruntime's tool."""
+"""Quantize with ranges that are stored in the file, by onnxruntime's tool.
+
+The graph gets pairs of QuantizeLinear and DequantizeLinear, which onnxruntime fuses.
+"""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,17 +12,17 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, summarize_error
-from ltp_pipeline.exporters.int8.layers import SKIP_HINT, QuantizableLayer
+from ltp_pipeline.exporters.int8.layers import EMPTY_WEIGHT_SPAN, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import is_standard
+from ltp_pipeline.graph.nodes import get_subgraphs, is_standard
 from ltp_pipeline.graph.schemas import get_opsets
 from ltp_pipeline.graph.tensors import collect_stored_tensors
 from ltp_pipeline.graph.view import GraphView
 
-# Between quantised layers these run in 8 bits too, so that values need not become float and 8 bits again.
+# Between quantized layers these run in 8 bits too, so that values need not become float in between.
 _INTERMEDIATE_OPERATORS = (
     *("Add", "Mul", "Concat", "Relu", "Clip", "LeakyRelu", "Sigmoid"),
     *("MaxPool", "AveragePool", "GlobalAveragePool", "Resize", "Pad"),
@@ -28,62 +31,75 @@ _INTERMEDIATE_OPERATORS = (
 
 
 def find_intermediate_nodes(model: OnnxModel) -> list[NodeProto]:
-    """The nodes that run in 8 bits between layers; in a transformer none, whose sums need more."""
+    """Return the nodes between layers that can run in 8 bits.
+
+    A transformer has none, because its sums need a higher precision.
+    """
     if has_layer_norm_or_attention(model):
         return []
-    fixed, found = set(collect_stored_tensors(model.graph)), list[NodeProto]()
+    constant_names = set(collect_stored_tensors(model.graph))
+    nodes: list[NodeProto] = []
     for node in model.graph.node:
-        if all(name in fixed for name in node.input if name):
-            fixed.update(node.output)  # computed once, at load
+        if all(name in constant_names for name in node.input if name):
+            constant_names.update(node.output)  # computed once, at load
         elif is_standard(node, *_INTERMEDIATE_OPERATORS):
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def list_observed_values(
-    model: OnnxModel, layers: Sequence[QuantizableLayer], others: Sequence[NodeProto]
+    model: OnnxModel, layers: Sequence[QuantizableLayer], intermediate_nodes: Sequence[NodeProto]
 ) -> list[str]:
-    """The values whose ranges have to be known: all that these nodes read and make, but for weights."""
-    nodes, weights = (
-        [*(node for layer in layers for node in layer.nodes), *others],
-        collect_stored_tensors(model.graph),
-    )
-    names = dict.fromkeys(name for node in nodes for name in (*node.input, *node.output))
-    return [name for name in names if name and name not in weights]
+    """Return the names of values whose ranges are needed: inputs and outputs, but not weights.
+
+    Args:
+        model: The float model.
+        layers: Layers to quantize.
+        intermediate_nodes: Nodes between them.
+    """
+    weight_names = collect_stored_tensors(model.graph)
+    nodes = [node for layer in layers for node in layer.nodes]
+    names: dict[str, None] = {}
+    for node in (*nodes, *intermediate_nodes):
+        for name in (*node.input, *node.output):
+            if name and name not in weight_names:
+                names[name] = None
+    return list(names)
 
 
 def quantize_static(
     model: OnnxModel,
     layers: Sequence[QuantizableLayer],
-    others: Sequence[NodeProto],
+    intermediate_nodes: Sequence[NodeProto],
     ranges: Mapping[str, ValueRange],
     bits: int,
     rounded: Collection[str] = (),
 ) -> OnnxModel:
-    """The model with these layers and nodes in 8 bits; weights have so many `bits`.
+    """Return the model with layers and the nodes between them in 8 bits.
 
-    Products that only float nodes read stay float, unless they are those of the kernels in `rounded`.
+    Args:
+        model: The float model; its nodes have unique names.
+        layers: Layers to quantize.
+        intermediate_nodes: Nodes that may run in 8 bits, if another quantized node reads them.
+        ranges: Ranges of values by name.
+        bits: Bits of a weight, 7 or 8.
+        rounded: Names of layer weights whose products are always rounded. Other products stay
+            float if only float nodes read them.
+
+    Raises:
+        ExportFailed: If onnxruntime's tool fails.
     """
     from onnxruntime.quantization import QuantType
     from onnxruntime.quantization.calibrate import TensorData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    known = {
-        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
-        for name, (low, high) in ranges.items()
-    }
-    products = {
-        node.output[0]
-        for layer in layers
-        if layer.weight_name not in rounded
-        for node in layer.nodes
-    }
-    nodes = _select_nodes(model, [node for layer in layers for node in layer.nodes], others)
-    options = {
-        "WeightSymmetric": True,
-        "MatMulConstBOnly": True,
-        "TensorQuantOverrides": _override_dead_channels(model, layers),
-    }
+    tensor_ranges = {}
+    for name, (low, high) in ranges.items():
+        lowest = np.array(low, np.float32)
+        highest = np.array(high, np.float32)
+        tensor_ranges[name] = TensorData(lowest=lowest, highest=highest)
+    layer_nodes = [node for layer in layers for node in layer.nodes]
+    nodes = _select_nodes(model, layer_nodes, intermediate_nodes)
     with _silence_logging():
         try:
             quantizer = QDQQuantizer(
@@ -92,153 +108,191 @@ def quantize_static(
                 reduce_range=bits < 8,
                 weight_qType=QuantType.QInt8,
                 activation_qType=QuantType.QUInt8,
-                tensors_range=known,
+                tensors_range=tensor_ranges,
                 nodes_to_quantize=[node.name for node in nodes],
                 nodes_to_exclude=[],
                 op_types_to_quantize=list(dict.fromkeys(node.op_type for node in nodes)),
-                extra_options=options,
+                extra_options={
+                    "WeightSymmetric": True,
+                    "MatMulConstBOnly": True,
+                    "TensorQuantOverrides": _override_dead_channels(model, layers),
+                },
             )
             quantizer.quantize_model()
-        except Exception as error:  # noqa: BLE001 (whatever that tool raises)
-            reason = summarize_error(error)
+        except Exception as error:  # noqa: BLE001 (the tool's errors have no common root)
             raise ExportFailed(
-                f"onnxruntime cannot quantise the model: {reason}", SKIP_HINT
+                f"onnxruntime cannot quantize the model: {summarize_error(error)}", SKIP_HINT
             ) from None
-    return _restore_model(model, quantizer.model.model, {node.name for node in nodes}, products)
+    products = set[str]()
+    for layer in layers:
+        if layer.weight_name not in rounded:
+            products.update(node.output[0] for node in layer.nodes)
+    quantized_names = {node.name for node in nodes}
+    return _restore_model(model, quantizer.model.model, quantized_names, products)
 
 
-def _declare_float_values(model: OnnxModel, floats: Collection[str]) -> ModelProto:
-    """The whole model, with the type of values that are floats: the tool knows it only of the standard's nodes.
+def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProto:
+    """Return the full model with declarations of float values and without double opset imports.
 
-    It also stumbles over operators that are imported twice, which some exporters write.
+    The tool infers types only for nodes of the standard, and stumbles over domains that some
+    exporters import twice.
+
+    Args:
+        model: The float model.
+        names: Names of float values.
     """
     proto = model.to_proto()
-    versions = get_opsets(proto)
+    opsets = get_opsets(proto)
     del proto.opset_import[:]
-    proto.opset_import.extend(
-        helper.make_opsetid(domain, version) for domain, version in versions.items()
-    )
-    known = {
-        value.name for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info)
-    }
-    new = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        for name in floats
-        if name not in known
-    )
-    proto.graph.value_info.extend(new)
+    for domain, version in opsets.items():
+        proto.opset_import.append(helper.make_opsetid(domain, version))
+    graph = proto.graph
+    declared = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    for name in names:
+        if name not in declared:
+            value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+            graph.value_info.append(value)
     return proto
 
 
 def _select_nodes(
-    model: OnnxModel, layers: list[NodeProto], others: Sequence[NodeProto]
+    model: OnnxModel, layer_nodes: list[NodeProto], intermediate_nodes: Sequence[NodeProto]
 ) -> list[NodeProto]:
-    """The nodes of layers, and those between them whose results another quantised node reads."""
-    users, kept = GraphView(model.graph).consumers, {node.name: node for node in (*layers, *others)}
-    fixed = {node.name for node in layers}
-    for node in reversed(others):
-        readers = (use.node.name for output in node.output for use in users.get(output, ()))
-        if node.name not in fixed and not any(name in kept for name in readers):
-            del kept[node.name]
-    return list(kept.values())
+    """Return the nodes of layers, and intermediate nodes that another selected node reads.
+
+    Args:
+        model: The float model.
+        layer_nodes: Nodes of the layers to quantize.
+        intermediate_nodes: Nodes between them.
+    """
+    consumers = GraphView(model.graph).consumers
+    selected = {node.name: node for node in (*layer_nodes, *intermediate_nodes)}
+    layer_node_names = {node.name for node in layer_nodes}
+    for node in reversed(intermediate_nodes):
+        uses = [use for output in node.output for use in consumers.get(output, ())]
+        is_read = any(use.node.name in selected for use in uses)
+        if node.name not in layer_node_names and not is_read:
+            del selected[node.name]
+    return list(selected.values())
 
 
 def _override_dead_channels(
     model: OnnxModel, layers: Sequence[QuantizableLayer]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Scales for channels without weights, for the sake of their biases, which are counted in steps of that scale."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    """Return ranges for layer weights with channels that are all zero.
+
+    Such a channel needs a scale for its bias, which is stored in steps of that scale. It gets the
+    average range of the other channels, as in quantization-aware training.
+    """
+    overrides: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
         weight = np.abs(model.get_array(layer.weight_name))
-        largest = weight.max(axis=tuple(i for i in range(weight.ndim) if i != layer.axis))
-        if (largest > 0).all() or not weight.size:
+        other_axes = tuple(i for i in range(weight.ndim) if i != layer.axis)
+        spans = weight.max(axis=other_axes)
+        if (spans > 0).all() or not weight.size:
             continue
-        usual = float(largest[largest > 0].mean()) if largest.any() else 1e-3
-        spans = [float(value) or usual for value in largest]
-        found[layer.weight_name] = [
-            {"axis": layer.axis, "rmin": -span, "rmax": span} for span in spans
-        ]
-    return found
+        default = float(spans[spans > 0].mean()) if spans.any() else EMPTY_WEIGHT_SPAN
+        channels = []
+        for value in spans:
+            span = float(value) or default
+            channels.append({"axis": layer.axis, "rmin": -span, "rmax": span})
+        overrides[layer.weight_name] = channels
+    return overrides
 
 
 def _restore_model(
-    model: OnnxModel, made: ModelProto, quantised: Collection[str], products: Collection[str]
+    model: OnnxModel,
+    quantized: ModelProto,
+    quantized_names: Collection[str],
+    products: Collection[str],
 ) -> OnnxModel:
-    """The new graph in the model that was given."""
+    """Return the input model with the quantized graph, so that everything around it stays.
+
+    Args:
+        model: The float model.
+        quantized: What the tool has made of it.
+        quantized_names: Names of the quantized nodes.
+        products: Outputs of layers that may stay float.
+    """
     proto = copy_proto(model.proto)
     graph = proto.graph
-    set_nodes(graph, made.graph.node)
-    set_initializers(graph, made.graph.initializer)
+    set_nodes(graph, quantized.graph.node)
+    set_initializers(graph, quantized.graph.initializer)
     del graph.value_info[:]
-    used = {node.domain for node in graph.node}
-    for domain, version in get_opsets(made).items():
-        if domain in used and domain not in get_opsets(proto):
+    domains = {node.domain for node in graph.node}
+    for domain, version in get_opsets(quantized).items():
+        if domain in domains and domain not in get_opsets(proto):
             proto.opset_import.add(domain=domain, version=version)
-    _keep_float_products(graph, quantised, products)
+    _keep_float_products(graph, quantized_names, products)
     sort_topologically(graph)
     _remove_unread(graph)
     return OnnxModel.from_proto(proto)
 
 
 def _keep_float_products(
-    graph: GraphProto, quantised: Collection[str], products: Collection[str]
+    graph: GraphProto, quantized_names: Collection[str], products: Collection[str]
 ) -> None:
-    """Leave products as floats where no quantised node reads them: 8 bits of an output would make equal scores."""
+    """Remove the rounding of products that no quantized node reads.
+
+    Outputs of a network in 8 bits would often be equal, so that the order of scores is lost.
+
+    Args:
+        graph: The quantized graph, which is changed.
+        quantized_names: Names of the quantized nodes.
+        products: Outputs of layers that may stay float.
+    """
     view = GraphView(graph)
-    outputs = {value.name for value in graph.output}
-    gone, renamed = set[str](), dict[str, str]()
+    output_names = {value.name for value in graph.output}
+    removed = set[str]()
+    renamed: dict[str, str] = {}
     for node in graph.node:
-        if not is_standard(node, "QuantizeLinear"):
+        if not is_standard(node, "QuantizeLinear") or node.input[0] in output_names:
             continue
-        source = view.producers.get(node.input[0])
-        readers = [use.node for use in view.consumers.get(node.output[0], [])]
-        names = {
-            node.input[0],
-            *(reader.output[0] for reader in readers),
-        }  # an output's own name is behind the pair
-        if (
-            source is None
-            or not is_standard(source, "Gemm", "MatMul")
-            or not names.intersection(products)
-        ):
+        product = node.input[0]
+        producer = view.producers.get(product)
+        if producer is None or not is_standard(producer, "Gemm", "MatMul"):
             continue
-        if len(view.consumers[node.input[0]]) > 1:
+        # If the product is an output of the graph, its name is that of the dequantized value.
+        dequantizers = [use.node for use in view.consumers.get(node.output[0], [])]
+        dequantized = [dequantizer.output[0] for dequantizer in dequantizers]
+        if len(view.consumers[product]) > 1 or not {product, *dequantized}.intersection(products):
             continue
-        after = [use.node for reader in readers for use in view.consumers.get(reader.output[0], [])]
-        if any(reader.name in quantised for reader in after) or node.input[0] in outputs:
+        readers = [use.node for name in dequantized for use in view.consumers.get(name, [])]
+        if any(reader.name in quantized_names for reader in readers):
             continue
-        if len(readers) > 1 and any(reader.output[0] in outputs for reader in readers):
+        outputs = [name for name in dequantized if name in output_names]
+        if outputs and len(dequantizers) > 1:
             continue
-        gone.update((node.output[0], *(reader.output[0] for reader in readers)))
-        final = next((r.output[0] for r in readers if r.output[0] in outputs), node.input[0])
-        renamed.update({node.input[0]: final, **{reader.output[0]: final for reader in readers}})
-    kept = [
-        n
-        for n in graph.node
-        if not (is_standard(n, "QuantizeLinear", "DequantizeLinear") and n.output[0] in gone)
-    ]
-    for node in kept:
+        removed.update((node.output[0], *dequantized))
+        final = outputs[0] if outputs else product
+        renamed.update(dict.fromkeys((product, *dequantized), final))
+    nodes = []
+    for node in graph.node:
+        is_pair = is_standard(node, "QuantizeLinear", "DequantizeLinear")
+        if not is_pair or node.output[0] not in removed:
+            nodes.append(node)
+    for node in nodes:
         node.output[:] = [renamed.get(name, name) for name in node.output]
         node.input[:] = [renamed.get(name, name) for name in node.input]
-    set_nodes(graph, kept)
+    set_nodes(graph, nodes)
 
 
 def _remove_unread(graph: GraphProto) -> None:
-    """Take out what nothing reads any more: scales of values that stay float."""
-    read = {name for node in graph.node for name in node.input} | {
-        value.name for value in graph.output
-    }
-    if any(a.HasField("g") or a.graphs for node in graph.node for a in node.attribute):
+    """Remove initializers that nothing reads: scales of values that stay float."""
+    if any(get_subgraphs(node) for node in graph.node):  # these may read some
         return
-    set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name in read])
+    read_names = {value.name for value in graph.output}
+    for node in graph.node:
+        read_names.update(node.input)
+    set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name in read_names])
 
 
 @contextmanager
 def _silence_logging() -> Iterator[None]:
-    """Have the tool say nothing: it warns of what was done already."""
-    before = logging.root.manager.disable
+    """Disable logging, because the tool warns of preparation that was already done."""
+    level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.disable(before)
+        logging.disable(level)

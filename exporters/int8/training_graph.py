@@ -1,7 +1,7 @@
-"""Where an int8 graph rounds, as training needs it: the same graph in float, with a mark at every such place.
+"""The float graph that quantization-aware training uses, with a mark at every rounded activation.
 
-The graph in training reads float kernels and biases by their own names. What they have become in training is put back
-into the int8 graph, tensor by tensor, so that the file computes what was trained.
+The training graph reads layer weights and biases by their own names. After training, their values
+are put back into the int8 graph, tensor by tensor, so that the file computes what was trained.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,37 +18,36 @@ from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.tensors import Weights, collect_stored_tensors, make_empty_tensor
 from ltp_pipeline.system.arrays import Array
 
-MARK_OPERATOR = (
-    "Dropout"  # an operator that keeps the shape of what it reads, and that no deploy graph has
-)
+# Operator of the marks: it keeps the shape of its input, and no deploy graph has it.
+MARK_OPERATOR = "Dropout"
+HIGHEST_STEP = 255  # of an activation in 8 bits; the lowest is 0
 
 
 @dataclass(frozen=True)
 class FakeQuantPoint:
-    """An activation that is rounded."""
+    """An activation that is rounded, and the tensors of the int8 graph that hold its range."""
 
-    node_name: str  # name of the node
-    scale: str = ""  # tensors of the int8 graph; none where the range is found at every run
+    node_name: str  # of the mark
+    scale: str = ""  # empty if the range is computed at every run
     zero_point: str = ""
-    extremes_fraction: ValueRange | None = (
-        None  # the range is this share of the extremes of this activation; None: it does not follow
-    )
+    # The range follows this fraction of the extremes of the activation; None if it stays.
+    extremes_fraction: ValueRange | None = None
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the range is found at every run."""
+        """True if the range is computed at every run."""
         return not self.scale
 
 
 @dataclass(frozen=True)
 class QuantizedBias:
-    """A bias in steps of the scales of the two factors that it is added to the product of."""
+    """A bias that is stored in steps of the product of two scales, and where."""
 
-    name: str
-    weight_name: str
-    quantized_name: str  # tensors of the int8 graph
-    scale: str
-    input_scale: str  # scale of the activation
+    name: str  # in the float graph
+    weight_name: str  # of its layer
+    quantized_name: str  # in the int8 graph
+    scale: str  # of the bias
+    input_scale: str  # of the activation that its layer reads
 
 
 @dataclass(frozen=True)
@@ -58,185 +57,201 @@ class FakeQuantGraph:
     model: OnnxModel
     points: tuple[FakeQuantPoint, ...]
     biases: tuple[QuantizedBias, ...]
-    ranges: Mapping[str, ValueRange]  # of the int8 graph, by the scale they give
-    frozen_names: tuple[
-        str, ...
-    ]  # tensors in 8 bits beside kernels and biases, as the int8 graph has them
+    ranges: Mapping[str, ValueRange]  # of the int8 graph, by the tensor of their scale
+    frozen_names: tuple[str, ...]  # tensors that are not trained, rounded as in the int8 graph
 
 
 @dataclass(frozen=True)
 class QatResult:
-    """What training has made of it."""
+    """Result of quantization-aware training."""
 
-    int8_tensors: Mapping[str, Array]  # by the names that tensors have in the int8 graph
-    float_tensors: Weights  # what was trained, kernels among it
+    int8_tensors: Mapping[str, Array]  # by the names in the int8 graph
+    float_tensors: Weights  # what was trained, layer weights included
     epochs: int
 
 
 def build_training_graph(
-    made: OnnxModel,
-    plain: OnnxModel,
+    int8_model: OnnxModel,
+    float_model: OnnxModel,
     layers: Sequence[QuantizableLayer],
     extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
-    """Of an int8 graph and the float one that it was made of; extremes by the names of activations."""
-    if any(is_standard(node, "DynamicQuantizeLinear") for node in made.graph.node):
-        return _build_dynamic(plain, layers)
-    return _build_static(made, plain, layers, extremes)
+    """Build the training graph of an int8 graph.
+
+    Args:
+        int8_model: The int8 graph.
+        float_model: The float graph that it was made of.
+        layers: Its quantized layers.
+        extremes: Smallest and largest values of activations by name.
+    """
+    if any(is_standard(node, "DynamicQuantizeLinear") for node in int8_model.graph.node):
+        return _build_dynamic(float_model, layers)
+    return _build_static(int8_model, float_model, layers, extremes)
 
 
-def _build_dynamic(plain: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
-    proto = copy_proto(plain.proto)
-    names, inside = (
-        UniqueNames.from_graph(proto.graph),
-        {name for layer in layers for name in layer.node_names},
-    )
-    nodes, marked, places = list[NodeProto](), dict[str, str](), list[FakeQuantPoint]()
+def _build_dynamic(float_model: OnnxModel, layers: Sequence[QuantizableLayer]) -> FakeQuantGraph:
+    """Build the training graph of an int8 graph whose ranges are computed at every run."""
+    proto = copy_proto(float_model.proto)
+    names = UniqueNames.from_graph(proto.graph)
+    layer_node_names = {name for layer in layers for name in layer.node_names}
+    nodes: list[NodeProto] = []
+    marks: dict[str, str] = {}  # output of its mark, by activation
     for node in proto.graph.node:
-        if node.name in inside:
-            given = node.input[0]
-            if given not in marked:
-                marked[given] = names.make_unique(f"{given}/rounded")
-                nodes.append(_make_mark(given, marked[given]))
-                places.append(FakeQuantPoint(marked[given]))
-            node.input[0] = marked[given]
+        if node.name in layer_node_names:
+            activation = node.input[0]
+            if activation not in marks:
+                marks[activation] = names.make_unique(f"{activation}/rounded")
+                nodes.append(_make_mark(activation, marks[activation]))
+            node.input[0] = marks[activation]
         nodes.append(node)
     set_nodes(proto.graph, nodes)
-    return FakeQuantGraph(OnnxModel(proto, plain.weights), tuple(places), (), {}, ())
+    points = tuple(FakeQuantPoint(output) for output in marks.values())
+    return FakeQuantGraph(OnnxModel(proto, float_model.weights), points, (), {}, ())
 
 
 def _build_static(
-    made: OnnxModel,
-    plain: OnnxModel,
+    int8_model: OnnxModel,
+    float_model: OnnxModel,
     layers: Sequence[QuantizableLayer],
     extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
-    proto = copy_proto(made.proto)
-    graph, initial = proto.graph, collect_stored_tensors(made.graph)
-    outputs = {value.name for value in graph.output}
-    scales = {n.output[0]: n.input[1] for n in graph.node if is_standard(n, "DequantizeLinear")}
-    biases = _find_biases(made, plain, layers, scales)
-    floats = {layer.weight_name: plain.get_array(layer.weight_name) for layer in layers}
-    floats.update((bias.name, plain.get_array(bias.name)) for bias in biases)
-    renamed, frozen = dict[str, str](), list[str]()
-    nodes, places, ranges = list[NodeProto](), list[FakeQuantPoint](), dict[str, ValueRange]()
-    kernels = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers} | {
-        bias.quantized_name: bias.name for bias in biases
-    }
+    """Build the training graph of an int8 graph with stored ranges, see `build_training_graph`."""
+    proto = copy_proto(int8_model.proto)
+    graph = proto.graph
+    stored_names = collect_stored_tensors(int8_model.graph)
+    output_names = {value.name for value in graph.output}
+    biases = _find_biases(int8_model, float_model, layers)
+    float_names = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers}
+    float_names.update((bias.quantized_name, bias.name) for bias in biases)
+    floats = {name: float_model.get_array(name) for name in float_names.values()}
+    renamed: dict[str, str] = {}
+    frozen_names: list[str] = []
+    nodes: list[NodeProto] = []
+    points: list[FakeQuantPoint] = []
+    ranges: dict[str, ValueRange] = {}
     for node in graph.node:
         if is_standard(node, "QuantizeLinear"):
-            scale, follows = node.input[1], None
-            if scale not in ranges:  # others share it
-                ranges[scale] = _read_range(made, node)
-                name = next(
-                    (n for n in (node.input[0], *_iter_dequantized(made, node)) if n in extremes),
-                    None,
-                )
-                follows = None if name is None else _divide_range(ranges[scale], extremes[name])
-            places.append(FakeQuantPoint(node.output[0], scale, node.input[2], follows))
+            scale = node.input[1]
+            fraction = None
+            if scale not in ranges:  # the first point of a shared scale moves the range
+                ranges[scale] = _read_range(int8_model, node)
+                for name in (node.input[0], *_iter_dequantized(int8_model, node)):
+                    if name in extremes:
+                        fraction = _divide_range(ranges[scale], extremes[name])
+                        break
+            points.append(FakeQuantPoint(node.output[0], scale, node.input[2], fraction))
             nodes.append(_make_mark(node.input[0], node.output[0]))
         elif not is_standard(node, "DequantizeLinear"):
             nodes.append(node)
-        elif node.input[0] in kernels:
-            renamed[node.output[0]] = kernels[node.input[0]]
-        elif node.input[0] in initial:
-            floats[node.output[0]] = _dequantize(made, node)
-            frozen.append(node.output[0])
-        elif node.output[0] in outputs:
+        elif node.input[0] in float_names:
+            renamed[node.output[0]] = float_names[node.input[0]]
+        elif node.input[0] in stored_names:
+            floats[node.output[0]] = _dequantize(int8_model, node)
+            frozen_names.append(node.output[0])
+        elif node.output[0] in output_names:
             nodes.append(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
         else:
             renamed[node.output[0]] = node.input[0]
+    read_names = set(output_names)
     for node in nodes:
         node.input[:] = [renamed.get(name, name) for name in node.input]
+        read_names.update(node.input)
     set_nodes(graph, nodes)
-    read = {name for node in nodes for name in node.input} | outputs
-    kept = [t for t in graph.initializer if t.name in read and t.name not in floats]
-    set_initializers(
-        graph,
-        [*kept, *(make_empty_tensor(n, TensorProto.FLOAT, a.shape) for n, a in floats.items())],
-    )
-    weights = {name: array for name, array in made.weights.items() if name in read}
-    return FakeQuantGraph(
-        OnnxModel(proto, {**weights, **floats}), tuple(places), tuple(biases), ranges, tuple(frozen)
-    )
+    tensors = [t for t in graph.initializer if t.name in read_names and t.name not in floats]
+    for name, array in floats.items():
+        tensors.append(make_empty_tensor(name, TensorProto.FLOAT, array.shape))
+    set_initializers(graph, tensors)
+    weights = {name: array for name, array in int8_model.weights.items() if name in read_names}
+    model = OnnxModel(proto, {**weights, **floats})
+    return FakeQuantGraph(model, tuple(points), tuple(biases), ranges, tuple(frozen_names))
 
 
-def _make_mark(given: str, output: str) -> NodeProto:
-    return helper.make_node(MARK_OPERATOR, [given], [output], output)
+def _make_mark(activation: str, output: str) -> NodeProto:
+    """Return the node that marks a rounded activation."""
+    return helper.make_node(MARK_OPERATOR, [activation], [output], output)
 
 
-def _iter_dequantized(made: OnnxModel, node: NodeProto) -> Iterable[str]:
-    """What the file calls a rounded value that is an output."""
-    return (
-        n.output[0]
-        for n in made.graph.node
-        if is_standard(n, "DequantizeLinear") and n.input[0] == node.output[0]
-    )
+def _iter_dequantized(model: OnnxModel, quantize_node: NodeProto) -> Iterable[str]:
+    """Yield the names of a rounded value in float; an output of the graph has such a name."""
+    for node in model.graph.node:
+        if is_standard(node, "DequantizeLinear") and node.input[0] == quantize_node.output[0]:
+            yield node.output[0]
 
 
-def _read_range(made: OnnxModel, node: NodeProto) -> ValueRange:
-    """What scale and zero point of a node stand for."""
-    scale, zero = float(made.get_array(node.input[1])), int(made.get_array(node.input[2]))
-    return ValueRange(-zero * scale, (255 - zero) * scale)
+def _read_range(model: OnnxModel, quantize_node: NodeProto) -> ValueRange:
+    """Return the range that the scale and the zero point of a node stand for."""
+    scale = float(model.get_array(quantize_node.input[1]))
+    zero_point = int(model.get_array(quantize_node.input[2]))
+    return ValueRange(-zero_point * scale, (HIGHEST_STEP - zero_point) * scale)
 
 
-def _divide_range(held: ValueRange, extremes: ValueRange) -> ValueRange:
-    """Which share of the extremes of all values a range is.
+def _divide_range(part: ValueRange, extremes: ValueRange) -> ValueRange:
+    """Return a range as a fraction of the extremes of all values.
 
-    A side that is zero stays zero: the file cuts off what lies below, as a Relu does that is part of the rounding.
+    A side that is zero stays zero: the file cuts off what is below, like a Relu that is part of the
+    rounding.
     """
-    return ValueRange(
-        *(
-            min(part / whole, 1.0) if part and whole else 0.0
-            for part, whole in zip(held, extremes, strict=True)
-        )
-    )
+    fractions = []
+    for limit, extreme in zip(part, extremes, strict=True):
+        fractions.append(min(limit / extreme, 1.0) if limit and extreme else 0.0)
+    return ValueRange(*fractions)
 
 
 def _find_biases(
-    made: OnnxModel, plain: OnnxModel, layers: Sequence[QuantizableLayer], scales: Mapping[str, str]
+    int8_model: OnnxModel, float_model: OnnxModel, layers: Sequence[QuantizableLayer]
 ) -> list[QuantizedBias]:
-    """Biases of quantised layers; one that several layers share is left out."""
-    reads = [name for node in made.graph.node for name in node.input]
-    held = {n.output[0]: n for n in made.graph.node if is_standard(n, "DequantizeLinear")}
-    own = {name: layer for layer in layers for name in layer.node_names}
-    found = []
-    for node in made.graph.node:
-        layer, name = own.get(node.name), node.input[2] if len(node.input) > 2 else ""
-        source = held.get(name)
-        if layer is None or source is None or reads.count(name) > 1 or name not in plain.tensors:
+    """Return the biases of quantized layers, except those that several layers share.
+
+    Args:
+        int8_model: The int8 graph.
+        float_model: The float graph that it was made of.
+        layers: The quantized layers.
+    """
+    graph = int8_model.graph
+    read_names = [name for node in graph.node for name in node.input]
+    dequantizers = {n.output[0]: n for n in graph.node if is_standard(n, "DequantizeLinear")}
+    layer_of = {name: layer for layer in layers for name in layer.node_names}
+    biases = []
+    for node in graph.node:
+        layer = layer_of.get(node.name)
+        if layer is None or len(node.input) < 3 or node.input[0] not in dequantizers:
             continue
-        if (
-            node.input[0] in scales
-            and plain.get_array(name).size == made.get_array(source.input[1]).size
-        ):
-            found.append(
-                QuantizedBias(
-                    name, layer.weight_name, source.input[0], source.input[1], scales[node.input[0]]
-                )
-            )
-    return found
+        name = node.input[2]
+        bias = dequantizers.get(name)
+        if bias is None or read_names.count(name) > 1 or name not in float_model.tensors:
+            continue
+        if float_model.get_array(name).size != int8_model.get_array(bias.input[1]).size:
+            continue
+        input_scale = dequantizers[node.input[0]].input[1]
+        scale = bias.input[1]
+        biases.append(QuantizedBias(name, layer.weight_name, bias.input[0], scale, input_scale))
+    return biases
 
 
-def _dequantize(made: OnnxModel, node: NodeProto) -> Array:
-    """A stored tensor that a node turns to float."""
-    whole, scale = made.get_array(node.input[0]), made.get_array(node.input[1])
-    zero = made.get_array(node.input[2]) if len(node.input) > 2 else np.zeros_like(scale)
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    shape = (
-        [-1 if i == axis % max(whole.ndim, 1) else 1 for i in range(whole.ndim)]
-        if scale.size > 1
-        else []
-    )
-    steps = whole.astype(np.int64) - zero.reshape(shape).astype(np.int64)
+def _dequantize(model: OnnxModel, dequantize_node: NodeProto) -> Array:
+    """Return the float values that a node computes of a stored tensor."""
+    inputs = [model.get_array(name) for name in dequantize_node.input]
+    stored = inputs[0]
+    scale = inputs[1]
+    zero_point = inputs[2] if len(inputs) > 2 else np.zeros_like(scale)
+    shape: list[int] = []
+    if scale.size > 1:
+        axis = next((a.i for a in dequantize_node.attribute if a.name == "axis"), 1)
+        shape = [1] * stored.ndim
+        shape[axis % stored.ndim] = -1
+    steps = stored.astype(np.int64) - zero_point.reshape(shape).astype(np.int64)
     return np.asarray(steps * scale.reshape(shape), np.float32)
 
 
-def insert_trained_tensors(made: OnnxModel, values: Mapping[str, Array]) -> OnnxModel:
-    """The int8 graph with other values in its tensors, each in the shape and type that it has there."""
-    arrays = {
-        n: np.asarray(a).reshape(tuple(made.tensors[n].dims))
-        for n, a in values.items()
-        if n in made.tensors
-    }
-    return made.with_weights(arrays)
+def insert_trained_tensors(model: OnnxModel, tensors: Mapping[str, Array]) -> OnnxModel:
+    """Return the int8 graph with new values in its tensors, in the shapes and types that they have.
+
+    Args:
+        model: The int8 graph.
+        tensors: Values by name; those of other names are left out.
+    """
+    arrays = {}
+    for name, array in tensors.items():
+        if name in model.tensors:
+            arrays[name] = np.asarray(array).reshape(tuple(model.tensors[name].dims))
+    return model.with_weights(arrays)

@@ -1,88 +1,100 @@
-"""Kernels behind a Transpose: quantised as their products read them, and put back as the file has them."""
+"""Layer weights behind a Transpose: quantized as products read them, then restored for the file."""
 
 from collections.abc import Collection
 
 import numpy as np
 from onnx import NodeProto, helper
 
-from ltp_pipeline.exporters.int8.layers import DYNAMIC_OPERATORS, QUANTIZED_SUFFIX
+from ltp_pipeline.exporters.int8.layers import (
+    DYNAMIC_OPERATORS,
+    QUANTIZED_SUFFIX,
+    collect_nested_reads,
+)
 from ltp_pipeline.graph.edit import UniqueNames, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard
+from ltp_pipeline.graph.nodes import get_attribute, is_standard
 from ltp_pipeline.graph.tensors import make_empty_tensor
-from ltp_pipeline.graph.view import GraphView, ValueUse, iter_read_names
+from ltp_pipeline.graph.view import GraphView, ValueUse
 
 
 def transpose_weights(
     model: OnnxModel, weight_names: Collection[str]
 ) -> tuple[OnnxModel, frozenset[str]]:
-    """The model without the Transpose of kernels, whose values are turned instead; and which kernels those are."""
-    view, outputs = GraphView(model.graph), {value.name for value in model.graph.output}
-    nested = {
-        name
-        for node in model.graph.node
-        for graph in get_subgraphs(node)
-        for name in iter_read_names(graph)
-    }
-    taken = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
-    sources = dict[str, str]()  # of what a Transpose puts out
-    for kernel in taken.intersection(weight_names) - outputs - nested:
-        found = view.consumers.get(kernel, [])
-        made = [use.node.output[0] for use in found if _is_matrix_transpose(use.node)]
-        read = [use for name in made for use in view.consumers.get(name, [])]
-        if (
-            found
-            and len(made) == len(found)
-            and all(map(_is_product_weight, read))
-            and not {*made} & (outputs | nested)
-        ):
-            sources.update(dict.fromkeys(made, kernel))
-    if not sources:
+    """Remove the Transpose of layer weights and transpose their values instead.
+
+    Args:
+        model: The model.
+        weight_names: Names of the layer weights.
+
+    Returns:
+        The model, and the names of the layer weights that are transposed in it.
+    """
+    graph = model.graph
+    view = GraphView(graph)
+    kept_names = {value.name for value in graph.output} | collect_nested_reads(graph)
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    weight_of: dict[str, str] = {}  # by the output of its Transpose
+    for name in matrices.intersection(weight_names) - kept_names:
+        uses = view.consumers.get(name, [])
+        if not uses or not all(_is_matrix_transpose(use.node) for use in uses):
+            continue
+        outputs = [use.node.output[0] for use in uses]
+        readers = [use for output in outputs for use in view.consumers.get(output, [])]
+        if all(map(_is_product_weight, readers)) and kept_names.isdisjoint(outputs):
+            weight_of.update(dict.fromkeys(outputs, name))
+    if not weight_of:
         return model, frozenset()
-    proto, kept = copy_proto(model.proto), frozenset(sources.values())
+    proto = copy_proto(model.proto)
     for node in proto.graph.node:
-        node.input[:] = [sources.get(name, name) for name in node.input]
-    set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in sources])
-    return _swap_axes(OnnxModel(proto, model.weights, model.sparse), kept), kept
+        node.input[:] = [weight_of.get(name, name) for name in node.input]
+    set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in weight_of])
+    transposed = frozenset(weight_of.values())
+    return _swap_axes(OnnxModel(proto, model.weights, model.sparse), transposed), transposed
 
 
 def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """The quantised model with these kernels as they were, each behind a Transpose."""
+    """Return a quantized model with a Transpose behind layer weights, as in the float model.
+
+    Args:
+        model: The quantized model.
+        weight_names: Names of the layer weights that `transpose_weights` has transposed.
+    """
     if not weight_names:
         return model
-    held = [
-        name + QUANTIZED_SUFFIX if name + QUANTIZED_SUFFIX in model.tensors else name
-        for name in sorted(weight_names)
+    tensor_names = []
+    for name in sorted(weight_names):
+        int8_name = name + QUANTIZED_SUFFIX
+        tensor_names.append(int8_name if int8_name in model.tensors else name)
+    restored = _swap_axes(model, tensor_names)
+    graph = restored.graph
+    names = UniqueNames.from_graph(graph)
+    transposed = {name: names.make_unique(f"{name}/turned") for name in tensor_names}
+    for node in graph.node:
+        node.input[:] = [transposed.get(name, name) for name in node.input]
+    transposes = [
+        helper.make_node("Transpose", [name], [output], perm=[1, 0])
+        for name, output in transposed.items()
     ]
-    back = _swap_axes(model, held)
-    proto, names = back.proto, UniqueNames.from_graph(back.graph)
-    new = {name: names.make_unique(f"{name}/turned") for name in held}
-    for node in proto.graph.node:
-        node.input[:] = [new.get(name, name) for name in node.input]
-    first = [
-        helper.make_node("Transpose", [name], [output], perm=[1, 0]) for name, output in new.items()
-    ]
-    set_nodes(proto.graph, [*first, *proto.graph.node])
-    return back
+    set_nodes(graph, [*transposes, *graph.node])
+    return restored
 
 
 def _swap_axes(model: OnnxModel, names: Collection[str]) -> OnnxModel:
-    """The model with rows for columns in these matrices, whatever reads them."""
-    proto, arrays = (
-        copy_proto(model.proto),
-        {name: np.ascontiguousarray(model.get_array(name).T) for name in names},
-    )
+    """Return a copy of a model with matrices transposed, without a change of their readers."""
+    proto = copy_proto(model.proto)
+    arrays = {name: np.ascontiguousarray(model.get_array(name).T) for name in names}
     for tensor in proto.graph.initializer:
         if tensor.name in arrays:
-            tensor.CopyFrom(
-                make_empty_tensor(tensor.name, tensor.data_type, arrays[tensor.name].shape)
-            )
+            shape = arrays[tensor.name].shape
+            tensor.CopyFrom(make_empty_tensor(tensor.name, tensor.data_type, shape))
     return OnnxModel(proto, {**model.weights, **arrays}, model.sparse)
 
 
 def _is_matrix_transpose(node: NodeProto) -> bool:
+    """Return true if a node transposes a matrix."""
     return is_standard(node, "Transpose") and list(get_attribute(node, "perm", [1, 0])) == [1, 0]
 
 
 def _is_product_weight(use: ValueUse) -> bool:
+    """Return true if a value is used as the weight of a matrix product."""
     return is_standard(use.node, *DYNAMIC_OPERATORS) and use.slot == 1

@@ -1,8 +1,9 @@
-"""Which layers are worth turning over, by a model of what sparse kernels cost beside dense ones.
+"""Select the layers that are worth converting to sparse operators, by a model of their cost.
 
-onnxruntime keeps the values between Convs in a blocked layout, the sparse kernels in the plain one; each change of
-layout costs time, and so does every Add and activation that is no longer fused. So all Convs of a graph are one region,
-which is turned over as a whole or not at all. Every matrix product is a region of its own.
+onnxruntime keeps values between Convs in a blocked layout, while sparse operators use the plain
+one. Every change of layout costs time, and so does every Add or activation that is no longer fused.
+So all Convs of a graph form one region, which is converted as a whole or not at all. Every matrix
+product is a region of its own.
 """
 
 import math
@@ -25,66 +26,67 @@ from ltp_pipeline.graph.tensors import Weights, get_type_name
 from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.system.arrays import Array
 
-BLOCK_HEIGHT = 4  # output channels that a block of weights has
-MIN_BLOCK_FILL = 0.75  # share of nonzeros in blocks that are not empty, from which the library takes them as blocks
-MIN_GROUP_CHANNELS = 16  # output channels; with fewer, packing the input costs more than is saved
+BLOCK_HEIGHT = 4  # output channels of a block of weights
+# Fraction of nonzeros in blocks that are not empty, from which the library stores blocks.
+MIN_BLOCK_FILL = 0.75
+# Output channels per group. With fewer, packing the input costs more than zeros save.
+MIN_GROUP_CHANNELS = 16
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """The time of a layer as a share of the dense one's: a fixed part, and one that grows with the nonzeros."""
+    """The time of a sparse layer, as a fraction of the dense layer's."""
 
     fixed: float
     per_nonzero: float
 
-    def estimate_time(self, share: float) -> float:
-        """The time with this share of nonzeros."""
-        return self.fixed + self.per_nonzero * share
+    def estimate_time(self, fraction: float) -> float:
+        """Return the time for a fraction of nonzeros."""
+        return self.fixed + self.per_nonzero * fraction
 
 
-# Measured on whole networks, for single weights and for blocks; docs/kernels.md has where. NEON's are guessed.
+# Costs by instruction set, for single weights and for blocks. They were measured on full networks
+# (benchmarks/kernels.py), except those of NEON, which are assumed.
 COSTS = {
     "avx512": (LayerCost(0.11, 1.3), LayerCost(0.10, 1.1)),
     "avx2": (LayerCost(0.18, 1.8), LayerCost(0.15, 1.45)),
     "neon": (LayerCost(0.18, 1.8), LayerCost(0.15, 1.45)),
 }
-UNKNOWN_COST = LayerCost(math.inf, 0.0)  # of instructions that no cost is known for
-INPUT_COST = (
-    2.6  # outputs that a dense layer computes in the time in which ours makes its input ready
-)
+UNKNOWN_COST = LayerCost(math.inf, 0.0)  # of other instruction sets
+# Outputs that a dense layer computes in the time in which the sparse one prepares its input.
+INPUT_COST = 2.6
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}  # numbers that are computed at once
-FEW_ROWS_FACTOR = 1.4  # times as long, with fewer rows than lanes, as lanes that stay empty explain
-SINGLE_ROW_COST = LayerCost(
-    0.2, 6.0
-)  # of a product with one row, which reads every weight once, whatever the instructions
+FEW_ROWS_FACTOR = 1.4  # slowdown with fewer rows than lanes, in addition to empty lanes
+# Cost of a product with one row, which reads every weight once, for all instruction sets.
+SINGLE_ROW_COST = LayerCost(0.2, 6.0)
 
 
 @dataclass
 class LayerRegion:
-    """Layers that are turned over together."""
+    """Layers that are converted together."""
 
-    nonzeros: dict[str, int] = field(default_factory=dict)  # nonzeros
+    nonzeros: dict[str, int] = field(default_factory=dict)  # by name of the layer weight
     elements: int = 0
     dense_cost: float = 0.0  # multiply-adds
-    sparse_cost: float = 0.0  # what they cost, in dense multiply-adds
+    sparse_cost: float = 0.0  # of sparse operators, in dense multiply-adds
 
     @property
     def ratio(self) -> float:
-        """The time on sparse kernels / dense."""
+        """Time of sparse operators as a fraction of the dense time."""
         return self.sparse_cost / self.dense_cost if self.dense_cost else math.inf
 
     @property
     def sparsity(self) -> float:
-        """Share of zeros."""
+        """Fraction of zeros."""
         return 1 - sum(self.nonzeros.values()) / self.elements if self.elements else 0.0
 
 
 @dataclass(frozen=True)
 class SparseLayerSelection:
-    """The kernels to turn over, and why the others are left."""
+    """The layer weights to convert, and why others are not converted."""
 
     weight_names: tuple[str, ...]
-    skipped: Mapping[str, str]
+    skipped: Mapping[str, str]  # reasons by name
 
 
 def select_layers(
@@ -92,153 +94,187 @@ def select_layers(
     weight_names: Collection[str],
     sample: Weights,
     instruction_set: str,
-    accelerate_min_sparsity: float | None = None,
+    min_sparsity: float | None = None,
 ) -> SparseLayerSelection:
-    """Choose regions for the instructions of a `path`, on inputs shaped like the sample.
+    """Select the layers to convert to sparse operators.
 
-    With `accelerate_min_sparsity`, these are the regions that have at least this sparsity, whatever they cost here.
+    Args:
+        model: The deploy graph.
+        weight_names: Names of the layer weights.
+        sample: Inputs by name, for their shapes.
+        instruction_set: Instruction set that the library uses.
+        min_sparsity: If set, select all regions with at least this sparsity, whatever they cost.
     """
-    _, eligible = convert_to_sparse_ops(model, weight_names)
-    left = {
-        name: _explain_ineligible(name, model)
-        for name in weight_names
-        if name not in {turned.weight_name for turned in eligible}
-    }
-    regions = _build_regions(model, eligible, sample, instruction_set, left)
-    chosen = list[str]()
-    for region in regions:
-        why = _explain_skipping(region, instruction_set, accelerate_min_sparsity)
-        if why is None:
-            chosen.extend(region.nonzeros)
+    _, chains = convert_to_sparse_ops(model, weight_names)
+    eligible = {chain.weight_name for chain in chains}
+    skipped: dict[str, str] = {}
+    for name in weight_names:
+        if name not in eligible:
+            skipped[name] = _explain_ineligible(name, model)
+    selected: list[str] = []
+    for region in _build_regions(model, chains, sample, instruction_set, skipped):
+        reason = _explain_skipping(region, instruction_set, min_sparsity)
+        if reason is None:
+            selected.extend(region.nonzeros)
         else:
-            left |= dict.fromkeys(region.nonzeros, why)
-    return SparseLayerSelection(
-        tuple(chosen), {name: left[name] for name in weight_names if name in left}
-    )
+            skipped |= dict.fromkeys(region.nonzeros, reason)
+    in_order = {name: skipped[name] for name in weight_names if name in skipped}
+    return SparseLayerSelection(tuple(selected), in_order)
 
 
 def _explain_skipping(
-    region: LayerRegion, path: str, accelerate_min_sparsity: float | None
+    region: LayerRegion, instruction_set: str, min_sparsity: float | None
 ) -> str | None:
-    """Why a region is not worth turning over; None where it is."""
+    """Return why a region is not worth converting, or None if it is.
+
+    Args:
+        region: The region.
+        instruction_set: Instruction set that the library uses.
+        min_sparsity: Sparsity from which a region is converted; None to decide by its cost.
+    """
     zeros = f"{region.sparsity:.1%} of the weights are zero"
-    if accelerate_min_sparsity is not None:
-        return None if region.sparsity >= accelerate_min_sparsity else zeros
-    if path not in COSTS:
-        return f"the library has no fast instructions for this processor ({path})"
-    return None if region.ratio < 1 else f"would take {region.ratio:.2f} of the dense time, {zeros}"
+    if min_sparsity is not None:
+        return None if region.sparsity >= min_sparsity else zeros
+    if instruction_set not in COSTS:
+        return f"the library has no fast instructions for this processor ({instruction_set})"
+    if region.ratio < 1:
+        return None
+    return f"would take {region.ratio:.2f} of the dense time, {zeros}"
 
 
 def _build_regions(
     model: OnnxModel,
-    eligible: Collection[ConvertedChain],
+    chains: Collection[ConvertedChain],
     sample: Weights,
-    path: str,
-    left: dict[str, str],
+    instruction_set: str,
+    skipped: dict[str, str],
 ) -> list[LayerRegion]:
-    """The regions of a graph; layers that are in none are added to `left`."""
+    """Return the regions of a graph.
+
+    Args:
+        model: The graph.
+        chains: Nodes that can be converted.
+        sample: Inputs by name, for their shapes.
+        instruction_set: Instruction set that the library uses.
+        skipped: Gets the reasons of layer weights that are in no region.
+    """
     shapes = infer_shapes(_set_input_shapes(model, sample).proto)
-    convs, regions = LayerRegion(), dict[str, LayerRegion]()
-    for turned in eligible:
-        node = turned.nodes[0]
-        weight, rows = (
-            model.get_array(turned.weight_name),
-            _count_rows(node, turned.weight_name, shapes),
-        )
+    convs = LayerRegion()
+    products: dict[str, LayerRegion] = {}
+    for chain in chains:
+        node = chain.nodes[0]
+        name = chain.weight_name
+        weight = model.get_array(name)
+        rows = _count_rows(node, name, shapes)
         if is_standard(node, "Conv"):
-            if (groups := get_attribute(node, "group", 1)) > 1 and len(
-                weight
-            ) < MIN_GROUP_CHANNELS * groups:
-                left[turned.weight_name] = (
-                    f"has groups of fewer than {MIN_GROUP_CHANNELS} output channels, at {format_node(node)}"
+            groups = get_attribute(node, "group", 1)
+            if groups > 1 and len(weight) < MIN_GROUP_CHANNELS * groups:
+                skipped[name] = (
+                    f"has groups of fewer than {MIN_GROUP_CHANNELS} output channels,"
+                    f" at {format_node(node)}"
                 )
                 continue
-            region, times = convs, rows if math.isfinite(rows) else 1
+            region = convs
+            multiply_adds = weight.size * (rows if math.isfinite(rows) else 1)
         else:
-            region, times = regions.setdefault(turned.weight_name, LayerRegion()), 1
-        if turned.weight_name not in region.nonzeros:
-            region.nonzeros[turned.weight_name] = int(np.count_nonzero(weight))
+            region = products.setdefault(name, LayerRegion())
+            multiply_adds = weight.size
+        if name not in region.nonzeros:
+            region.nonzeros[name] = int(np.count_nonzero(weight))
             region.elements += weight.size
-        region.dense_cost += weight.size * times
-        region.sparse_cost += (
-            weight.size * times * _estimate_time(node, turned.weight_name, weight, rows, path)
-        )
-    return [*([convs] if convs.nonzeros else []), *regions.values()]
+        region.dense_cost += multiply_adds
+        time = _estimate_time(node, name, weight, rows, instruction_set)
+        region.sparse_cost += multiply_adds * time
+    return [*([convs] if convs.nonzeros else []), *products.values()]
 
 
 def _estimate_time(
-    node: NodeProto, weight_name: str, weight: Array, rows: float, path: str
+    node: NodeProto, weight_name: str, weight: Array, rows: float, instruction_set: str
 ) -> float:
-    """The time of a layer on sparse kernels / dense."""
-    single, blocks = COSTS.get(path, (UNKNOWN_COST, UNKNOWN_COST))
+    """Estimate the time of a sparse layer as a fraction of the dense layer's.
+
+    Args:
+        node: Conv, Gemm or MatMul.
+        weight_name: Name of its weight.
+        weight: Values of its weight.
+        rows: Number of vectors that the weight is multiplied by.
+        instruction_set: Instruction set that the library uses.
+    """
+    single_cost, block_cost = COSTS.get(instruction_set, (UNKNOWN_COST, UNKNOWN_COST))
     axis = 0 if node.input[0] == weight_name else get_output_axis(node)
-    share = np.count_nonzero(weight) / max(weight.size, 1)
-    filled = compute_block_fraction(weight, axis)
-    time: float = (
-        single.estimate_time(share)
-        if share < MIN_BLOCK_FILL * filled
-        else blocks.estimate_time(filled)
-    )
+    fraction = np.count_nonzero(weight) / max(weight.size, 1)
+    block_fraction = compute_block_fraction(weight, axis)
+    time: float = block_cost.estimate_time(block_fraction)
+    if fraction < MIN_BLOCK_FILL * block_fraction:
+        time = single_cost.estimate_time(fraction)
     groups: int = get_attribute(node, "group", 1)
     time += INPUT_COST * groups / max(weight.shape[axis], 1)
-    lanes = LANES.get(path, 1)
-    return (
-        time
-        if rows >= lanes
-        else min(time * FEW_ROWS_FACTOR * lanes / rows, SINGLE_ROW_COST.estimate_time(share) * rows)
-    )
+    lanes = LANES.get(instruction_set, 1)
+    if rows >= lanes:
+        return time
+    few_rows_time = time * FEW_ROWS_FACTOR * lanes / rows
+    return min(few_rows_time, SINGLE_ROW_COST.estimate_time(fraction) * rows)
 
 
 def _count_rows(node: NodeProto, weight_name: str, shapes: Shapes) -> float:
-    """How many vectors a kernel is multiplied by, rows of a matrix or pixels; infinite where that is not known."""
+    """Return the number of vectors that a weight is multiplied by, infinite if it is not known.
+
+    Args:
+        node: Conv, whose vectors are pixels, or Gemm or MatMul.
+        weight_name: Name of its weight.
+        shapes: Shapes of values by name.
+    """
+    unknown = (None,)
     if is_standard(node, "Conv"):
-        others = (shapes.get(node.output[0]) or (None,))[2:] or (None,)
+        sizes = (shapes.get(node.output[0]) or unknown)[2:] or unknown
     elif node.input[0] == weight_name:
         shape = shapes.get(node.input[1]) or (None, None)
-        others = (
-            shape[-1:] if len(shape) > 1 else (1,)
-        )  # matrices are multiplied one after the other
+        sizes = shape[-1:] if len(shape) > 1 else (1,)  # a batch is multiplied matrix by matrix
     else:
-        others = (shapes.get(node.input[0]) or (None, None))[:-1]
-    known = [n for n in others if isinstance(n, int)]
-    return max(math.prod(known), 1) if len(known) == len(others) else math.inf
+        sizes = (shapes.get(node.input[0]) or (None, None))[:-1]
+    known_sizes = [size for size in sizes if isinstance(size, int)]
+    return max(math.prod(known_sizes), 1) if len(known_sizes) == len(sizes) else math.inf
 
 
 def compute_block_fraction(weight: Array, axis: int) -> float:
-    """The share of weights in blocks of four neighbouring output channels that are not empty."""
+    """Return the fraction of weights in blocks of four output channels that are not empty.
+
+    Args:
+        weight: Values of the weight.
+        axis: Axis of the output channels.
+    """
     if not weight.size:
         return 0.0
     rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)
     starts = np.arange(0, len(rows), BLOCK_HEIGHT)
-    heights = np.minimum(BLOCK_HEIGHT, len(rows) - starts)  # the last one may be lower
-    return float((heights @ np.logical_or.reduceat(rows, starts, axis=0)).sum() / rows.size)
+    heights = np.minimum(BLOCK_HEIGHT, len(rows) - starts)  # the last block may be lower
+    is_filled = np.logical_or.reduceat(rows, starts, axis=0)
+    return float((heights @ is_filled).sum() / rows.size)
 
 
 def _set_input_shapes(model: OnnxModel, sample: Weights) -> OnnxModel:
-    """The model with the shapes of a sample for its inputs."""
+    """Return the model with inputs of the shapes of a sample."""
     proto = copy_proto(model.proto)
     for value in proto.graph.input:
         if value.name in sample:
             shape = value.type.tensor_type.shape
             del shape.dim[:]
-            for n in sample[value.name].shape:
-                shape.dim.add().dim_value = n
+            for size in sample[value.name].shape:
+                shape.dim.add().dim_value = size
     del proto.graph.value_info[:]
     return OnnxModel(proto, model.weights)
 
 
 def _explain_ineligible(name: str, model: OnnxModel) -> str:
-    """Why a kernel cannot be turned over."""
+    """Return why a layer weight cannot be converted."""
     tensor = model.tensors.get(name)
     if tensor is None:
         return "is computed"
     if tensor.data_type in (TensorProto.INT8, TensorProto.UINT8):
-        return "is quantised already"
+        return "is already quantized"
     if tensor.data_type != TensorProto.FLOAT:
-        return f"is of type {get_type_name(tensor.data_type)}"
-    users = GraphView(model.graph).consumers.get(name, [])
-    return (
-        f"is read by {format_node(users[0].node)}, which the kernels do not compute"
-        if users
-        else "is read by nothing"
-    )
+        return f"has type {get_type_name(tensor.data_type)}"
+    uses = GraphView(model.graph).consumers.get(name, [])
+    if not uses:
+        return "is not read by any node"
+    return f"is read by {format_node(uses[0].node)}, which has no sparse operator"

@@ -1,97 +1,126 @@
-"""The operators of the library as functions of standard ones.
+"""The sparse operators as functions of standard operators.
 
-A file holds them as model-local functions. onnxruntime takes the library's kernel where it is registered, and else
-inlines the function and runs the file like any other. source/ops.cpp says what the operators are.
+A file has them as model-local functions. onnxruntime calls the library if it is registered, and
+inlines the functions otherwise. source/ops.cpp describes the operators.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, NodeProto, helper
 
 DOMAIN = "ltp.kernels"
 VERSION = 1
-IR_VERSION = 8  # functions begin here
+IR_VERSION = 8  # first with functions
 
 ACTIVATIONS = ("", "Relu", "Clip")
-CLIP_INPUT_OPSET = 11  # from here on Clip's limits are inputs
-CONSTANT_FLOAT_OPSET = 12  # Constant takes a single float from here on
+CLIP_INPUT_OPSET = 11  # first in which the limits of Clip are inputs
+CONSTANT_FLOAT_OPSET = 12  # first in which Constant takes a single float
 
-_FLOATS, _INT, _INTS, _TEXT = (
-    AttributeProto.FLOAT,
-    AttributeProto.INT,
-    AttributeProto.INTS,
-    AttributeProto.STRING,
-)
-_Kinds = Mapping[str, AttributeProto.AttributeType]
-_CONV = {
-    "auto_pad": _TEXT,
-    "dilations": _INTS,
-    "group": _INT,
-    "kernel_shape": _INTS,
-    "pads": _INTS,
-    "strides": _INTS,
+_AttributeTypes = Mapping[str, AttributeProto.AttributeType]
+_CONV: _AttributeTypes = {
+    "auto_pad": AttributeProto.STRING,
+    "dilations": AttributeProto.INTS,
+    "group": AttributeProto.INT,
+    "kernel_shape": AttributeProto.INTS,
+    "pads": AttributeProto.INTS,
+    "strides": AttributeProto.INTS,
 }
-_GEMM = {"alpha": _FLOATS, "beta": _FLOATS, "transB": _INT}
-_CLIP = {"min": _FLOATS, "max": _FLOATS}
+_GEMM: _AttributeTypes = {
+    "alpha": AttributeProto.FLOAT,
+    "beta": AttributeProto.FLOAT,
+    "transB": AttributeProto.INT,
+}
+_CLIP: _AttributeTypes = {"min": AttributeProto.FLOAT, "max": AttributeProto.FLOAT}
 
-_BASES: dict[str, tuple[str, list[str], list[str], _Kinds]] = {
-    # name: standard operator, its inputs, what is added to its result, its attributes
-    "SparseConv": ("Conv", ["X", "W"], [], _CONV),
-    "SparseConvAdd": ("Conv", ["X", "W"], ["Z"], _CONV),
-    "SparseConvBias": ("Conv", ["X", "W", "B"], [], _CONV),
-    "SparseConvBiasAdd": ("Conv", ["X", "W", "B"], ["Z"], _CONV),
-    "SparseMatMul": ("MatMul", ["X", "W"], [], {}),
-    "SparseMatMulBias": ("MatMul", ["X", "W"], ["B"], {}),
-    "SparseLeftMatMul": ("MatMul", ["W", "X"], [], {}),
-    "SparseGemm": ("Gemm", ["X", "W"], [], _GEMM),
-    "SparseGemmBias": ("Gemm", ["X", "W", "B"], [], _GEMM),
+
+class _Base(NamedTuple):
+    """A sparse operator without activation."""
+
+    operator: str  # of the standard
+    inputs: list[str]
+    added: list[str]  # inputs that are added to its result
+    attributes: _AttributeTypes
+
+
+_BASES = {
+    "SparseConv": _Base("Conv", ["X", "W"], [], _CONV),
+    "SparseConvAdd": _Base("Conv", ["X", "W"], ["Z"], _CONV),
+    "SparseConvBias": _Base("Conv", ["X", "W", "B"], [], _CONV),
+    "SparseConvBiasAdd": _Base("Conv", ["X", "W", "B"], ["Z"], _CONV),
+    "SparseMatMul": _Base("MatMul", ["X", "W"], [], {}),
+    "SparseMatMulBias": _Base("MatMul", ["X", "W"], ["B"], {}),
+    "SparseLeftMatMul": _Base("MatMul", ["W", "X"], [], {}),
+    "SparseGemm": _Base("Gemm", ["X", "W"], [], _GEMM),
+    "SparseGemmBias": _Base("Gemm", ["X", "W", "B"], [], _GEMM),
 }
 FUNCTION_NAMES = tuple(base + activation for base in _BASES for activation in ACTIVATIONS)
 
 
 def supports_clip(opset: int) -> bool:
-    """Whether Clip with its limits as attributes can be said in standard operators of this version."""
+    """Return true if a function can have limits of Clip as attributes in an opset version."""
     return opset < CLIP_INPUT_OPSET or opset >= CONSTANT_FLOAT_OPSET
 
 
 def make_function(name: str, opset: int) -> FunctionProto:
-    """One of NAMES in standard operators of a version."""
+    """Return a sparse operator as a function.
+
+    Args:
+        name: One of FUNCTION_NAMES.
+        opset: Version of the standard operators.
+    """
     activation = next((a for a in ACTIVATIONS[1:] if name.endswith(a)), "")
-    operator, inputs, added, attributes = _BASES[name.removesuffix(activation)]
-    nodes = [_make_node(operator, inputs, "product", attributes)]
-    nodes += [_make_node("Add", ["product", name], "sum") for name in added]
-    if activation == "Clip" and opset >= CLIP_INPUT_OPSET:
-        nodes += [_make_limit(limit) for limit in _CLIP]
-        nodes.append(_make_node("Clip", [nodes[-3].output[0], *_CLIP], "Y"))
+    base = _BASES[name.removesuffix(activation)]
+    attributes = list(base.attributes)
+    nodes = [_make_node(base.operator, base.inputs, "product", base.attributes)]
+    for added in base.added:
+        nodes.append(_make_node("Add", ["product", added], "sum", {}))
+    result = nodes[-1].output[0]
+    if activation == "Clip":
+        attributes += _CLIP
+        if opset >= CLIP_INPUT_OPSET:
+            nodes += [_make_limit(limit) for limit in _CLIP]
+            nodes.append(_make_node("Clip", [result, *_CLIP], "Y", {}))
+        else:
+            nodes.append(_make_node("Clip", [result], "Y", _CLIP))
     elif activation:
-        nodes.append(
-            _make_node(
-                activation, [nodes[-1].output[0]], "Y", _CLIP if activation == "Clip" else {}
-            )
-        )
+        nodes.append(_make_node(activation, [result], "Y", {}))
     nodes[-1].output[:] = ["Y"]
-    names = [*attributes, *(_CLIP if activation == "Clip" else ())]
-    return helper.make_function(
-        DOMAIN, name, [*inputs, *added], ["Y"], nodes, [helper.make_opsetid("", opset)], names
-    )
+    imports = [helper.make_opsetid("", opset)]
+    inputs = [*base.inputs, *base.added]
+    return helper.make_function(DOMAIN, name, inputs, ["Y"], nodes, imports, attributes)
 
 
 def _make_node(
-    operator: str, inputs: list[str], output: str, attributes: _Kinds | None = None
+    operator: str, inputs: list[str], output: str, attributes: _AttributeTypes
 ) -> NodeProto:
-    """A node whose attributes are those of the function."""
+    """Return a node whose attributes have the values of the function's.
+
+    Args:
+        operator: Standard operator.
+        inputs: Names of its inputs.
+        output: Name of its output.
+        attributes: Types of the attributes by name.
+    """
     node = helper.make_node(operator, inputs, [output])
-    node.attribute.extend(
-        _refer_attribute(name, name, kind) for name, kind in (attributes or {}).items()
-    )
+    for name, type_ in attributes.items():
+        node.attribute.append(_refer_attribute(name, name, type_))
     return node
 
 
-def _make_limit(limit: str) -> NodeProto:
-    node = helper.make_node("Constant", [], [limit])
-    node.attribute.append(_refer_attribute("value_float", limit, _FLOATS))
+def _make_limit(name: str) -> NodeProto:
+    """Return a Constant with the value of a function's attribute and its name."""
+    node = helper.make_node("Constant", [], [name])
+    node.attribute.append(_refer_attribute("value_float", name, AttributeProto.FLOAT))
     return node
 
 
-def _refer_attribute(name: str, of: str, kind: AttributeProto.AttributeType) -> AttributeProto:
-    return AttributeProto(name=name, ref_attr_name=of, type=kind)
+def _refer_attribute(name: str, source: str, type_: AttributeProto.AttributeType) -> AttributeProto:
+    """Return an attribute of a node that has the value of a function's attribute.
+
+    Args:
+        name: Name of the node's attribute.
+        source: Name of the function's attribute.
+        type_: Type of both.
+    """
+    return AttributeProto(name=name, ref_attr_name=source, type=type_)

@@ -1,4 +1,8 @@
-"""Where the library of sparse kernels is, and how it is built: one command of any C++17 compiler (GCC or Clang)."""
+"""Find, build and query the library of sparse operators.
+
+A single command of GCC or Clang builds it from the sources in source/. `setup.py` loads this module
+before the package is installed, so it may import nothing of it but errors and system.
+"""
 
 import ctypes
 import hashlib
@@ -18,33 +22,37 @@ FILE_NAME = {"win32": "ltp_kernels.dll", "darwin": "libltp_kernels.dylib"}.get(
     sys.platform, "libltp_kernels.so"
 )
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden")
+# Environment variable that makes the library use an instruction set other than the best.
+INSTRUCTION_SET_VARIABLE = "LTP_KERNELS_PATH"
+BUILD_COMMAND = "ltp-pipeline sparse-ops --build"
 _FUNCTION = "ltp_pipeline.exporters.sparse_ops.library:read_library_info"
-INSTRUCTION_SET_VARIABLE = (
-    "LTP_KERNELS_PATH"  # names the path to use instead of the best one; read by the library
-)
 
 
 @dataclass(frozen=True)
 class InstructionSets:
-    """What the library says about this processor."""
+    """The instruction sets of the library on this processor."""
 
     chosen: str  # "avx512", "avx2", "neon" or "portable"
-    rejected: dict[str, str]  # paths that are not used, and why
+    rejected: dict[str, str]  # instruction sets that are not used, and why
 
 
 def sparse_ops_library() -> Path:
-    """The library that was built with the package."""
+    """Return the library that was built with the package.
+
+    Raises:
+        InputError: If it was not built.
+    """
     path = Path(__file__).parent / FILE_NAME
     if not path.is_file():
         raise InputError(
-            "the library of sparse kernels was not built",
-            "install a C++ compiler and call 'ltp-pipeline sparse-ops --build'",
+            "the library of sparse operators was not built",
+            f"install a C++ compiler and call '{BUILD_COMMAND}'",
         )
     return path
 
 
 def hash_sources() -> str:
-    """What the library is known by: it is told when it is built, and says so when it is loaded."""
+    """Return the hash of the sources; a library knows the hash of those it was built from."""
     digest = hashlib.sha256(" ".join(FLAGS).encode())
     for path in sorted(p for p in SOURCE.iterdir() if p.suffix in (".cpp", ".h")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -52,38 +60,56 @@ def hash_sources() -> str:
 
 
 def make_build_command(target: Path, compiler: str | None = None) -> list[str]:
-    """The one command that builds the library."""
-    words = shlex.split(compiler or os.environ.get("CXX") or "") or ["c++"]
-    flags = [*FLAGS, f"-DLTP_KERNELS_SOURCES={hash_sources()}"]
-    return [*words, *flags, "-o", str(target), *map(str, sorted(SOURCE.glob("*.cpp"))), "-pthread"]
+    """Return the command that builds the library.
+
+    Args:
+        target: The file to write.
+        compiler: Compiler with options; None for the variable CXX, or c++.
+    """
+    command = shlex.split(compiler or os.environ.get("CXX") or "") or ["c++"]
+    sources = map(str, sorted(SOURCE.glob("*.cpp")))
+    define = f"-DLTP_KERNELS_SOURCES={hash_sources()}"
+    return [*command, *FLAGS, define, "-o", str(target), *sources, "-pthread"]
 
 
 def build_library(target: Path | None = None, compiler: str | None = None) -> Path:
-    """Build the library, by default where sparse_ops_library() finds it."""
+    """Build the library.
+
+    Args:
+        target: The file to write; None for the place where `sparse_ops_library` finds it.
+        compiler: Compiler with options; None for the variable CXX, or c++.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: If there is no compiler, the folder cannot be written, or compiling fails.
+    """
     target = target or Path(__file__).parent / FILE_NAME
-    made = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    words = make_build_command(made, compiler)
-    if shutil.which(words[0]) is None:
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    command = make_build_command(temporary, compiler)
+    if shutil.which(command[0]) is None:
         raise InputError(
-            f"there is no C++ compiler named '{words[0]}'",
-            "install one, or name it in the variable CXX",
+            f"there is no C++ compiler named '{command[0]}'",
+            "install one, or set the environment variable CXX to its name",
         )
     if not os.access(target.parent, os.W_OK):
         raise InputError(
-            f"nothing can be written to {target.parent}", "build it as a user who may write there"
+            f"the folder {target.parent} cannot be written",
+            "build the library as a user who may write there",
         )
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            first = next(
-                (line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:]
-            )
+            errors = [line for line in done.stderr.splitlines() if "error" in line]
+            reason = errors[0] if errors else done.stderr[-200:]
             raise InputError(
-                f"building the sparse kernels failed: {first}", "use GCC 9, Clang 10 or newer"
+                f"building the sparse operators failed: {reason}",
+                "use GCC 9, Clang 10 or newer",
             )
-        made.replace(target)
+        temporary.replace(target)
     finally:
-        made.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return target
 
 
@@ -106,27 +132,36 @@ def query_instruction_sets(library: Path) -> InstructionSets:
         is_crash = isinstance(error, ChildCrashed)
         reason = f"the process that loads {library} {error}" if is_crash else str(error)
         raise InputError(
-            f"the sparse kernels cannot be loaded: {reason}",
-            "build them again: 'ltp-pipeline sparse-ops --build'",
+            f"the library of sparse operators cannot be loaded: {reason}",
+            f"build it again: '{BUILD_COMMAND}'",
         ) from None
     if sources != hash_sources():
         raise InputError(
-            "the sparse kernels were built from other sources than these",
-            "build them again: 'ltp-pipeline sparse-ops --build'",
+            "the library of sparse operators was built from other sources than these",
+            f"build it again: '{BUILD_COMMAND}'",
         )
-    lines = instruction_sets.splitlines()
+    usable = []
+    rejected = {}
+    for line in instruction_sets.splitlines():
+        name, separator, reason = line.partition(": ")
+        if separator:
+            rejected[name] = reason
+        else:
+            usable.append(name)
     if not chosen:
         requested = os.environ.get(INSTRUCTION_SET_VARIABLE)
-        usable = ", ".join(line for line in lines if ": " not in line)
         raise InputError(
-            f"{INSTRUCTION_SET_VARIABLE} is {requested!r}, which cannot be used here",
-            f"leave it out, or take {usable}",
+            f"{INSTRUCTION_SET_VARIABLE} is {requested!r}, which this processor cannot use",
+            f"unset {INSTRUCTION_SET_VARIABLE}, or set it to {' or '.join(usable)}",
         )
-    return InstructionSets(chosen, dict(line.split(": ", 1) for line in lines if ": " in line))
+    return InstructionSets(chosen, rejected)
 
 
 def read_library_info(library: str) -> list[str]:
     """Return what a library says of itself; runs in a child process.
+
+    Args:
+        library: File of the library.
 
     Returns:
         The hash of its sources; the instruction set in use, empty if the requested one cannot be

@@ -1,4 +1,4 @@
-"""Nodes of a graph turned into the operators of the library, with what follows them."""
+"""Replace nodes of a graph, and those that follow them, by sparse operators."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.sparse_ops import functions
-from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
+from ltp_pipeline.graph.constants import collect_constants, get_small_value
 from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_attribute, is_standard
@@ -21,202 +21,264 @@ Shapes = Mapping[str, tuple[object, ...]]
 
 @dataclass(frozen=True)
 class ConvertedChain:
-    """A chain of nodes that became one, by the kernel that it has."""
+    """Nodes that follow one another, and the sparse operator that replaces them."""
 
     weight_name: str
     nodes: tuple[NodeProto, ...]
     sparse_node: NodeProto
 
 
+@dataclass
+class _SparseCall:
+    """A sparse operator and what it is called with."""
+
+    weight_name: str
+    operator: str
+    inputs: list[str]
+    attributes: dict[str, Any]
+
+
 def convert_to_sparse_ops(
     model: OnnxModel, weight_names: Collection[str]
 ) -> tuple[OnnxModel, list[ConvertedChain]]:
-    """The model with every eligible node that has one of these kernels turned over, and which those are."""
+    """Replace every eligible node by a sparse operator.
+
+    Args:
+        model: The model.
+        weight_names: Names of the layer weights to convert.
+
+    Returns:
+        The model, and the nodes that were replaced.
+    """
     proto = copy_proto(model.proto)
-    before = list(
-        proto.graph.node
-    )  # kept, because protobuf's objects are the same only as long as one is held
-    found = _find_chains(model, proto, before, weight_names)
-    last = {id(turned.nodes[-1]): turned.sparse_node for turned in found}
-    gone = {id(node) for turned in found for node in turned.nodes}
-    nodes = [
-        last.get(id(node), node) for node in before if id(node) not in gone or id(node) in last
-    ]
-    set_nodes(proto.graph, nodes)
-    _remove_unused_limits(proto.graph, found)
+    # Nodes are compared by identity. protobuf keeps the identity of an object only while there is
+    # a reference to it, so this list must live until the end.
+    nodes = list(proto.graph.node)
+    chains = _ChainFinder(model, proto, nodes, weight_names).find_chains()
+    replaced = {id(node) for chain in chains for node in chain.nodes}
+    sparse_nodes = {id(chain.nodes[-1]): chain.sparse_node for chain in chains}
+    new_nodes = []
+    for node in nodes:
+        if id(node) in sparse_nodes:
+            new_nodes.append(sparse_nodes[id(node)])
+        elif id(node) not in replaced:
+            new_nodes.append(node)
+    set_nodes(proto.graph, new_nodes)
+    _remove_unused_limits(proto.graph, chains)
     raise_ir_version(proto, functions.IR_VERSION)
     if functions.DOMAIN not in get_opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
-    there = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
-    wanted = {turned.sparse_node.op_type for turned in found} - there
-    proto.functions.extend(
-        functions.make_function(name, get_standard_opset(proto)) for name in sorted(wanted)
-    )
-    new = OnnxModel(proto, model.weights, model.sparse)
-    return replace(
-        new, weights={name: a for name, a in model.weights.items() if name in new.tensors}
-    ), found
+    existing = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
+    used = {chain.sparse_node.op_type for chain in chains}
+    for name in sorted(used - existing):
+        proto.functions.append(functions.make_function(name, get_standard_opset(proto)))
+    converted = OnnxModel(proto, model.weights, model.sparse)
+    weights = {n: array for n, array in model.weights.items() if n in converted.tensors}
+    return replace(converted, weights=weights), chains
 
 
-def _remove_unused_limits(graph: GraphProto, found: Collection[ConvertedChain]) -> None:
-    """Take out the limits that only the nodes that are gone have read."""
-    limits = {
-        name
-        for turned in found
-        for node in turned.nodes
-        if is_standard(node, "Clip")
-        for name in node.input[1:]
-    }
+def _remove_unused_limits(graph: GraphProto, chains: Collection[ConvertedChain]) -> None:
+    """Remove limits of Clip that nothing reads any more."""
+    limits = set[str]()
+    for chain in chains:
+        for node in chain.nodes:
+            if is_standard(node, "Clip"):
+                limits.update(node.input[1:])
     unused = limits - set(iter_read_names(graph))
     drop_inputs(graph, unused)
     set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
 
 
-def _find_chains(
-    model: OnnxModel, proto: ModelProto, nodes: list[NodeProto], weight_names: Collection[str]
-) -> list[ConvertedChain]:
-    graph, opset = proto.graph, get_standard_opset(proto)
-    view, known, shapes = GraphView(graph), collect_constants(graph), infer_shapes(proto)
-    place = set(map(id, nodes))
-    taken = set[int]()
-    found = []
+class _ChainFinder:
+    """Finds nodes that sparse operators can replace.
 
-    def next_of(node: NodeProto) -> NodeProto | None:
-        """The only reader of a node's result, if there is just one and it is of this graph."""
-        users = view.consumers.get(node.output[0], [])
-        alone = len(users) == 1 and view.read_counts[node.output[0]] == 1
-        return (
-            users[0].node
-            if alone and id(users[0].node) in place and id(users[0].node) not in taken
-            else None
-        )
+    Args:
+        model: The model, for the values of limits.
+        proto: A copy of the model that will be changed.
+        nodes: Nodes of the copy.
+        weight_names: Names of the layer weights to convert.
+    """
 
-    for node in nodes:
-        start = _start_chain(node, weight_names, known, shapes)
-        if start is None or id(node) in taken:
-            continue
-        kernel, name, inputs, attributes = start
-        chain = [node]
-        following = next_of(node)
-        if following is not None and is_standard(following, "Add"):
-            other = (
-                following.input[1] if following.input[0] == node.output[0] else following.input[0]
+    def __init__(
+        self,
+        model: OnnxModel,
+        proto: ModelProto,
+        nodes: list[NodeProto],
+        weight_names: Collection[str],
+    ) -> None:
+        self.model = model
+        self.nodes = nodes
+        self.weight_names = weight_names
+        self.opset = get_standard_opset(proto)
+        self.view = GraphView(proto.graph)
+        self.constants = collect_constants(proto.graph)
+        self.shapes = infer_shapes(proto)
+        self.free_nodes = set(map(id, nodes))  # those of the main graph that are in no chain
+
+    def find_chains(self) -> list[ConvertedChain]:
+        """Return all chains, in the order of their first nodes."""
+        chains = []
+        for node in self.nodes:
+            call = self._start_call(node) if id(node) in self.free_nodes else None
+            if call is None:
+                continue
+            nodes = [node]
+            self._append_sum(call, nodes)
+            self._append_activation(call, nodes)
+            self.free_nodes.difference_update(map(id, nodes))
+            sparse_node = helper.make_node(
+                call.operator,
+                call.inputs,
+                [nodes[-1].output[0]],
+                node.name,
+                domain=functions.DOMAIN,
+                **call.attributes,
             )
-            bias = name == "SparseMatMul" and _is_bias(other, known, shapes, node)
-            if bias or (node.op_type == "Conv" and _has_same_shape(node.output[0], other, shapes)):
-                name += "Bias" if bias else "Add"
-                inputs = [*inputs, other]
-                chain.append(following)
-        following = next_of(chain[-1])
-        if following is not None and is_standard(following, "Relu"):
-            name += "Relu"
-            chain.append(following)
-        elif (
-            following is not None
-            and is_standard(following, "Clip")
-            and functions.supports_clip(opset)
-        ):
-            limits = _read_limits(following, model, known, opset)
+            chains.append(ConvertedChain(call.weight_name, tuple(nodes), sparse_node))
+        return chains
+
+    def _start_call(self, node: NodeProto) -> _SparseCall | None:
+        """Return the call that replaces a Conv, Gemm or MatMul, or None if there is none."""
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        inputs = [name for name in node.input if name]  # an omitted bias may be an empty name
+        suffix = "Bias" if len(inputs) > 2 else ""
+        if is_standard(node, "Conv") and self._is_layer_weight(inputs[1], 4):
+            kernel_shape = self.constants[inputs[1]].dims[2:]
+            if _has_known_padding(attributes, kernel_shape):
+                return _SparseCall(inputs[1], f"SparseConv{suffix}", inputs, attributes)
+        if is_standard(node, "Gemm") and self._is_layer_weight(inputs[1], 2):
+            is_transposed = attributes.pop("transA", 0)
+            if not is_transposed and self._has_row_bias(inputs, attributes):
+                return _SparseCall(inputs[1], f"SparseGemm{suffix}", inputs, attributes)
+        if is_standard(node, "MatMul"):
+            left, right = inputs
+            if self._is_layer_weight(right, 2) and self.shapes.get(left):
+                return _SparseCall(right, "SparseMatMul", inputs, attributes)
+            if self._is_layer_weight(left, 2) and self.shapes.get(right):
+                return _SparseCall(left, "SparseLeftMatMul", inputs, attributes)
+        return None
+
+    def _is_layer_weight(self, name: str, num_axes: int) -> bool:
+        """Return true if a value is a float layer weight with this number of axes."""
+        tensor = self.constants.get(name)
+        if name not in self.weight_names or not isinstance(tensor, TensorProto):
+            return False
+        return tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == num_axes
+
+    def _has_row_bias(self, inputs: Sequence[str], attributes: Mapping[str, Any]) -> bool:
+        """Return true if a Gemm adds the same bias to every row, or none."""
+        if len(inputs) < 3:
+            return True
+        dims = self.shapes.get(inputs[2])
+        if dims is None:
+            return False
+        columns = self.constants[inputs[1]].dims[0 if attributes.get("transB") else 1]
+        return set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})
+
+    def _append_sum(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
+        """Take an Add into a chain if it adds a bias, or a value of the same shape.
+
+        Args:
+            call: The sparse operator, which is changed.
+            nodes: Nodes of the chain, which is extended.
+        """
+        node = nodes[-1]
+        add = self._get_next_node(node)
+        if add is None or not is_standard(add, "Add"):
+            return
+        other = add.input[1] if add.input[0] == node.output[0] else add.input[0]
+        if call.operator == "SparseMatMul" and self._is_bias(other, node):
+            call.operator += "Bias"
+        elif node.op_type == "Conv" and self._has_same_shape(node.output[0], other):
+            call.operator += "Add"
+        else:
+            return
+        call.inputs = [*call.inputs, other]
+        nodes.append(add)
+
+    def _append_activation(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
+        """Take a Relu or Clip into a chain, see `_append_sum`."""
+        activation = self._get_next_node(nodes[-1])
+        if activation is None:
+            return
+        if is_standard(activation, "Relu"):
+            call.operator += "Relu"
+            nodes.append(activation)
+        elif is_standard(activation, "Clip") and functions.supports_clip(self.opset):
+            limits = self._read_limits(activation)
             if limits is not None:
-                name += "Clip"
-                attributes |= dict(zip(("min", "max"), limits, strict=True))
-                chain.append(following)
-        taken.update(map(id, chain))
-        new = helper.make_node(
-            name, inputs, [chain[-1].output[0]], node.name, domain=functions.DOMAIN, **attributes
-        )
-        found.append(ConvertedChain(kernel, tuple(chain), new))
-    return found
+                call.operator += "Clip"
+                call.attributes |= limits
+                nodes.append(activation)
 
+    def _get_next_node(self, node: NodeProto) -> NodeProto | None:
+        """Return the only node that reads a result, or None if it is taken or there are others."""
+        output = node.output[0]
+        uses = self.view.consumers.get(output, [])
+        if len(uses) != 1 or self.view.read_counts[output] != 1:
+            return None
+        next_node = uses[0].node
+        return next_node if id(next_node) in self.free_nodes else None
 
-def _start_chain(
-    node: NodeProto, weight_names: Collection[str], known: Constants, shapes: Shapes
-) -> tuple[str, str, list[str], dict[str, Any]] | None:
-    """The kernel, operator, inputs and attributes of a node that can be turned over."""
-    inputs = [name for name in node.input if name]  # a bias may be left out by name
-    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    bias = "Bias" if len(inputs) > 2 else ""
+    def _is_bias(self, name: str, node: NodeProto) -> bool:
+        """Return true if a value has one number for each column of a product's weight."""
+        columns = self.constants[node.input[1]].dims[1]
+        return self.shapes.get(name) == (columns,)
 
-    def axes(name: str) -> int:
-        tensor = known.get(name)
-        return (
-            len(tensor.dims)
-            if isinstance(tensor, TensorProto) and tensor.data_type == TensorProto.FLOAT
-            else 0
-        )
+    def _has_same_shape(self, first: str, second: str) -> bool:
+        """Return true if two values certainly have the same shape."""
+        shape = self.shapes.get(first)
+        return shape is not None and shape == self.shapes.get(second) and None not in shape
 
-    if is_standard(node, "Conv") and inputs[1] in weight_names and axes(inputs[1]) == 4:
-        clear = _has_known_padding(attributes, known[inputs[1]].dims[2:])
-        return (inputs[1], f"SparseConv{bias}", inputs, attributes) if clear else None
-    if (
-        is_standard(node, "Gemm")
-        and inputs[1] in weight_names
-        and axes(inputs[1]) == 2
-        and not attributes.get("transA")
-    ):
-        attributes.pop("transA", None)
-        columns = known[inputs[1]].dims[0 if attributes.get("transB") else 1]
-        dims = shapes.get(inputs[2]) if bias else ()
-        if dims is not None and (
-            set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})
-        ):
-            return inputs[1], f"SparseGemm{bias}", inputs, attributes
-    if is_standard(node, "MatMul"):
-        if inputs[1] in weight_names and axes(inputs[1]) == 2 and shapes.get(inputs[0]):
-            return inputs[1], "SparseMatMul", inputs, attributes
-        if inputs[0] in weight_names and axes(inputs[0]) == 2 and shapes.get(inputs[1]):
-            return inputs[0], "SparseLeftMatMul", inputs, attributes
-    return None
+    def _read_limits(self, clip: NodeProto) -> dict[str, float] | None:
+        """Return the limits of a Clip by name, or None if they may change or are not known."""
+        input_names = {value.name for value in self.model.graph.input}
+        float_range = np.finfo(np.float32)
+        limits = {"min": float(float_range.min), "max": float(float_range.max)}
+        for slot, limit in enumerate(limits, start=1):
+            if self.opset < functions.CLIP_INPUT_OPSET:
+                limits[limit] = float(get_attribute(clip, limit, limits[limit]))
+            elif len(clip.input) > slot and clip.input[slot]:
+                name = clip.input[slot]
+                value = self.model.weights.get(name)
+                if value is None:
+                    value = get_small_value(self.constants, name)
+                if value is None or value.size != 1 or name in input_names:
+                    return None
+                limits[limit] = float(value.reshape(()))
+        return None if np.isnan(list(limits.values())).any() else limits
 
 
 def _has_known_padding(attributes: Mapping[str, Any], kernel_shape: Sequence[int]) -> bool:
-    """Whether attributes say which pixels are read; SAME does not where a stride is larger than the kernel's reach."""
-    strides, dilations = (attributes.get(name, (1, 1)) for name in ("strides", "dilations"))
-    covers_all = all(
-        s <= d * (k - 1) + 1 for s, d, k in zip(strides, dilations, kernel_shape, strict=True)
-    )
-    return covers_all or not attributes.get("auto_pad", b"").startswith(b"SAME")
+    """Return true if attributes of a Conv tell which pixels it reads.
 
-
-def _is_bias(name: str, known: Constants, shapes: Shapes, node: NodeProto) -> bool:
-    """Whether a value is one number for each column of a product's weights."""
-    columns = known[node.input[1]].dims[1]
-    return shapes.get(name) == (columns,)
-
-
-def _has_same_shape(first: str, second: str, shapes: Shapes) -> bool:
-    """Whether two values have the same shape for sure; a dimension without a name is not known."""
-    ours, theirs = shapes.get(first), shapes.get(second)
-    return ours is not None and ours == theirs and None not in ours
-
-
-def _read_limits(
-    node: NodeProto, model: OnnxModel, known: Constants, opset: int
-) -> tuple[float, float] | None:
-    """The limits of a Clip; None where they are not known, or where the caller may give others."""
-    limits = [float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)]
-    given = {value.name for value in model.graph.input}
-    for i, name in enumerate(("min", "max")):
-        if opset < functions.CLIP_INPUT_OPSET:
-            limits[i] = float(get_attribute(node, name, limits[i]))
-        elif len(node.input) > i + 1 and node.input[i + 1]:
-            held = model.weights.get(node.input[i + 1])
-            value = get_small_value(known, node.input[i + 1]) if held is None else held
-            if value is None or value.size != 1 or node.input[i + 1] in given:
-                return None
-            limits[i] = float(value.reshape(()))
-    return None if np.isnan(limits).any() else (limits[0], limits[1])
+    SAME padding does not if a stride is larger than the reach of the kernel.
+    """
+    if not attributes.get("auto_pad", b"").startswith(b"SAME"):
+        return True
+    strides = attributes.get("strides", (1, 1))
+    dilations = attributes.get("dilations", (1, 1))
+    for stride, dilation, size in zip(strides, dilations, kernel_shape, strict=True):
+        if stride > dilation * (size - 1) + 1:
+            return False
+    return True
 
 
 def infer_shapes(proto: ModelProto) -> dict[str, tuple[object, ...]]:
-    """Shapes of values as far as they can be told; sizes are numbers, names, or None."""
-    bare = copy_proto(proto)
-    inferred: GraphProto = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
-    found: dict[str, tuple[object, ...]] = {t.name: tuple(t.dims) for t in inferred.initializer}
+    """Return the shapes of values by name, as far as ONNX infers them.
+
+    Sizes are numbers, names, or None if they are not known.
+    """
+    inferred: GraphProto = onnx.shape_inference.infer_shapes(
+        copy_proto(proto), data_prop=True
+    ).graph
+    shapes: dict[str, tuple[object, ...]] = {t.name: tuple(t.dims) for t in inferred.initializer}
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
-        if value.type.tensor_type.HasField("shape"):
-            dims = value.type.tensor_type.shape.dim
-            found[value.name] = tuple(
-                d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims
-            )
-    return found
+        if not value.type.tensor_type.HasField("shape"):
+            continue
+        sizes: list[object] = []
+        for dim in value.type.tensor_type.shape.dim:
+            is_number = dim.HasField("dim_value")
+            sizes.append(dim.dim_value if is_number else dim.dim_param or None)
+        shapes[value.name] = tuple(sizes)
+    return shapes

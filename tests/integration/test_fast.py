@@ -158,9 +158,8 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
     assert "fast-packed was not written: the library" in again.out
     failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
     assert failed.code == 7
-    assert (
-        "no fast-packed file was written: the library of sparse kernels was not built" in failed.err
-    )
+    assert "fast-packed" in failed.err
+    assert "was not built" in failed.err
     if (library.SOURCE.parent / library.FILE_NAME).is_file():
         monkeypatch.undo()
         with quick():  # now that it is there, the same run writes the file

@@ -224,18 +224,18 @@ RIGHT: dict[str, Callable[[], ModelProto]] = {
     "a bias that is computed": computed_bias,
 }
 REFUSED: dict[str, tuple[Callable[[], ModelProto], int, str]] = {
-    "nothing to quantise": (nothing_to_quantise, 4, "no layer that can be quantised"),
-    "half precision": (lambda: of_type(TensorProto.FLOAT16), 4, "'fc1.weight' is of type FLOAT16"),
-    "float64": (lambda: of_type(TensorProto.DOUBLE), 4, "'fc1.weight' is of type DOUBLE"),
-    "labels for outputs": (only_labels, 3, "no output of the model is a tensor of numbers"),
-    "a weight of two axes": (shared_the_other_way, 4, "other axes of it"),
+    "nothing to quantize": (nothing_to_quantise, 4, "no layer"),
+    "half precision": (lambda: of_type(TensorProto.FLOAT16), 4, "'fc1.weight' has type FLOAT16"),
+    "float64": (lambda: of_type(TensorProto.DOUBLE), 4, "'fc1.weight' has type DOUBLE"),
+    "labels for outputs": (only_labels, 3, "no output of the model"),
+    "a weight of two axes": (shared_the_other_way, 4, "'w' is read by nodes with different axes"),
     "an infinite weight": (
         lambda: infinite("weight"),
         4,
-        "'fc2.weight' its activations are not finite",
+        "'fc2.weight' has activations that are not finite",
     ),
-    "QuantizeLinear": (fake_quantised, 4, "quantised already: QuantizeLinear 'q'"),
-    "MatMulNBits": (in_four_bits, 4, "quantised already: MatMulNBits 'nb'"),
+    "QuantizeLinear": (fake_quantised, 4, "QuantizeLinear 'q'"),
+    "MatMulNBits": (in_four_bits, 4, "MatMulNBits 'nb'"),
 }
 
 

@@ -72,4 +72,4 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert result.returncode == 3
-    assert "the library of sparse kernels was not built" in result.stderr
+    assert "the library of sparse operators was not built" in result.stderr

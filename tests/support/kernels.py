@@ -78,4 +78,4 @@ def with_zeros(model: ModelProto, shares: dict[str, float]) -> ModelProto:
 
 def missing() -> None:
     """Stands for the library where it was not built."""
-    raise InputError("the library of sparse kernels was not built", "install a C++ compiler")
+    raise InputError("the library of sparse operators was not built", "install a C++ compiler")

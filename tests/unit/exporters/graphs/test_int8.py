@@ -172,7 +172,7 @@ def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
 
 
 def test_a_model_without_a_layer_to_quantise_is_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="no layer that can be quantised"):
+    with pytest.raises(UnsupportedModel, match="no layer that can be quantized"):
         quantised(conv_transpose())
 
 

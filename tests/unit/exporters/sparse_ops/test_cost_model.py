@@ -137,14 +137,14 @@ def test_what_cannot_be_turned_over_has_its_reason() -> None:
     g.add("Conv", x, g.add("DequantizeLinear", "q", "scale"), outputs=("y",))
     found = chosen(g.model({"x": ("N", 8, 4, 4)}, ["y"]))
     assert "ConvTranspose 'grow'" in found.skipped["up.weight"]
-    assert found.skipped["q"] == "is quantised already"
+    assert found.skipped["q"] == "is already quantized"
     g = Graph()
     g.tensor("half", np.ones((8, 8)), np.float16)
     g.add("MatMul", "x", "half", outputs=("y",))
     half = g.model(
         {"x": ("N", 8)}, ["y"], types={"x": TensorProto.FLOAT16, "y": TensorProto.FLOAT16}
     )
-    assert chosen(half).skipped == {"half": "is of type FLOAT16"}
+    assert chosen(half).skipped == {"half": "has type FLOAT16"}
 
 
 @given(

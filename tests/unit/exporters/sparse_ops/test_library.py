@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import onnxruntime
@@ -72,7 +71,7 @@ def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
-    with pytest.raises(InputError, match=r"nothing can be written to .*nowhere"):
+    with pytest.raises(InputError, match="nowhere"):
         library.build_library(tmp_path / "nowhere" / "made.so", "true")
 
 
@@ -98,8 +97,7 @@ def test_a_path_that_cannot_be_used_is_said_with_those_that_can(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "unknown")
-    with pytest.raises(
-        InputError, match="LTP_KERNELS_PATH is 'unknown', which cannot be used here"
-    ) as error:
+    with pytest.raises(InputError, match="'unknown'") as error:
         library.query_instruction_sets(kernels)
-    assert re.fullmatch("leave it out, or take (\\w+, )*portable", error.value.hint)
+    assert library.INSTRUCTION_SET_VARIABLE in error.value.message
+    assert error.value.hint.endswith("portable")

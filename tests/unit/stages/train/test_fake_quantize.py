@@ -86,21 +86,21 @@ def test_a_channel_without_weights_has_the_scale_of_the_others() -> None:
     ).ravel().tolist() == [2, 3, 1]
     assert (
         fake.compute_weight_scale(torch.zeros(2, 2), 0, 1).ravel().tolist()
-        == [pytest.approx(fake.EMPTY_WEIGHT)] * 2
+        == [pytest.approx(fake.EMPTY_WEIGHT_SPAN)] * 2
     )
 
 
 def test_a_range_follows_its_share_of_the_extremes_in_training_only() -> None:
     x, held = torch.tensor([-2.0, 8.0]), torch.tensor([-1.0, 4.0])
-    fake.round_activation(x, held, share=(1.0, 0.5))
+    fake.round_activation(x, held, fraction=(1.0, 0.5))
     fake.round_activation(x, held, training=True)
     assert held.tolist() == [-1, 4]
-    fake.round_activation(x, held, share=(1.0, 0.75), training=True)
+    fake.round_activation(x, held, fraction=(1.0, 0.75), training=True)
     assert held.tolist() == pytest.approx([-1 - fake.RANGE_MOMENTUM, 4 + 2 * fake.RANGE_MOMENTUM])
 
 
 def test_a_side_without_a_share_stays_zero_and_what_is_infinite_moves_nothing() -> None:
     held = torch.tensor([0.0, 4.0])
-    fake.round_activation(torch.tensor([-2.0, 4.0]), held, share=(0.0, 1.0), training=True)
-    fake.round_activation(torch.tensor([-2.0, torch.inf]), held, share=(0.0, 1.0), training=True)
+    fake.round_activation(torch.tensor([-2.0, 4.0]), held, fraction=(0.0, 1.0), training=True)
+    fake.round_activation(torch.tensor([-2.0, torch.inf]), held, fraction=(0.0, 1.0), training=True)
     assert held.tolist() == [0, 4]
