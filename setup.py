@@ -1,6 +1,7 @@
-"""Build the library of sparse kernels with the package, where there is a C++ compiler; all else is in pyproject.toml.
+"""Build the library of sparse operators with the package; pyproject.toml has everything else.
 
-The package works without it, but for what needs the kernels: `ltp-pipeline sparse-ops` says whether it is there.
+Without a C++ compiler, the package is installed without the library, and `ltp-pipeline sparse-ops`
+says so.
 """
 
 import shutil
@@ -19,7 +20,12 @@ FOLDER = ("exporters", "sparse_ops")
 
 
 def load(name: str, path: Path) -> ModuleType:
-    """A module of the package, which is not installed yet: its parents are empty but for where their modules are."""
+    """Load a module of the package, whose parents are empty because it is not installed yet.
+
+    Args:
+        name: Full name of the module.
+        path: File of the module.
+    """
     package = sys.modules.setdefault("ltp_pipeline", ModuleType("ltp_pipeline"))
     package.__path__ = [str(ROOT / "pipeline")]
     spec = spec_from_file_location(name, path)
@@ -31,13 +37,13 @@ def load(name: str, path: Path) -> ModuleType:
 
 
 library = load("ltp_pipeline.exporters.sparse_ops.library", ROOT.joinpath(*FOLDER, "library.py"))
-errors = sys.modules["ltp_pipeline.errors"]  # which it has imported
+errors = sys.modules["ltp_pipeline.errors"]  # the library module has imported it
 
 
 class BuildKernels(Command):
-    """A step of every build; one that fails leaves the library out and says so."""
+    """Build step for the library; if it fails, it prints a warning and the build goes on."""
 
-    description = "build the library of sparse kernels"
+    description = "build the library of sparse operators"
     user_options: ClassVar[list[tuple[str, str | None, str]]] = []
     build_lib: str | None
     editable_mode = False
@@ -54,9 +60,9 @@ class BuildKernels(Command):
             target.parent.mkdir(parents=True, exist_ok=True)
             library.build_library(target)
         except (errors.InputError, OSError) as error:
-            target.unlink(missing_ok=True)  # of an earlier build
+            target.unlink(missing_ok=True)  # may be of an earlier build
             print(
-                f"warning: the sparse kernels are not built, the package works without: {error}",
+                f"warning: the sparse operators were not built, the package works without: {error}",
                 file=sys.stderr,
             )
 
@@ -77,20 +83,20 @@ class BuildKernels(Command):
 
 
 class Build(build):
-    """The usual steps, then this one."""
+    """The usual build steps and that of the library."""
 
     sub_commands = [*build.sub_commands, ("build_kernels", None)]  # noqa: RUF012 - setuptools has it as a list
 
 
 class Package(Distribution):
-    """Is for one platform where the library can be built."""
+    """A distribution for one platform if the library can be built."""
 
     def has_ext_modules(self) -> bool:
         return shutil.which(library.make_build_command(Path())[0]) is not None
 
 
 class Wheel(bdist_wheel):
-    """Is for every Python 3: the library does not link against Python."""
+    """A wheel for every Python 3, because the library does not link against Python."""
 
     def get_tag(self) -> tuple[str, str, str]:
         tags: tuple[str, str, str] = super().get_tag()

@@ -1,1 +1,1 @@
-"""Write pruned models as ONNX files, read them back and verify them. They use only NumPy, onnx and onnxruntime."""
+"""Turn a model with zeros into files: encodings, export graphs, int8 and sparse operators."""

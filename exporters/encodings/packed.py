@@ -249,7 +249,7 @@ def _choose_kinds(costs: Array) -> Array:
     weighed[:, slow] /= SLOW_KIND_FACTOR
     allowed = [*range(len(KINDS)), DENSE_COLUMN]
 
-    def total(columns: list[int]) -> float:
+    def sum_costs(columns: list[int]) -> float:
         kinds = [KINDS[column] for column in columns if column != DENSE_COLUMN]
         group_bytes = sum(_measure_overhead(kind).per_group for kind in kinds)
         return float(weighed[:, columns].min(axis=1).sum() + group_bytes)
@@ -259,8 +259,8 @@ def _choose_kinds(costs: Array) -> Array:
         for excluded in allowed:
             if excluded != DENSE_COLUMN:
                 options.append([column for column in allowed if column != excluded])
-        fewer = min(options, key=total)
-        if total(fewer) > total(allowed):
+        fewer = min(options, key=sum_costs)
+        if sum_costs(fewer) > sum_costs(allowed):
             break
         allowed = fewer
     choice: Array = np.array(allowed)[weighed[:, allowed].argmin(axis=1)]
