@@ -1,8 +1,8 @@
-"""All classes of hostile input, two at a time, into one results file: `make campaign`.
+"""Run all fuzzers, two at a time, and write one results file: `make campaign`.
 
     python -m tests.fuzz [--seed N] [--share 0.01] [--out FILE]
 
-Ends with 1 where anything was found. `--share` makes less of each class.
+Exits with 1 if anything failed. `--share` tries a fraction of the cases of each class.
 """
 
 import argparse
@@ -24,7 +24,7 @@ COUNTS = {"models": 10_000, "reports": 2_000, "data": 500, "folders": 150, "kill
 
 
 def main() -> None:
-    """Run them and write what was met."""
+    """Run the fuzzers and write the results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,7 +34,7 @@ def main() -> None:
     asked = parser.parse_args()
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         counts = {name: max(1, round(asked.share * count)) for name, count in COUNTS.items()}
-        classes = list(pool.map(lambda name: _run(name, asked.seed, counts[name]), counts))
+        classes = list(pool.map(lambda name: _run_class(name, asked.seed, counts[name]), counts))
     findings = sum(len(found["findings"]) for found in classes)
     results = {
         "command": f"python -m tests.fuzz --seed {asked.seed}",
@@ -50,8 +50,8 @@ def main() -> None:
     sys.exit(bool(findings))
 
 
-def _run(name: str, seed: int, count: int) -> dict:
-    """One class in a process of its own; one that ends without results is a finding."""
+def _run_class(name: str, seed: int, count: int) -> dict:
+    """Run one fuzzer in a child process; one that ends without results is a failure."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as folder:
         out = Path(folder, "results.json")

@@ -1,4 +1,4 @@
-"""Spoiled data sets through the command line: each is taken or refused, in seconds and in little memory.
+"""Fuzz data sets: each must be accepted or rejected, in seconds and in little memory.
 
     python -m tests.fuzz.data --seed 1 --count 1000 --out results.json
 
@@ -26,10 +26,10 @@ from pyarrow import ipc, parquet  # noqa: F401 - as above
 import ltp_pipeline.runner.run  # noqa: F401 - as above
 from ltp_pipeline.cli import app
 from tests.fuzz import program
-from tests.fuzz.program import Tried
-from tests.fuzz.spoiled_arrays import IDX, NPY, NPZ, TABLES
-from tests.fuzz.spoiled_files import ANY, Mutant, long_with_holes
-from tests.fuzz.spoiled_images import CLASS_FOLDERS, IMAGES, SHARDS
+from tests.fuzz.array_mutants import IDX, NPY, NPZ, TABLES
+from tests.fuzz.file_mutants import ANY, Mutant, make_sparse_file
+from tests.fuzz.image_mutants import CLASS_FOLDERS, IMAGES, SHARDS
+from tests.fuzz.program import TriedCase
 from tests.support import children, data_sets, models
 
 SECONDS = 600.0  # by the clock, on a machine that others use too
@@ -52,16 +52,16 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
 }
 
 
-class Case(NamedTuple):
-    """One spoiled data set and what it is given to."""
+class DataCase(NamedTuple):
+    """A damaged data set and the command that reads it."""
 
     name: str  # in a line of the results
     verb: str
     path: Path
 
 
-def make(seed: int, number: int, runs: int, folder: Path) -> Case:
-    """Write a data set and spoil it."""
+def make_case(seed: int, number: int, runs: int, folder: Path) -> DataCase:
+    """Write a data set and damage it."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
     kind = sorted(data_sets.FORMATS)[number % len(data_sets.FORMATS)]
     place = folder / "data"
@@ -76,16 +76,16 @@ def make(seed: int, number: int, runs: int, folder: Path) -> Case:
             done.append(f"({mutant.__name__}: {type(error).__name__})")
             continue
         done.append(mutant.__name__)
-        if mutant is long_with_holes:  # others would read it
+        if mutant is make_sparse_file:  # others would read it
             break
-    return Case(f"{kind} {' '.join(done)}", _verb(number, runs), path)
+    return DataCase(f"{kind} {' '.join(done)}", _choose_verb(number, runs), path)
 
 
-def _verb(number: int, runs: int) -> str:
+def _choose_verb(number: int, runs: int) -> str:
     return "run" if number % runs == runs - 1 else "validate"
 
 
-def command(case: Case, model: Path, folder: Path) -> int:
+def run_command(case: DataCase, model: Path, folder: Path) -> int:
     """Call the program as a shell would."""
     print(case.name, flush=True)
     options = [*TRAIN.split(), "--out", str(folder / "run")] if case.verb == "run" else []
@@ -97,8 +97,8 @@ def command(case: Case, model: Path, folder: Path) -> int:
     return 0
 
 
-def problem(verb: str, ended: children.Ended) -> str | None:
-    """What is wrong with how a case ended; None where nothing is."""
+def find_problem(verb: str, ended: children.Ended) -> str | None:
+    """Return what is wrong with how a case ended, or None."""
     said = ended.said.partition("\n")[2]  # behind its name
     if ended.code is None:
         return f"not done after {SECONDS:g} s"
@@ -116,10 +116,10 @@ def problem(verb: str, ended: children.Ended) -> str | None:
     return None
 
 
-def tried(
+def try_cases(
     seed: int, numbers: range, runs: int, model: Path, keep: Path | None = None
-) -> Iterator[Tried]:
-    """Make and try each; what it was made of is removed unless it is to be kept."""
+) -> Iterator[TriedCase]:
+    """Make and try cases; files are removed unless `keep` is given."""
     for number in numbers:
         with contextlib.ExitStack() as stack:
             folder = keep or Path(
@@ -127,18 +127,22 @@ def tried(
             )
 
             def work(number: int = number, folder: Path = folder) -> int:
-                return command(make(seed, number, runs, folder), model, folder)
+                return run_command(make_case(seed, number, runs, folder), model, folder)
 
             ended = children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
             name = ended.said.partition("\n")[0]
-            yield Tried(
-                number, name, _verb(number, runs), ended, problem(_verb(number, runs), ended)
+            yield TriedCase(
+                number,
+                name,
+                _choose_verb(number, runs),
+                ended,
+                find_problem(_choose_verb(number, runs), ended),
             )
 
 
 def main() -> None:
-    """Try them on one model."""
-    parser = program.options(__doc__, 80)
+    """Try the data sets on one model."""
+    parser = program.make_parser(__doc__, 80)
     parser.add_argument(
         "--runs",
         type=int,
@@ -146,13 +150,13 @@ def main() -> None:
         help="every n-th case is trained on, the others only measured",
     )
     Image.init()
-    program.main("data", parser, _tried)
+    program.run_program("data", parser, _try_cases)
 
 
-def _tried(asked: program.Asked) -> Iterator[Tried]:
+def _try_cases(asked: program.FuzzRequest) -> Iterator[TriedCase]:
     model = asked.scratch / "model.onnx"
     onnx.save(models.conv_bn_classifier(classes=data_sets.CLASSES), model)
-    return tried(asked.seed, asked.numbers, asked.options.runs, model, asked.keep)
+    return try_cases(asked.seed, asked.numbers, asked.options.runs, model, asked.keep)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Ways to spoil a run directory: its bytes, whose files they are, what its JSON says, what lies in the place of a file.
+"""Mutants of a run directory: bytes, swapped files, JSON content, and kinds of files.
 
-A mutant changes a run in place and says how the same command may end.
+A mutant changes a run in place and returns how the command may end.
 """
 
 from __future__ import annotations
@@ -23,8 +23,15 @@ MANIFEST, TRAIL, LOG = "manifest.json", "trail/trail.json", "log.jsonl"
 DEEP = 100_000
 
 
-class Case(NamedTuple):
-    """What was done; whether `--fresh` is a way out, and whether what comes of it must be the same to the byte."""
+class FolderCase(NamedTuple):
+    """A changed run directory and how the command may end.
+
+    Attributes:
+        name: What was done.
+        exits: Exit codes that are allowed.
+        fresh: True if `--fresh` must work if the command fails.
+        same: True if the files must be bit-identical to those of an unchanged run.
+    """
 
     name: str
     exits: tuple[int, ...] = (0, 3)
@@ -32,11 +39,11 @@ class Case(NamedTuple):
     same: bool = True
 
 
-Mutant = Callable[[Path, random.Random, Path], Case]  # of a run, and another run to take from
+Mutant = Callable[[Path, random.Random, Path], FolderCase]  # run, random numbers, another run
 
 
-def kept(run: Path) -> list[str]:
-    """The files that going on may read."""
+def list_saved_files(run: Path) -> list[str]:
+    """Return the names of the files that resuming may read."""
     found = [
         path
         for kind in ("state", "weights", "trail")
@@ -46,94 +53,96 @@ def kept(run: Path) -> list[str]:
     return sorted([*(path.relative_to(run).as_posix() for path in found), MANIFEST])
 
 
-def flipped(run: Path, rng: random.Random, _: Path) -> Case:
-    """A bit is another."""
-    name = rng.choice(kept(run))
+def flip_bit(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Flip a bit of a file."""
+    name = rng.choice(list_saved_files(run))
     content = bytearray((run / name).read_bytes())
     at, bit = rng.randrange(len(content)), rng.randrange(8)
     content[at] ^= 1 << bit
     (run / name).write_bytes(content)
-    return Case(f"bit {bit} of byte {at} of {name} flipped")
+    return FolderCase(f"bit {bit} of byte {at} of {name} flipped")
 
 
-def truncated(run: Path, rng: random.Random, _: Path) -> Case:
-    """The end is missing, or there is more."""
-    name = rng.choice(kept(run))
+def change_length(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Truncate or extend a file."""
+    name = rng.choice(list_saved_files(run))
     content = (run / name).read_bytes()
     length = rng.choice((0, rng.randrange(len(content)), len(content) - 1, len(content) + 7))
     (run / name).write_bytes((content + bytes(7))[:length])
-    return Case(f"{name} cut to {length} of {len(content)} bytes")
+    return FolderCase(f"{name} cut to {length} of {len(content)} bytes")
 
 
-def swapped(run: Path, rng: random.Random, _: Path) -> Case:
-    """Two files in each other's place."""
-    names = [name for name in kept(run) if name != MANIFEST]
+def swap_files(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Swap two files."""
+    names = [name for name in list_saved_files(run) if name != MANIFEST]
     one, two = rng.sample(names, 2) if len(names) > 1 else (MANIFEST, names[0])
     first, second = (run / one).read_bytes(), (run / two).read_bytes()
     (run / one).write_bytes(second)
     (run / two).write_bytes(first)
-    return Case(f"{one} and {two} swapped")
+    return FolderCase(f"{one} and {two} swapped")
 
 
-def of_another(run: Path, rng: random.Random, other: Path) -> Case:
-    """Files of another run, the manifest too or not."""
-    names = [name for name in kept(run) if (other / name).is_file()]
+def copy_from_other_run(run: Path, rng: random.Random, other: Path) -> FolderCase:
+    """Copy files of another run, with or without its manifest."""
+    names = [name for name in list_saved_files(run) if (other / name).is_file()]
     chosen = rng.sample(names, rng.randrange(1, min(4, len(names)) + 1))
     for name in chosen:
         shutil.copy(other / name, run / name)
-    return Case(f"{', '.join(chosen)} of another run")
+    return FolderCase(f"{', '.join(chosen)} of another run")
 
 
-def missing(run: Path, rng: random.Random, _: Path) -> Case:
-    """A file or a folder is gone."""
-    name = rng.choice([*kept(run), "state", "weights", "trail", LOG])
+def remove_file(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Remove a file or folder."""
+    name = rng.choice([*list_saved_files(run), "state", "weights", "trail", LOG])
     if (run / name).is_dir():
         shutil.rmtree(run / name)
-        return Case(f"{name} gone")
+        return FolderCase(f"{name} gone")
     (run / name).unlink(missing_ok=True)
     # Without a manifest it is a foreign folder, whose content stays
-    return Case(f"{name} gone", fresh=name != MANIFEST)
+    return FolderCase(f"{name} gone", fresh=name != MANIFEST)
 
 
-def not_finite(run: Path, rng: random.Random, _: Path) -> Case:
-    """A value is NaN or infinite."""
-    name = _spoil_tensors(run, rng)
-    return Case(f"a value of {name} not finite")
+def store_not_finite(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Store NaN or infinity in a tensor."""
+    name = _corrupt_tensors(run, rng)
+    return FolderCase(f"a value of {name} not finite")
 
 
-def forged(run: Path, rng: random.Random, other: Path) -> Case:
-    """The same or a file of another run, with hashes to match: no byte is promised then, a clean end is."""
-    name = rng.choice([name for name in kept(run) if (other / name).is_file() and name != MANIFEST])
+def forge_hash(run: Path, rng: random.Random, other: Path) -> FolderCase:
+    """Change a file and its hash in the manifest, so that only a clean end is expected."""
+    name = rng.choice(
+        [name for name in list_saved_files(run) if (other / name).is_file() and name != MANIFEST]
+    )
     kind = rng.choice(("of another run", "not finite", "cut"))
     if kind == "of another run":
         shutil.copy(other / name, run / name)
     elif kind == "not finite":
-        name = _spoil_tensors(run, rng)
+        name = _corrupt_tensors(run, rng)
     else:
         (run / name).write_bytes((run / name).read_bytes()[:-3])
-    content = _manifest(run)
+    content = _read_manifest(run)
     content["files"][name] = sha256_file(run / name)
     (run / MANIFEST).write_text(json.dumps(add_hash(content)))
-    return Case(f"{name} {kind}, with its hash", exits=(0, 3, 5), same=False)
+    return FolderCase(f"{name} {kind}, with its hash", exits=(0, 3, 5), same=False)
 
 
-def any_manifest(run: Path, rng: random.Random, _: Path) -> Case:
-    """A value of the manifest is anything, with the right hash or without."""
-    content = _manifest(run)
-    place, key = _place(content, rng)
-    value = _anything(rng)
+def change_manifest(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Change a value of the manifest, with or without the correct hash."""
+    content = _read_manifest(run)
+    place, key = _choose_key(content, rng)
+    value = _make_any_value(rng)
     place[key] = value
     is_sealed = rng.random() < 0.6
     (run / MANIFEST).write_text(json.dumps(add_hash(content) if is_sealed else content))
-    case = Case(
+    case = FolderCase(
         f"manifest: {key!r} is {json.dumps(value)[:60]}{', sealed' if is_sealed else ''}",
         same=not is_sealed,
     )
     return case._replace(exits=(0, 3, 5)) if is_sealed else case
 
 
-def any_json(run: Path, rng: random.Random, _: Path) -> Case:
-    """A file of JSON is other JSON, or none."""
+def change_json(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Replace a JSON file by other JSON or text."""
     name = rng.choice((MANIFEST, TRAIL))
     texts = (
         "",
@@ -153,19 +162,24 @@ def any_json(run: Path, rng: random.Random, _: Path) -> Case:
         (
             *(text.encode() for text in texts),
             rng.randbytes(300),
-            json.dumps(_anything(rng)).encode(),
+            json.dumps(_make_any_value(rng)).encode(),
         )
     )
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_bytes(content)
-    return Case(f"{name} is {content[:30]!r}")
+    return FolderCase(f"{name} is {content[:30]!r}")
 
 
-def any_log(run: Path, rng: random.Random, _: Path) -> Case:
-    """The log is anything."""
+def change_log(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Replace the log."""
     old = (run / LOG).read_bytes() if (run / LOG).is_file() else b""
     line = json.dumps(
-        {"stage": "learn", "key": "learn", "step": _anything(rng), "loss": _anything(rng)}
+        {
+            "stage": "learn",
+            "key": "learn",
+            "step": _make_any_value(rng),
+            "loss": _make_any_value(rng),
+        }
     ).encode()
     content = rng.choice(
         (
@@ -179,13 +193,22 @@ def any_log(run: Path, rng: random.Random, _: Path) -> Case:
         )
     )
     (run / LOG).write_bytes(content)
-    return Case(f"log is {content[:30]!r}", exits=(0,))
+    return FolderCase(f"log is {content[:30]!r}", exits=(0,))
 
 
-def no_file(run: Path, rng: random.Random, _: Path) -> Case:
-    """A folder, a pipe or a link stands in the place of a file or folder."""
+def replace_by_other_kind(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Replace a file or folder by a folder, pipe or link."""
     name = rng.choice(
-        [*kept(run), LOG, ".lock", "state", "trail", "weights", "model.sparse.onnx", "report.json"]
+        [
+            *list_saved_files(run),
+            LOG,
+            ".lock",
+            "state",
+            "trail",
+            "weights",
+            "model.sparse.onnx",
+            "report.json",
+        ]
     )
     kind = rng.choice(("folder", "pipe", "dangling link", "link in a circle"))
     path = run / name
@@ -199,43 +222,43 @@ def no_file(run: Path, rng: random.Random, _: Path) -> Case:
         os.mkfifo(path)
     else:
         path.symlink_to(path if kind == "link in a circle" else run / "nowhere")
-    return Case(f"a {kind} in the place of {name}", fresh=False)
+    return FolderCase(f"a {kind} in the place of {name}", fresh=False)
 
 
-def read_only(run: Path, rng: random.Random, _: Path) -> Case:
-    """Files and folders may not be written; root may all the same."""
+def make_read_only(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Remove the permission to write; root may write all the same."""
     chosen = rng.sample([run, *(path for path in run.rglob("*") if not path.is_symlink())], 3)
     for path in chosen:
         path.chmod(0o500 if path.is_dir() else 0o400)
-    return Case(f"read-only: {', '.join(path.name for path in chosen)}", fresh=False)
+    return FolderCase(f"read-only: {', '.join(path.name for path in chosen)}", fresh=False)
 
 
-def left_behind(run: Path, rng: random.Random, _: Path) -> Case:
-    """What a kill left beside the names that files were to have."""
-    name = rng.choice(kept(run))
+def add_leftovers(run: Path, rng: random.Random, _: Path) -> FolderCase:
+    """Add temporary files that a killed process leaves."""
+    name = rng.choice(list_saved_files(run))
     (run / name).with_name(f".{Path(name).name}.a1b2c3d4").write_bytes(rng.randbytes(100))
-    return Case(f"half of {name} left behind", exits=(0,))
+    return FolderCase(f"half of {name} left behind", exits=(0,))
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    flipped,
-    any_manifest,
-    swapped,
-    no_file,
-    truncated,
-    any_log,
-    of_another,
-    any_json,
-    not_finite,
-    missing,
-    flipped,
-    forged,
-    left_behind,
-    read_only,
+    flip_bit,
+    change_manifest,
+    swap_files,
+    replace_by_other_kind,
+    change_length,
+    change_log,
+    copy_from_other_run,
+    change_json,
+    store_not_finite,
+    remove_file,
+    flip_bit,
+    forge_hash,
+    add_leftovers,
+    make_read_only,
 )
 
 
-def _spoil_tensors(run: Path, rng: random.Random) -> str:
+def _corrupt_tensors(run: Path, rng: random.Random) -> str:
     path = rng.choice(sorted(run.glob("state/*.safetensors")))
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -247,13 +270,13 @@ def _spoil_tensors(run: Path, rng: random.Random) -> str:
     return path.relative_to(run).as_posix()
 
 
-def _manifest(run: Path) -> dict[str, Any]:
+def _read_manifest(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / MANIFEST).read_text())
     return found
 
 
-def _place(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], str]:
-    """A key at any depth."""
+def _choose_key(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], str]:
+    """Choose a key at any depth."""
     place = content
     while True:
         key = rng.choice([*place, "other"])
@@ -263,7 +286,7 @@ def _place(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any],
         place = inner
 
 
-def _anything(rng: random.Random, depth: int = 0) -> Any:
+def _make_any_value(rng: random.Random, depth: int = 0) -> Any:
     plain = (
         None,
         True,
@@ -285,8 +308,8 @@ def _anything(rng: random.Random, depth: int = 0) -> Any:
     if kind < 2:
         return rng.choice(plain)
     if kind == 2:
-        return [_anything(rng, depth + 1) for _ in range(rng.randrange(3))]
+        return [_make_any_value(rng, depth + 1) for _ in range(rng.randrange(3))]
     return {
-        rng.choice(("a", "", "sha256", "path")): _anything(rng, depth + 1)
+        rng.choice(("a", "", "sha256", "path")): _make_any_value(rng, depth + 1)
         for _ in range(rng.randrange(3))
     }

@@ -1,4 +1,4 @@
-"""Spoiled run directories: the same command ends with the same files, or refuses, and `--fresh` is a way out.
+"""Fuzz run directories: the command must restore the same files or reject the directory.
 
     python -m tests.fuzz.folders --seed 1 --count 150 --out results.json
 
@@ -19,29 +19,31 @@ os.environ.update(OMP_NUM_THREADS="1", CI="true")
 import torch
 
 from tests.fuzz import program, tiny_run
-from tests.fuzz.folder_mutants import MUTANTS, Case
-from tests.fuzz.program import Tried
+from tests.fuzz.folder_mutants import MUTANTS, FolderCase
+from tests.fuzz.program import TriedCase
 from tests.support import children
 
 LONGEST = 3000  # characters of a line
-FOREIGN = ("notes.txt", "state/notes.txt")  # which nobody may remove
+FOREIGN = ("notes.txt", "state/notes.txt")  # files that nothing may remove
 
 
-def lay_out(folder: Path) -> None:
-    """Runs that were stopped, one in each folder, and one of another model and other data."""
+def make_runs(folder: Path) -> None:
+    """Make stopped runs, one in each folder, and a run of another model."""
     for where in tiny_run.STOPS:
-        tiny_run.lay_out(folder / where)
-        _call(lambda where=where: tiny_run.stopped(folder / where, where))
+        tiny_run.write_inputs(folder / where)
+        _run_child(lambda where=where: tiny_run.stop_run(folder / where, where))
         (folder / where / "run" / "state").mkdir(exist_ok=True)
         for name in FOREIGN:
             (folder / where / "run" / name).write_text("mine")
-    tiny_run.lay_out(folder / "another", seed=1)
-    _call(lambda: tiny_run.command(folder / "another"))
+    tiny_run.write_inputs(folder / "another", seed=1)
+    _run_child(lambda: tiny_run.run_command(folder / "another"))
 
 
-def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> Iterator[Tried]:
-    """Spoil a copy of a run, give the same command again, and judge."""
-    whole = tiny_run.made(source / "over" / "run", "trail")
+def try_cases(
+    seed: int, numbers: range, source: Path, keep: Path | None = None
+) -> Iterator[TriedCase]:
+    """Change copies of a run, repeat the command, and check the result."""
+    whole = tiny_run.read_files(source / "over" / "run", "trail")
     for number in numbers:
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
         where = rng.choice(list(tiny_run.STOPS))
@@ -52,23 +54,29 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
             case = MUTANTS[number % len(MUTANTS)](folder / "run", rng, source / "another" / "run")
             case = case._replace(name=f"{where}: {case.name}")
             before = {name for name in FOREIGN if (folder / "run" / name).is_file()}
-            ended = _call(lambda folder=folder: tiny_run.command(folder))
+            ended = _run_child(lambda folder=folder: tiny_run.run_command(folder))
             problem = (
-                _problem(case, ended) or _lost(before, folder) or _other(case, ended, folder, whole)
+                _find_problem(case, ended)
+                or _find_lost_file(before, folder)
+                or _find_changed_file(case, ended, folder, whole)
             )
             if problem is None and ended.code and case.fresh:
-                again = _call(lambda folder=folder: tiny_run.command(folder, "--fresh"))
-                problem = _problem(case._replace(exits=(0,)), again) or _lost(before, folder)
-                problem = problem or _other(case._replace(same=True), again, folder, whole)
+                again = _run_child(lambda folder=folder: tiny_run.run_command(folder, "--fresh"))
+                problem = _find_problem(case._replace(exits=(0,)), again) or _find_lost_file(
+                    before, folder
+                )
+                problem = problem or _find_changed_file(
+                    case._replace(same=True), again, folder, whole
+                )
                 problem = problem and f"--fresh: {problem}\n{again.said[-1500:]}"
-            yield Tried(number, case.name, "run", ended, problem)
+            yield TriedCase(number, case.name, "run", ended, problem)
 
 
-def _call(work: object) -> children.Ended:
+def _run_child(work: object) -> children.Ended:
     return children.call(work, tiny_run.SECONDS, tiny_run.MEGABYTES)  # type: ignore[arg-type]
 
 
-def _problem(case: Case, ended: children.Ended) -> str | None:
+def _find_problem(case: FolderCase, ended: children.Ended) -> str | None:
     if ended.code is None:
         return f"not done after {tiny_run.SECONDS:g} s"
     if "Traceback" in ended.said:
@@ -83,28 +91,30 @@ def _problem(case: Case, ended: children.Ended) -> str | None:
     return None
 
 
-def _lost(before: set[str], folder: Path) -> str | None:
+def _find_lost_file(before: set[str], folder: Path) -> str | None:
     gone = [name for name in before if not (folder / "run" / name).is_file()]
     return f"{gone[0]} was removed" if gone else None
 
 
-def _other(case: Case, ended: children.Ended, folder: Path, whole: dict[str, bytes]) -> str | None:
+def _find_changed_file(
+    case: FolderCase, ended: children.Ended, folder: Path, whole: dict[str, bytes]
+) -> str | None:
     if ended.code or not case.same:
         return None
-    found = tiny_run.made(folder / "run", "trail")
+    found = tiny_run.read_files(folder / "run", "trail")
     other = sorted(name for name in {*found, *whole} if found.get(name) != whole.get(name))
     return f"{', '.join(other)}: other bytes" if other else None
 
 
 def main() -> None:
-    """Try them on copies of runs that were stopped."""
+    """Try the mutants on copies of stopped runs."""
     torch.set_num_threads(1)
-    program.main("folders", program.options(__doc__, 150), _tried)
+    program.run_program("folders", program.make_parser(__doc__, 150), _try_cases)
 
 
-def _tried(asked: program.Asked) -> Iterator[Tried]:
-    lay_out(asked.scratch)
-    return tried(asked.seed, asked.numbers, asked.scratch, asked.keep)
+def _try_cases(asked: program.FuzzRequest) -> Iterator[TriedCase]:
+    make_runs(asked.scratch)
+    return try_cases(asked.seed, asked.numbers, asked.scratch, asked.keep)
 
 
 if __name__ == "__main__":

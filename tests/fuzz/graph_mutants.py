@@ -1,4 +1,4 @@
-"""Ways to spoil the graph of a model: its wires, operators, attributes, nested graphs and functions."""
+"""Mutants of a model's graph: connections, operators, attributes, nested graphs and functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 
-from tests.fuzz.model_mutants import NUMBERS, TYPES, Mutant, messages
+from tests.fuzz.model_mutants import NUMBERS, TYPES, Mutant, list_messages
 
 OPERATORS = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})
 FUSED = (
@@ -20,56 +20,56 @@ FUSED = (
 )
 
 
-def _nodes(model: ModelProto) -> list[NodeProto]:
-    return [m for m in messages(model) if isinstance(m, NodeProto)]
+def _list_nodes(model: ModelProto) -> list[NodeProto]:
+    return [m for m in list_messages(model) if isinstance(m, NodeProto)]
 
 
-def _node(model: ModelProto, rng: random.Random) -> NodeProto:
-    found = _nodes(model)
-    return rng.choice(found) if found else NodeProto()
+def _choose_node(model: ModelProto, rng: random.Random) -> NodeProto:
+    nodes = _list_nodes(model)
+    return rng.choice(nodes) if nodes else NodeProto()
 
 
-def _graph(model: ModelProto, rng: random.Random) -> GraphProto:
-    graphs = [m for m in messages(model) if isinstance(m, GraphProto)]
+def _choose_graph(model: ModelProto, rng: random.Random) -> GraphProto:
+    graphs = [m for m in list_messages(model) if isinstance(m, GraphProto)]
     return rng.choice(graphs) if rng.random() < 0.3 and graphs else model.graph
 
 
-def _names(model: ModelProto) -> list[str]:
+def _list_names(model: ModelProto) -> list[str]:
     values = {v.name for v in (*model.graph.input, *model.graph.output)} | {
         t.name for t in model.graph.initializer
     }
     return sorted(
         values
-        | {n for node in _nodes(model) for n in (*node.input, *node.output)}
+        | {n for node in _list_nodes(model) for n in (*node.input, *node.output)}
         | {"", "nothing"}
     )
 
 
-def rewired(model: ModelProto, rng: random.Random) -> None:
-    """An input or output goes by another name: cycles, values made twice, inputs that nothing makes."""
-    node = _node(model, rng)
+def rename_value(model: ModelProto, rng: random.Random) -> None:
+    """Rename an input or output of a node: cycles, repeated values, inputs without a producer."""
+    node = _choose_node(model, rng)
     values = rng.choice((node.input, node.output))
     if values:
-        values[rng.randrange(len(values))] = rng.choice(_names(model))
+        values[rng.randrange(len(values))] = rng.choice(_list_names(model))
 
 
-def more_or_fewer(model: ModelProto, rng: random.Random) -> None:
-    """One more input or output, one less, none or very many."""
-    node = _node(model, rng)
+def change_number_of_values(model: ModelProto, rng: random.Random) -> None:
+    """Add or remove inputs or outputs of a node."""
+    node = _choose_node(model, rng)
     values = rng.choice((node.input, node.output))
     kind = rng.randrange(8)
     if kind < 3:
-        values.append(rng.choice(_names(model)))
+        values.append(rng.choice(_list_names(model)))
     elif kind < 6 and values:
         del values[-1]
     elif kind == 6:
         del values[:]
     else:
-        values.extend([rng.choice(_names(model))] * rng.choice((3, 1000)))
+        values.extend([rng.choice(_list_names(model))] * rng.choice((3, 1000)))
 
 
-def cycle(model: ModelProto, rng: random.Random) -> None:
-    """An early node reads what a later one makes."""
+def make_cycle(model: ModelProto, rng: random.Random) -> None:
+    """Let an early node read an output of a later one."""
     nodes = model.graph.node
     if len(nodes) > 1:
         first, second = sorted(rng.sample(range(len(nodes)), 2))
@@ -77,9 +77,9 @@ def cycle(model: ModelProto, rng: random.Random) -> None:
             nodes[first].input[0] = nodes[second].output[0]
 
 
-def operator_changed(model: ModelProto, rng: random.Random) -> None:
-    """Another operator, domain or spelling."""
-    node = _node(model, rng)
+def change_operator(model: ModelProto, rng: random.Random) -> None:
+    """Change operator or domain of a node."""
+    node = _choose_node(model, rng)
     kind = rng.randrange(5)
     if kind < 3:
         node.op_type = rng.choice(OPERATORS)
@@ -91,9 +91,9 @@ def operator_changed(model: ModelProto, rng: random.Random) -> None:
         )
 
 
-def node_added(model: ModelProto, rng: random.Random) -> None:
-    """Any operator on any values, after which everything that read the last one reads it."""
-    names, op = _names(model), rng.choice(OPERATORS)
+def add_node(model: ModelProto, rng: random.Random) -> None:
+    """Add a node of any operator on any values, and let later nodes read it."""
+    names, op = _list_names(model), rng.choice(OPERATORS)
     schema = defs.get_schema(op)
     inputs = [
         rng.choice(names) for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6)))
@@ -101,7 +101,7 @@ def node_added(model: ModelProto, rng: random.Random) -> None:
     node = helper.make_node(op, inputs, ["added"], name="added")
     for name, known in schema.attributes.items():
         if known.required or rng.random() < 0.2:
-            node.attribute.append(_attribute(name, known.type, rng))
+            node.attribute.append(_make_attribute(name, known.type, rng))
     at = rng.randint(0, len(model.graph.node))
     after = list(model.graph.node)[at:]
     del model.graph.node[at:]
@@ -111,7 +111,7 @@ def node_added(model: ModelProto, rng: random.Random) -> None:
     model.graph.node.extend([node, *after])
 
 
-def _attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
+def _make_attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
     number = rng.choice(NUMBERS)
     values = {
         "INT": number,
@@ -128,9 +128,9 @@ def _attribute(name: str, kind: object, rng: random.Random) -> AttributeProto:
     return helper.make_attribute(name, values.get(str(kind).rpartition(".")[2], number))
 
 
-def attribute_changed(model: ModelProto, rng: random.Random) -> None:
-    """Another value, often of another kind, for one that the node has or its schema knows."""
-    node = _node(model, rng)
+def change_attribute(model: ModelProto, rng: random.Random) -> None:
+    """Change an attribute of a node or its schema, often to another type."""
+    node = _choose_node(model, rng)
     kinds: dict[str, object] = {
         a.name: AttributeProto.AttributeType.Name(a.type) for a in node.attribute
     } or {"axis": 2}
@@ -144,14 +144,14 @@ def attribute_changed(model: ModelProto, rng: random.Random) -> None:
         if rng.random() < 0.7
         else rng.choice(("INT", "INTS", "FLOAT", "STRING", "TENSOR", "GRAPH"))
     )
-    kept = [a for a in node.attribute if a.name != name]
+    others = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
-    node.attribute.extend([*kept, _attribute(name, kind, rng)])
+    node.attribute.extend([*others, _make_attribute(name, kind, rng)])
 
 
-def attributes_dropped(model: ModelProto, rng: random.Random) -> None:
-    """One attribute less, or twice, or all gone."""
-    node = _node(model, rng)
+def drop_attributes(model: ModelProto, rng: random.Random) -> None:
+    """Remove or repeat attributes of a node."""
+    node = _choose_node(model, rng)
     if node.attribute:
         kind = rng.randrange(4)
         if kind == 0:
@@ -164,9 +164,9 @@ def attributes_dropped(model: ModelProto, rng: random.Random) -> None:
             del node.attribute[rng.randrange(len(node.attribute))]
 
 
-def parts_dropped_or_repeated(model: ModelProto, rng: random.Random) -> None:
-    """One less, or the same once more: nodes, tensors, inputs, outputs."""
-    graph = _graph(model, rng)
+def drop_or_repeat_part(model: ModelProto, rng: random.Random) -> None:
+    """Remove or repeat a node, tensor, input or output."""
+    graph = _choose_graph(model, rng)
     values = rng.choice(
         (graph.node, graph.initializer, graph.input, graph.output, graph.value_info)
     )
@@ -178,18 +178,18 @@ def parts_dropped_or_repeated(model: ModelProto, rng: random.Random) -> None:
         values.append(rng.choice(values))
 
 
-def shuffled(model: ModelProto, rng: random.Random) -> None:
-    """Nodes in another order, in nested graphs too."""
-    graph = _graph(model, rng)
+def shuffle_nodes(model: ModelProto, rng: random.Random) -> None:
+    """Shuffle the nodes of a graph."""
+    graph = _choose_graph(model, rng)
     nodes = list(graph.node)
     rng.shuffle(nodes)
-    held = GraphProto(node=nodes)
+    shuffled = GraphProto(node=nodes)
     graph.ClearField("node")
-    graph.node.MergeFrom(held.node)
+    graph.node.MergeFrom(shuffled.node)
 
 
-def declared_otherwise(model: ModelProto, rng: random.Random) -> None:
-    """Inputs and outputs of other types and shapes."""
+def change_declared_type(model: ModelProto, rng: random.Random) -> None:
+    """Change the declared type or shape of an input or output."""
     values = [*model.graph.input, *model.graph.output, *model.graph.value_info]
     if not values:
         return
@@ -208,7 +208,7 @@ def declared_otherwise(model: ModelProto, rng: random.Random) -> None:
         value.type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)))
 
 
-def _body(name: str, inputs: int, outputs: int, rng: random.Random, reads: str) -> GraphProto:
+def _make_body(name: str, inputs: int, outputs: int, rng: random.Random, reads: str) -> GraphProto:
     floats = [
         helper.make_tensor_value_info(f"{name}_i{i}", rng.choice((1, 7, 9)), None)
         for i in range(inputs)
@@ -225,9 +225,9 @@ def _body(name: str, inputs: int, outputs: int, rng: random.Random, reads: str) 
     return helper.make_graph(nodes, name, floats, made)
 
 
-def control_flow_added(model: ModelProto, rng: random.Random) -> None:
-    """An If, Loop or Scan with any number of inputs, outputs and attributes, nested a few levels."""
-    names = _names(model)
+def add_control_flow(model: ModelProto, rng: random.Random) -> None:
+    """Add an If, Loop or Scan with any inputs, outputs and attributes, nested a few levels."""
+    names = _list_names(model)
     reads = rng.choice(names)
     op = rng.choice(("If", "Loop", "Scan"))
     bodies = ("then_branch", "else_branch") if op == "If" else ("body",)
@@ -235,7 +235,7 @@ def control_flow_added(model: ModelProto, rng: random.Random) -> None:
         op, [rng.choice(names) for _ in range(rng.randrange(5))], ["flow"], name="flow"
     )
     for name in bodies[: rng.choice((0, 1, 2, 2, 2))]:
-        body = _body(name, 0 if op == "If" else rng.randrange(4), rng.randrange(4), rng, reads)
+        body = _make_body(name, 0 if op == "If" else rng.randrange(4), rng.randrange(4), rng, reads)
         for depth in range(rng.choice((0, 0, 1, 3, 40))):
             inner = helper.make_node(
                 "If", [reads], [f"{name}_{depth}"], then_branch=body, else_branch=body
@@ -254,8 +254,8 @@ def control_flow_added(model: ModelProto, rng: random.Random) -> None:
         model.graph.output[0].name = "flow"
 
 
-def function_added(model: ModelProto, rng: random.Random) -> None:
-    """A function that calls itself, another in a circle, grows without end, or has inputs that do not fit."""
+def add_function(model: ModelProto, rng: random.Random) -> None:
+    """Add functions that call themselves or each other, multiply, or have other inputs."""
     kind = rng.randrange(5)
     opsets = [helper.make_opsetid("", rng.choice((17, 7, 99))), helper.make_opsetid("f", 1)]
     calls = {0: ["f0"], 1: ["f1"], 2: ["f1"] * 8, 3: ["Relu"], 4: ["Loop"]}[kind]
@@ -288,38 +288,38 @@ def function_added(model: ModelProto, rng: random.Random) -> None:
         del node.attribute[:]
 
 
-def training_info(model: ModelProto, rng: random.Random) -> None:
-    """Graphs for training beside the one for inference."""
+def add_training_info(model: ModelProto, rng: random.Random) -> None:
+    """Add graphs for training."""
     info = model.training_info.add()
     info.algorithm.CopyFrom(model.graph)
-    info.initialization.CopyFrom(_body("init", 1, 1, rng, "x"))
+    info.initialization.CopyFrom(_make_body("init", 1, 1, rng, "x"))
 
 
-GRAPH: tuple[Mutant, ...] = (
+GRAPH_MUTANTS: tuple[Mutant, ...] = (
     *(
-        rewired,
-        rewired,
-        more_or_fewer,
-        cycle,
-        operator_changed,
-        operator_changed,
-        node_added,
-        node_added,
+        rename_value,
+        rename_value,
+        change_number_of_values,
+        make_cycle,
+        change_operator,
+        change_operator,
+        add_node,
+        add_node,
     ),
     *(
-        attribute_changed,
-        attribute_changed,
-        attribute_changed,
-        attributes_dropped,
-        parts_dropped_or_repeated,
-        shuffled,
+        change_attribute,
+        change_attribute,
+        change_attribute,
+        drop_attributes,
+        drop_or_repeat_part,
+        shuffle_nodes,
     ),
     *(
-        declared_otherwise,
-        declared_otherwise,
-        control_flow_added,
-        control_flow_added,
-        function_added,
-        training_info,
+        change_declared_type,
+        change_declared_type,
+        add_control_flow,
+        add_control_flow,
+        add_function,
+        add_training_info,
     ),
 )

@@ -1,6 +1,7 @@
-"""Ways to spoil a model: its bytes, or its message, field by field; graph_mutants.py has those that spoil the graph.
+"""Mutants of a model file: its bytes, and the fields of its message.
 
-A mutant changes a model in place, or does nothing where there is nothing to spoil.
+A mutant changes a model in place, or does nothing if there is nothing to change. Mutants of the
+graph are in graph_mutants.py.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ NAMES = (
 )
 
 
-def spoil_bytes(content: bytes, rng: random.Random) -> bytes:
+def corrupt_bytes(content: bytes, rng: random.Random) -> bytes:
     """Change, drop, repeat, insert or move a few bytes."""
     data = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
@@ -79,38 +80,38 @@ def spoil_bytes(content: bytes, rng: random.Random) -> bytes:
 # Any field of any message
 
 
-def messages(message: Message) -> list[Message]:
-    """A message and all that are in it, as far as they are set."""
+def list_messages(message: Message) -> list[Message]:
+    """Return a message and all messages that are set within it."""
     found = [message]
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             parts = value if field.is_repeated else [value]
-            found += [inner for part in parts for inner in messages(part)]
+            found += [inner for part in parts for inner in list_messages(part)]
     return found
 
 
-def _field(model: ModelProto, rng: random.Random) -> tuple[Message, object] | None:
-    owners = [m for m in messages(model) if m.ListFields()]
+def _choose_field(model: ModelProto, rng: random.Random) -> tuple[Message, object] | None:
+    owners = [m for m in list_messages(model) if m.ListFields()]
     owner = rng.choice(owners) if owners else None
     return owner and (owner, rng.choice(owner.ListFields())[0])
 
 
-def field_dropped(model: ModelProto, rng: random.Random) -> None:
-    """Any field that is set is so no longer."""
-    if found := _field(model, rng):
+def drop_field(model: ModelProto, rng: random.Random) -> None:
+    """Clear a field."""
+    if found := _choose_field(model, rng):
         found[0].ClearField(found[1].name)
 
 
-def field_repeated(model: ModelProto, rng: random.Random) -> None:
-    """One more of something of which there may be many, or many more."""
-    if (found := _field(model, rng)) and found[1].is_repeated:
+def repeat_field(model: ModelProto, rng: random.Random) -> None:
+    """Repeat an item of a repeated field once or often."""
+    if (found := _choose_field(model, rng)) and found[1].is_repeated:
         values = getattr(found[0], found[1].name)
         values.extend([rng.choice(values)] * rng.choice((1, 1, 1, 2, 100)))
 
 
-def field_changed(model: ModelProto, rng: random.Random) -> None:
-    """Another number, text or bytes."""
-    if not (found := _field(model, rng)):
+def change_field(model: ModelProto, rng: random.Random) -> None:
+    """Change a number, text or bytes."""
+    if not (found := _choose_field(model, rng)):
         return
     owner, field = found
     value = {
@@ -133,9 +134,9 @@ def field_changed(model: ModelProto, rng: random.Random) -> None:
         setattr(owner, field.name, value())
 
 
-def message_swapped(model: ModelProto, rng: random.Random) -> None:
-    """A part becomes what another part of its kind is."""
-    parts = messages(model)
+def copy_message(model: ModelProto, rng: random.Random) -> None:
+    """Replace a message by a copy of another one of its type."""
+    parts = list_messages(model)
     target = rng.choice(parts)
     same = [p for p in parts if p.DESCRIPTOR is target.DESCRIPTOR and p is not target]
     if same:
@@ -147,19 +148,19 @@ def message_swapped(model: ModelProto, rng: random.Random) -> None:
 # Tensors
 
 
-def tensors(model: ModelProto) -> list[TensorProto]:
-    """All of a model, wherever they are."""
-    return [m for m in messages(model) if isinstance(m, TensorProto)]
+def list_tensors(model: ModelProto) -> list[TensorProto]:
+    """Return every tensor of a model."""
+    return [m for m in list_messages(model) if isinstance(m, TensorProto)]
 
 
-def _tensor(model: ModelProto, rng: random.Random) -> TensorProto:
-    found = tensors(model)
+def _choose_tensor(model: ModelProto, rng: random.Random) -> TensorProto:
+    found = list_tensors(model)
     return rng.choice(found) if found else TensorProto()
 
 
-def dims_changed(model: ModelProto, rng: random.Random) -> None:
-    """Huge, negative, more or fewer dims."""
-    dims = _tensor(model, rng).dims
+def change_dims(model: ModelProto, rng: random.Random) -> None:
+    """Change the dims of a tensor to huge, negative, more or fewer ones."""
+    dims = _choose_tensor(model, rng).dims
     kind = rng.randrange(6)
     if dims and kind < 3:
         dims[rng.randrange(len(dims))] = rng.choice(NUMBERS)
@@ -171,9 +172,9 @@ def dims_changed(model: ModelProto, rng: random.Random) -> None:
         del dims[:]
 
 
-def type_changed(model: ModelProto, rng: random.Random) -> None:
-    """Other types, with the bytes that there were or as many as the type needs."""
-    tensor = _tensor(model, rng)
+def change_type(model: ModelProto, rng: random.Random) -> None:
+    """Change the type of a tensor, with the same bytes or as many as the type needs."""
+    tensor = _choose_tensor(model, rng)
     tensor.data_type = rng.choice(TYPES)
     if rng.random() < 0.7 and tensor.data_type in TensorProto.DataType.values()[1:]:
         count = 1
@@ -181,7 +182,7 @@ def type_changed(model: ModelProto, rng: random.Random) -> None:
             count *= d
         if 0 <= count < 2**16 and tensor.data_type != TensorProto.STRING:
             bits = {4: 4, 2: 2}.get(
-                int("0" + "".join(filter(str.isdigit, _type_name(tensor)))[:1]), 8
+                int("0" + "".join(filter(str.isdigit, _get_type_name(tensor)))[:1]), 8
             )
             width = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
             for field in (
@@ -198,21 +199,21 @@ def type_changed(model: ModelProto, rng: random.Random) -> None:
             )
 
 
-def _type_name(tensor: TensorProto) -> str:
+def _get_type_name(tensor: TensorProto) -> str:
     return TensorProto.DataType.Name(tensor.data_type)
 
 
-def strings(model: ModelProto, rng: random.Random) -> None:
-    """A tensor of text."""
-    tensor = _tensor(model, rng)
+def store_text(model: ModelProto, rng: random.Random) -> None:
+    """Store text in a tensor."""
+    tensor = _choose_tensor(model, rng)
     tensor.data_type = TensorProto.STRING
     tensor.ClearField("raw_data")
     tensor.string_data.extend([b"\xff\xfe", b"text"] * rng.choice((1, 5)))
 
 
-def values_changed(model: ModelProto, rng: random.Random) -> None:
-    """Random bytes, fewer or more of them, values that are no numbers or huge."""
-    tensor = _tensor(model, rng)
+def change_values(model: ModelProto, rng: random.Random) -> None:
+    """Change the values of a tensor to random bytes, NaN or huge numbers."""
+    tensor = _choose_tensor(model, rng)
     size = len(tensor.raw_data)
     kind = rng.randrange(4)
     if kind == 0:
@@ -226,18 +227,18 @@ def values_changed(model: ModelProto, rng: random.Random) -> None:
         tensor.float_data.extend([1.0, float("nan")] * rng.choice((1, 50)))
 
 
-def integers_changed(model: ModelProto, rng: random.Random) -> None:
-    """Shapes, axes, counts and indices of any size."""
-    found = [t for t in tensors(model) if t.data_type == TensorProto.INT64]
+def change_integers(model: ModelProto, rng: random.Random) -> None:
+    """Change shapes, axes, counts and indices."""
+    found = [t for t in list_tensors(model) if t.data_type == TensorProto.INT64]
     if found:
         tensor = rng.choice(found)
         size = len(tensor.raw_data) // 8
         tensor.raw_data = b"".join(struct.pack("<q", rng.choice(NUMBERS)) for _ in range(size))
 
 
-def values_elsewhere(model: ModelProto, rng: random.Random) -> None:
-    """External data under a hostile name, at any place in it."""
-    tensor = _tensor(model, rng)
+def move_values_outside(model: ModelProto, rng: random.Random) -> None:
+    """Move values of a tensor to external data with a hostile name or offset."""
+    tensor = _choose_tensor(model, rng)
     entries = {"location": rng.choice(LOCATIONS)}
     for key in ("offset", "length", "checksum"):
         if rng.random() < 0.4:
@@ -251,8 +252,8 @@ def values_elsewhere(model: ModelProto, rng: random.Random) -> None:
         tensor.ClearField("raw_data")
 
 
-def sparse_that_does_not_fit(model: ModelProto, rng: random.Random) -> None:
-    """A sparse initializer with dims, indices and names of all kinds."""
+def add_sparse_tensor(model: ModelProto, rng: random.Random) -> None:
+    """Add a sparse initializer with any dims, indices and name."""
     taken = [t.name for t in model.graph.initializer] or ["w"]
     part = model.graph.sparse_initializer.add()
     count = rng.choice((0, 1, 3))
@@ -277,8 +278,8 @@ def sparse_that_does_not_fit(model: ModelProto, rng: random.Random) -> None:
 # Versions and labels
 
 
-def version_changed(model: ModelProto, rng: random.Random) -> None:
-    """Opsets and IR versions that are old, new, twice or missing."""
+def change_version(model: ModelProto, rng: random.Random) -> None:
+    """Change opsets and IR version to old, new, repeated or missing ones."""
     kind = rng.randrange(5)
     if kind == 0:
         model.ir_version = rng.choice((0, 1, 3, 4, 9, 13, 2**40, -1))
@@ -296,15 +297,15 @@ def version_changed(model: ModelProto, rng: random.Random) -> None:
         model.opset_import.extend(list(model.opset_import) * rng.choice((1, 1000)))
 
 
-def labelled(model: ModelProto, rng: random.Random) -> None:
-    """Metadata that claims the file to be one of ours, or is there twice."""
+def add_labels(model: ModelProto, rng: random.Random) -> None:
+    """Add labels of our own files, also twice."""
     for key in ("ltp.format", "ltp.graph", "ltp.values", rng.choice(NAMES)):
         model.metadata_props.add(key=key, value=rng.choice(("packed", "sparse", "int8", *NAMES)))
 
 
-def name_changed(model: ModelProto, rng: random.Random) -> None:
-    """Names that are long, empty, shared, or no text."""
-    kinds = [m for m in messages(model) if "name" in m.DESCRIPTOR.fields_by_name]
+def change_name(model: ModelProto, rng: random.Random) -> None:
+    """Change a name to a long, empty, shared or non-text one."""
+    kinds = [m for m in list_messages(model) if "name" in m.DESCRIPTOR.fields_by_name]
     rng.choice(kinds).name = rng.choice(NAMES)
     if rng.random() < 0.3:
         node = rng.choice(
@@ -314,23 +315,23 @@ def name_changed(model: ModelProto, rng: random.Random) -> None:
             node.output[0] = rng.choice(NAMES)
 
 
-STRUCTURE: tuple[Mutant, ...] = (
-    *(field_dropped, field_repeated, field_changed, field_changed, message_swapped),
+MESSAGE_MUTANTS: tuple[Mutant, ...] = (
+    *(drop_field, repeat_field, change_field, change_field, copy_message),
     *(
-        dims_changed,
-        type_changed,
-        type_changed,
-        strings,
-        values_changed,
-        integers_changed,
-        integers_changed,
+        change_dims,
+        change_type,
+        change_type,
+        store_text,
+        change_values,
+        change_integers,
+        change_integers,
     ),
     *(
-        values_elsewhere,
-        values_elsewhere,
-        sparse_that_does_not_fit,
-        version_changed,
-        labelled,
-        name_changed,
+        move_values_outside,
+        move_values_outside,
+        add_sparse_tensor,
+        change_version,
+        add_labels,
+        change_name,
     ),
 )

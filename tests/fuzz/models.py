@@ -1,4 +1,4 @@
-"""Spoiled models through `inspect`, import and `run`: each is taken or refused, in seconds and in little memory.
+"""Fuzz models: `inspect`, import and `run` must accept or reject each, in seconds and little memory.
 
     python -m tests.fuzz.models --seed 1 --count 10000 --out results.json
 
@@ -29,9 +29,9 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.stages.import_model import import_model
 from tests.fuzz import program
-from tests.fuzz.graph_mutants import GRAPH
-from tests.fuzz.model_mutants import STRUCTURE, spoil_bytes
-from tests.fuzz.program import Tried
+from tests.fuzz.graph_mutants import GRAPH_MUTANTS
+from tests.fuzz.model_mutants import MESSAGE_MUTANTS, corrupt_bytes
+from tests.fuzz.program import TriedCase
 from tests.support import children
 from tests.support.models import prune
 from tests.support.sequence_models import SEQUENCE_MODELS
@@ -59,8 +59,8 @@ EVERY = {
 FILE = "model.onnx"
 
 
-class Case(NamedTuple):
-    """A spoiled model, and what was done to it."""
+class ModelCase(NamedTuple):
+    """A damaged model, and what was done to it."""
 
     number: int
     name: str
@@ -68,8 +68,8 @@ class Case(NamedTuple):
 
 
 @cache
-def victims() -> dict[str, ModelProto]:
-    """Models of all kinds, two of them as we export them."""
+def load_originals() -> dict[str, ModelProto]:
+    """Return models of all kinds, two of them as exported by us."""
     pruned = OnnxModel.from_proto(prune(VICTIMS["conv"], 0.9))
     kernels = [t.name for t in pruned.graph.initializer if len(t.dims) > 1]
     encoded = {
@@ -82,26 +82,26 @@ def victims() -> dict[str, ModelProto]:
     return {**VICTIMS, **sequences, **encoded}
 
 
-def make(seed: int, number: int) -> Case:
-    """Spoil one of the models, on one of the levels."""
+def make_case(seed: int, number: int) -> ModelCase:
+    """Damage one of the models on one of the levels."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
-    victim, level = rng.choice(sorted(victims())), rng.choice(LEVELS)
-    model = victims()[victim]
+    victim, level = rng.choice(sorted(load_originals())), rng.choice(LEVELS)
+    model = load_originals()[victim]
     if level == "bytes":
-        return Case(number, f"{victim} bytes", spoil_bytes(model.SerializeToString(), rng))
+        return ModelCase(number, f"{victim} bytes", corrupt_bytes(model.SerializeToString(), rng))
     copy, done = copy_proto(model), []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        mutant = rng.choice(STRUCTURE if level == "structure" else GRAPH)
+        mutant = rng.choice(MESSAGE_MUTANTS if level == "structure" else GRAPH_MUTANTS)
         try:
             mutant(copy, rng)
             done.append(mutant.__name__)
         except Exception as error:  # noqa: BLE001 - on what another mutant left of it, anything
             done.append(f"({mutant.__name__}: {type(error).__name__})")
-    return Case(number, f"{victim} {' '.join(done)}", copy.SerializeToString())
+    return ModelCase(number, f"{victim} {' '.join(done)}", copy.SerializeToString())
 
 
-def lay_out(case: Case, folder: Path) -> Path:
-    """Write a model, and beside it what external data may name."""
+def write_case(case: ModelCase, folder: Path) -> Path:
+    """Write a model, and next to it what external data may name."""
     folder.mkdir(exist_ok=True)
     path = folder / FILE
     path.write_bytes(case.content)
@@ -112,32 +112,41 @@ def lay_out(case: Case, folder: Path) -> Path:
     return path
 
 
-def tried(
+def try_cases(
     seed: int, numbers: range, verbs: dict[str, int], keep: Path | None = None
-) -> Iterator[Tried]:
-    """Make each and give it to the verbs whose turn it is; files are removed unless they are to be kept."""
+) -> Iterator[TriedCase]:
+    """Make cases and try the commands whose turn it is; files are removed unless `keep` is given."""
     for number in numbers:
-        case = make(seed, number)
+        case = make_case(seed, number)
         for verb, every in verbs.items():
             if every and number % every == every - 1:
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-                    path = lay_out(case, (keep or Path(scratch)) / verb)
-                    work = partial(_work, verb, path)
+                    path = write_case(case, (keep or Path(scratch)) / verb)
+                    work = partial(_run_command, verb, path)
                     ended = children.call(
                         work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb]
                     )
-                    yield Tried(
-                        number, case.name, verb, ended, _problem(verb, ended, len(case.content))
+                    yield TriedCase(
+                        number,
+                        case.name,
+                        verb,
+                        ended,
+                        _find_problem(verb, ended, len(case.content)),
                     )
 
 
-def _work(verb: str, path: Path) -> int:
-    """What a child does: call the program as a shell would, or import alone."""
+def _run_command(verb: str, path: Path) -> int:
+    """Call the program as a shell would, or only import the model; runs in a child."""
     os.chdir(path.parent)
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     if verb == "import":
-        return _import(path)
-    sys.argv = ["ltp-pipeline", verb, str(path), *(_training(path) if verb == "run" else ())]
+        return _import_model(path)
+    sys.argv = [
+        "ltp-pipeline",
+        verb,
+        str(path),
+        *(_list_run_options(path) if verb == "run" else ()),
+    ]
     try:
         app.main()
     except SystemExit as done:
@@ -145,7 +154,7 @@ def _work(verb: str, path: Path) -> int:
     return 0
 
 
-def _import(path: Path) -> int:
+def _import_model(path: Path) -> int:
     try:
         import_model(path)
     except LtpError as error:
@@ -154,8 +163,8 @@ def _import(path: Path) -> int:
     return 0
 
 
-def _training(path: Path) -> list[str]:
-    """Options for a short run on random data that fit what the model was."""
+def _list_run_options(path: Path) -> list[str]:
+    """Write random data that fit the model and return the options of a short run."""
     rng = np.random.default_rng(0)
     shapes = {3: (40, 3, 8, 8), 6: (40, 6)}
     content = path.read_bytes()
@@ -178,7 +187,7 @@ def _training(path: Path) -> list[str]:
     return ["--data", str(path.with_name("data.npz")), *short, "--out", str(path.with_name("run"))]
 
 
-def _problem(verb: str, ended: children.Ended, size: int) -> str | None:
+def _find_problem(verb: str, ended: children.Ended, size: int) -> str | None:
     if ended.code is None:
         return f"not done after {PATIENCE * SECONDS[verb]} s"
     if ended.code not in EXITS[verb]:
@@ -197,18 +206,18 @@ def _problem(verb: str, ended: children.Ended, size: int) -> str | None:
 
 
 def main() -> None:
-    """Try them with those verbs whose turn it is."""
-    parser = program.options(__doc__, 1000)
+    """Try the models with the commands whose turn it is."""
+    parser = program.make_parser(__doc__, 1000)
     for verb, every in EVERY.items():
         parser.add_argument(f"--{verb}-every", type=int, default=every)
-    program.main("models", parser, _tried)
+    program.run_program("models", parser, _try_cases)
 
 
-def _tried(asked: program.Asked) -> Iterator[Tried]:
+def _try_cases(asked: program.FuzzRequest) -> Iterator[TriedCase]:
     every = {verb: getattr(asked.options, f"{verb}_every") for verb in EVERY}
     if asked.keep is not None:
         every = {verb: 1 for verb, turn in every.items() if turn}
-    return tried(asked.seed, asked.numbers, every, asked.keep)
+    return try_cases(asked.seed, asked.numbers, every, asked.keep)
 
 
 if __name__ == "__main__":

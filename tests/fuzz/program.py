@@ -1,4 +1,4 @@
-"""What the programs of the campaign share: their options, the loop over cases, and the results."""
+"""Options, loop and results that all fuzzers share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from tests.support import children
 
-SHOWN = 1500  # characters of what a case said
-PARTS = 20  # after each of which is told how far it is
+SHOWN = 1500  # characters of a case's output
+PARTS = 20  # progress messages
 
 
-class Tried(NamedTuple):
-    """A case of a number, what was done to it, the command it was given to, how that ended, and what is wrong."""
+class TriedCase(NamedTuple):
+    """A case that was tried: number, what was done, command, how it ended, and what is wrong."""
 
     number: int
     name: str
@@ -27,8 +27,8 @@ class Tried(NamedTuple):
     problem: str | None
 
 
-class Asked(NamedTuple):
-    """What to try: cases of a seed, in a folder that is removed, or `keep` for one that stays."""
+class FuzzRequest(NamedTuple):
+    """Cases of a seed to try, in a folder that is removed, or in `keep`."""
 
     seed: int
     numbers: range
@@ -37,8 +37,8 @@ class Asked(NamedTuple):
     options: argparse.Namespace
 
 
-def options(doc: str | None, count: int) -> argparse.ArgumentParser:
-    """The options of every program."""
+def make_parser(doc: str | None, count: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of every fuzzer."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -51,10 +51,10 @@ def options(doc: str | None, count: int) -> argparse.ArgumentParser:
     return parser
 
 
-def main(
-    name: str, parser: argparse.ArgumentParser, tried: Callable[[Asked], Iterator[Tried]]
+def run_program(
+    name: str, parser: argparse.ArgumentParser, tried: Callable[[FuzzRequest], Iterator[TriedCase]]
 ) -> None:
-    """Print findings as they are met, write the results, and end with 1 where there are findings."""
+    """Try the cases, print and write the failures, and exit with 1 if there are any."""
     asked = parser.parse_args()
     one = asked.only is not None
     keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if one else None
@@ -63,7 +63,7 @@ def main(
     slowest, largest = dict[str, float](), dict[str, int]()
     findings, told = list[str](), 0
     with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
-        for case in tried(Asked(asked.seed, numbers, Path(scratch), keep, asked)):
+        for case in tried(FuzzRequest(asked.seed, numbers, Path(scratch), keep, asked)):
             verb, ended = case.verb, case.ended
             exits.setdefault(verb, Counter())[str(ended.code)] += 1
             slowest[verb] = max(slowest.get(verb, 0.0), round(ended.seconds, 1))

@@ -1,4 +1,4 @@
-"""Ways to talk a gate round: edits of report.json, of SHA256SUMS and of the files, and options that mean nothing.
+"""Mutants of a finished run: report.json, SHA256SUMS, the files, and the limits of the gate.
 
 A mutant changes the folder of a run whose gate fails, and says by which exit codes that may be answered: never by 0,
 unless nothing was lost.
@@ -38,8 +38,8 @@ MISSED: list[list[str]] = [
 KEPT = ["--max-drop", "0.01", "--min-compression", "5"]  # and these hold
 
 
-class Case(NamedTuple):
-    """What was done, which options the gate is given, and how it may end."""
+class ReportCase(NamedTuple):
+    """A changed run: what was done, the options of the gate, and the expected exit codes."""
 
     name: str
     options: list[str]
@@ -47,17 +47,17 @@ class Case(NamedTuple):
     verb: str = "gate"
 
 
-Mutant = Callable[[Path, random.Random], Case]
+Mutant = Callable[[Path, random.Random], ReportCase]
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """The report in a folder."""
-    found: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    return found
+def read_report(folder: Path) -> dict[str, Any]:
+    """Read the report of a folder."""
+    report: dict[str, Any] = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    return report
 
 
-def write(folder: Path, report: dict[str, Any] | str) -> None:
-    """Put it back, and the list of hashes with it, as whoever edits a report would."""
+def write_report(folder: Path, report: dict[str, Any] | str) -> None:
+    """Write a report and the list of hashes, as somebody who edits reports would."""
     text = report if isinstance(report, str) else json.dumps(report)
     (folder / REPORT).write_text(text, encoding="utf-8")
     if (folder / SUMS).is_file():
@@ -68,8 +68,8 @@ def write(folder: Path, report: dict[str, Any] | str) -> None:
         write_checksums(folder / SUMS, {**sums, REPORT: sha256_file(folder / REPORT)})
 
 
-def place(report: Any, rng: random.Random, leaf: bool = False) -> tuple[Any, ...]:
-    """Somewhere in the report, as likely in a short list as in a long one; `leaf`: not a list or an object."""
+def choose_path(report: Any, rng: random.Random, leaf: bool = False) -> tuple[Any, ...]:
+    """Choose a path in the report; with `leaf`, one that is not a list or an object."""
     path: tuple[Any, ...] = ()
     value = report
     while isinstance(value, dict | list) and value and (leaf or not path or rng.random() < 0.75):
@@ -78,28 +78,30 @@ def place(report: Any, rng: random.Random, leaf: bool = False) -> tuple[Any, ...
     return path
 
 
-def at(report: Any, path: tuple[Any, ...]) -> Any:
-    """What stands there."""
+def get_value(report: Any, path: tuple[Any, ...]) -> Any:
+    """Return the value at a path."""
     for key in path:
         report = report[key]
     return report
 
 
-def put(report: Any, path: tuple[Any, ...], value: Any) -> None:
-    """Another value there."""
-    at(report, path[:-1])[path[-1]] = value
+def set_value(report: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Set the value at a path."""
+    get_value(report, path[:-1])[path[-1]] = value
 
 
-def shown(path: tuple[Any, ...]) -> str:
-    """The path in one word."""
+def format_path(path: tuple[Any, ...]) -> str:
+    """Return a path as text."""
     return ".".join(map(str, path))
 
 
-def _any_verb(name: str, rng: random.Random) -> Case:
-    """A gate that fails must not pass; others that read the report may take it, or refuse it."""
+def _make_case(name: str, rng: random.Random) -> ReportCase:
+    """Make a case of `gate`, which must not pass, or of a command that may accept or reject the report."""
     verb = rng.choice(("gate", "gate", "gate", "compare", "report"))
     return (
-        Case(name, rng.choice(MISSED), EITHER) if verb == "gate" else Case(name, [], (0, 3), verb)
+        ReportCase(name, rng.choice(MISSED), EITHER)
+        if verb == "gate"
+        else ReportCase(name, [], (0, 3), verb)
     )
 
 
@@ -142,43 +144,43 @@ ODD_VALUES: tuple[Any, ...] = (
 )
 
 
-def any_value(folder: Path, rng: random.Random) -> Case:
-    """One value of the report is another: whatever that is, a gate that fails must not pass by it."""
-    report = read(folder)
-    path = place(report, rng, leaf=True)
-    had = at(report, path)
-    if isinstance(had, int | float) and not isinstance(had, bool) and rng.random() < 0.6:
+def change_value(folder: Path, rng: random.Random) -> ReportCase:
+    """Change one value of the report."""
+    report = read_report(folder)
+    path = choose_path(report, rng, leaf=True)
+    old = get_value(report, path)
+    if isinstance(old, int | float) and not isinstance(old, bool) and rng.random() < 0.6:
         factor = rng.choice((0, 0.5, 0.9, 0.999, 1.001, 1.1, 2, 100, -1))
-        value: Any = type(had)(had * factor)
+        value: Any = type(old)(old * factor)
     else:
         value = rng.choice(ODD_VALUES)
-    put(report, path, value)
-    write(folder, report)
-    return _any_verb(f"{shown(path)} = {value!r}", rng)
+    set_value(report, path, value)
+    write_report(folder, report)
+    return _make_case(f"{format_path(path)} = {value!r}", rng)
 
 
-def left_out(folder: Path, rng: random.Random) -> Case:
-    """A key or an item is gone."""
-    report = read(folder)
-    path = place(report, rng)
-    parent = at(report, path[:-1])
+def drop_value(folder: Path, rng: random.Random) -> ReportCase:
+    """Drop a key or an item."""
+    report = read_report(folder)
+    path = choose_path(report, rng)
+    parent = get_value(report, path[:-1])
     del parent[path[-1]]
-    write(folder, report)
-    return _any_verb(f"without {shown(path)}", rng)
+    write_report(folder, report)
+    return _make_case(f"without {format_path(path)}", rng)
 
 
-def copied_over(folder: Path, rng: random.Random) -> Case:
-    """What stands at one place stands at another too."""
-    report = read(folder)
-    first, second = place(report, rng), place(report, rng)
-    put(report, second, copy.deepcopy(at(report, first)))
-    write(folder, report)
-    return _any_verb(f"{shown(second)} = {shown(first)}", rng)
+def copy_value(folder: Path, rng: random.Random) -> ReportCase:
+    """Copy one value over another."""
+    report = read_report(folder)
+    first, second = choose_path(report, rng), choose_path(report, rng)
+    set_value(report, second, copy.deepcopy(get_value(report, first)))
+    write_report(folder, report)
+    return _make_case(f"{format_path(second)} = {format_path(first)}", rng)
 
 
-def more_accurate(folder: Path, rng: random.Random) -> Case:
-    """Accuracies, drop and interval say the same, and the counts of samples say another."""
-    report = read(folder)
+def raise_accuracy(folder: Path, rng: random.Random) -> ReportCase:
+    """Raise accuracy, drop and interval together, against the counts of samples."""
+    report = read_report(folder)
     value = rng.choice((0.9177, 0.92, 1.0))
     for part in (report["pruned"], *report["pruned"]["files"]):
         part["accuracy"] |= {"value": value, "top1": value, "top5": 1.0}
@@ -192,18 +194,18 @@ def more_accurate(folder: Path, rng: random.Random) -> Case:
         for file in report["pruned"]["files"]:
             del file["paired_counts"]
         del report["pruned"]["drop_interval"]
-        write(folder, report)
-        return Case(
+        write_report(folder, report)
+        return ReportCase(
             f"accuracy {value} and no outcomes",
             ["--max-drop", "0.01", "--confidence", "0.95"],
             EITHER,
         )
-    write(folder, report)
-    return Case(f"accuracy {value} everywhere", rng.choice(MISSED), EITHER)
+    write_report(folder, report)
+    return ReportCase(f"accuracy {value} everywhere", rng.choice(MISSED), EITHER)
 
 
-def _drop_what_follows(report: dict[str, Any]) -> None:
-    """Leave out what would have to be made anew from other counts."""
+def _drop_derived_values(report: dict[str, Any]) -> None:
+    """Drop values that would have to be computed from other counts."""
     report["sizes"].pop("entropy_bound")
     for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
         report["baseline"].pop(key)
@@ -211,9 +213,9 @@ def _drop_what_follows(report: dict[str, Any]) -> None:
     report["settings"].pop("gates")
 
 
-def sparser(folder: Path, rng: random.Random) -> Case:
-    """Layers, sums and ratios agree with each other, and not with the files."""
-    report = read(folder)
+def raise_sparsity(folder: Path, rng: random.Random) -> ReportCase:
+    """Raise the sparsity of layers, sums and ratios together, against the files."""
+    report = read_report(folder)
     layer = rng.choice(report["layers"])
     less = rng.randint(1, layer["nonzeros"])
     layer["nonzeros"] -= less
@@ -225,14 +227,14 @@ def sparser(folder: Path, rng: random.Random) -> Case:
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
     for file in pruned["files"]:
         file["nonzeros"] = pruned["nonzeros"]
-    _drop_what_follows(report)
-    write(folder, report)
-    return Case(f"{layer['name']} with {less} nonzeros fewer", KEPT, REFUSED)
+    _drop_derived_values(report)
+    write_report(folder, report)
+    return ReportCase(f"{layer['name']} with {less} nonzeros fewer", KEPT, REFUSED)
 
 
-def one_kernel_less(folder: Path, rng: random.Random) -> Case:
-    """The densest kernels are not listed, and all sums follow."""
-    report = read(folder)
+def drop_layers(folder: Path, rng: random.Random) -> ReportCase:
+    """Drop the densest layers from the report and all sums."""
+    report = read_report(folder)
     gone = report["layers"].pop(rng.randrange(len(report["layers"])))
     model = report["model"]
     model["num_layers"] -= 1
@@ -244,14 +246,14 @@ def one_kernel_less(folder: Path, rng: random.Random) -> Case:
         part["sparsity"] = 1 - part["nonzeros"] / model["layer_elements"]
         for file in part["files"]:
             file["nonzeros"] = part["nonzeros"]
-    _drop_what_follows(report)
-    write(folder, report)
-    return Case(f"without kernel {gone['name']}", KEPT, REFUSED)
+    _drop_derived_values(report)
+    write_report(folder, report)
+    return ReportCase(f"without kernel {gone['name']}", KEPT, REFUSED)
 
 
-def own_limits(folder: Path, rng: random.Random) -> Case:
-    """The limits of the report itself are none, and no others are given."""
-    report = read(folder)
+def drop_limits(folder: Path, rng: random.Random) -> ReportCase:
+    """Drop the limits of the report and pass none."""
+    report = read_report(folder)
     limits = report["settings"]["gates"]
     odd = [
         ("max_drop", 5),
@@ -275,13 +277,13 @@ def own_limits(folder: Path, rng: random.Random) -> Case:
     ]
     key, value = rng.choice(odd)
     limits[key] = value
-    write(folder, report)
-    return Case(f"settings.gates.{key} = {value!r}", [], REFUSED)
+    write_report(folder, report)
+    return ReportCase(f"settings.gates.{key} = {value!r}", [], REFUSED)
 
 
-def verdicts(folder: Path, rng: random.Random) -> Case:
-    """Gates and verdict say something else than the limits."""
-    report = read(folder)
+def change_status(folder: Path, rng: random.Random) -> ReportCase:
+    """Change gates and status, against the limits."""
+    report = read_report(folder)
     ways: dict[str, Callable[[], Any]] = {
         "no gates": lambda: report.update(gates=[]),
         "a gate more": lambda: report["gates"].append(
@@ -296,12 +298,12 @@ def verdicts(folder: Path, rng: random.Random) -> Case:
     }
     name = rng.choice(sorted(ways))
     ways[name]()
-    write(folder, report)
-    return Case(name, KEPT, REFUSED)
+    write_report(folder, report)
+    return ReportCase(name, KEPT, REFUSED)
 
 
-def text(folder: Path, rng: random.Random) -> Case:
-    """The file is no JSON, or JSON that may be read in two ways."""
+def change_text(folder: Path, rng: random.Random) -> ReportCase:
+    """Replace the report by ambiguous JSON or other text."""
     had = (folder / REPORT).read_text(encoding="utf-8")
     bombs = {
         "a key twice": had.replace('"pruned":', '"pruned": {}, "pruned":', 1),
@@ -325,22 +327,22 @@ def text(folder: Path, rng: random.Random) -> Case:
         ),
     }
     name = rng.choice(sorted(bombs))
-    write(folder, bombs[name])
-    return Case(name, KEPT, REFUSED)
+    write_report(folder, bombs[name])
+    return ReportCase(name, KEPT, REFUSED)
 
 
-def spoiled_bytes(folder: Path, rng: random.Random) -> Case:
-    """Bytes of the report are others."""
+def corrupt_report(folder: Path, rng: random.Random) -> ReportCase:
+    """Change bytes of the report."""
     content = bytearray((folder / REPORT).read_bytes())
     for _ in range(rng.choice((1, 1, 5, 50))):
         content[rng.randrange(len(content))] = rng.randrange(256)
     (folder / REPORT).write_bytes(content)
-    return Case("bytes", rng.choice(MISSED), EITHER)
+    return ReportCase("bytes", rng.choice(MISSED), EITHER)
 
 
-def names(folder: Path, rng: random.Random) -> Case:
-    """A file has a name that is none beside the report."""
-    report = read(folder)
+def change_file_name(folder: Path, rng: random.Random) -> ReportCase:
+    """Change the name of a file in the report."""
+    report = read_report(folder)
     places = [
         report["pruned"]["files"][0],
         report["baseline"]["files"][0],
@@ -361,13 +363,13 @@ def names(folder: Path, rng: random.Random) -> Case:
     )
     name = rng.choice(odd)
     rng.choice(places)["path"] = name
-    write(folder, report)
-    return Case(f"the name {name[:20]!r}", KEPT, REFUSED)
+    write_report(folder, report)
+    return ReportCase(f"the name {name[:20]!r}", KEPT, REFUSED)
 
 
-def files(folder: Path, rng: random.Random) -> Case:
-    """A file to ship is gone, or something else lies in its place."""
-    named = [name for file in read(folder)["pruned"]["files"] for name in _parts(file)]
+def replace_file(folder: Path, rng: random.Random) -> ReportCase:
+    """Remove or replace an exported file."""
+    named = [name for file in read_report(folder)["pruned"]["files"] for name in _list_parts(file)]
     path = folder / rng.choice(named)
     other = folder / rng.choice([name for name in named if name != path.name])
     ways: dict[str, Callable[[], Any]] = {
@@ -385,28 +387,28 @@ def files(folder: Path, rng: random.Random) -> Case:
     name, content = rng.choice(sorted(ways)), path.read_bytes()
     path.unlink()
     ways[name]()
-    return Case(f"{path.name}: {name}", KEPT, FAILED)
+    return ReportCase(f"{path.name}: {name}", KEPT, FAILED)
 
 
-def _parts(file: dict[str, Any]) -> list[str]:
+def _list_parts(file: dict[str, Any]) -> list[str]:
     return [file["path"], *([f"{file['path']}.data"] if file.get("data_sha256") else [])]
 
 
-def other_model(folder: Path, rng: random.Random) -> Case:
-    """A file is another model, and the report has its hash and its size."""
-    report = read(folder)
+def replace_model(folder: Path, rng: random.Random) -> ReportCase:
+    """Replace a file by another model and report its hash and size."""
+    report = read_report(folder)
     file = report["pruned"]["files"][1]
     source = folder / rng.choice(("model.onnx", report["baseline"]["curve"][1]["path"]))
     shutil.copy(source, folder / file["path"])
     file |= {"sha256": sha256_file(folder / file["path"]), "bytes": source.stat().st_size}
     report["sizes"].pop(file["encoding"])
-    write(folder, report)
-    return Case(f"{file['path']} is {source.name}", KEPT, EITHER)
+    write_report(folder, report)
+    return ReportCase(f"{file['path']} is {source.name}", KEPT, EITHER)
 
 
-def hidden_weights(folder: Path, rng: random.Random) -> Case:
-    """The report has no hash of the data of a file, and these are others."""
-    report = read(folder)
+def change_hidden_data(folder: Path, rng: random.Random) -> ReportCase:
+    """Change the data of a file and drop their hash from the report."""
+    report = read_report(folder)
     file = report["pruned"]["files"][0]
     path, data = folder / file["path"], folder / f"{file['path']}.data"
     content = bytearray(data.read_bytes())
@@ -420,13 +422,13 @@ def hidden_weights(folder: Path, rng: random.Random) -> Case:
         (folder / SUMS).write_text(
             "".join(f"{line}\n" for line in lines if not line.endswith(".data"))
         )
-    write(folder, report)
-    return Case("weights without a hash", KEPT, REFUSED)
+    write_report(folder, report)
+    return ReportCase("weights without a hash", KEPT, REFUSED)
 
 
-def no_model(folder: Path, rng: random.Random) -> Case:
-    """A file is no model, and the report has its hash and its size."""
-    report = read(folder)
+def replace_by_text(folder: Path, rng: random.Random) -> ReportCase:
+    """Replace a file by text and report its hash and size."""
+    report = read_report(folder)
     file = report["pruned"]["files"][1]
     path = folder / file["path"]
     content = path.read_bytes()
@@ -434,12 +436,12 @@ def no_model(folder: Path, rng: random.Random) -> Case:
     path.write_bytes(rng.choice((b"", b"\0" * 100, content[:start], content[start:], b"x" * 1000)))
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
     report["sizes"].pop(file["encoding"])
-    write(folder, report)
-    return Case(f"{file['path']} is no model", rng.choice(MISSED), EITHER)
+    write_report(folder, report)
+    return ReportCase(f"{file['path']} is no model", rng.choice(MISSED), EITHER)
 
 
-def sums(folder: Path, rng: random.Random) -> Case:
-    """The list of hashes says something else than the report."""
+def change_hash_list(folder: Path, rng: random.Random) -> ReportCase:
+    """Change the list of hashes."""
     path = folder / SUMS
     lines = path.read_text(encoding="utf-8").splitlines()
     chosen = rng.choice((REPORT, "model.packed.onnx"))
@@ -457,11 +459,11 @@ def sums(folder: Path, rng: random.Random) -> Case:
     }
     name = rng.choice(sorted(ways))
     ways[name]()
-    return Case(f"{SUMS}: {name}", KEPT, FAILED)
+    return ReportCase(f"{SUMS}: {name}", KEPT, FAILED)
 
 
-def report_is_no_file(folder: Path, rng: random.Random) -> Case:
-    """The report is no regular file."""
+def replace_report_by_other_kind(folder: Path, rng: random.Random) -> ReportCase:
+    """Replace the report by a folder, pipe or link."""
     path = folder / REPORT
     path.unlink()
     ways: dict[str, Callable[[], Any]] = {
@@ -473,11 +475,11 @@ def report_is_no_file(folder: Path, rng: random.Random) -> Case:
     }
     name = rng.choice(sorted(ways))
     ways[name]()
-    return Case(f"{REPORT}: {name}", KEPT, REFUSED)
+    return ReportCase(f"{REPORT}: {name}", KEPT, REFUSED)
 
 
-def options(folder: Path, rng: random.Random) -> Case:
-    """Limits that mean nothing."""
+def pass_bad_limits(folder: Path, rng: random.Random) -> ReportCase:
+    """Pass limits that mean nothing."""
     number = rng.choice(
         (
             "nan",
@@ -518,11 +520,11 @@ def options(folder: Path, rng: random.Random) -> Case:
         ["--max-latency-ratio", "-1"],
     ]
     chosen = rng.choice([odd, odd, *exact])
-    return Case(" ".join(part[:30] for part in chosen), chosen, (2, 3))
+    return ReportCase(" ".join(part[:30] for part in chosen), chosen, (2, 3))
 
 
-def settings(folder: Path, rng: random.Random) -> Case:
-    """A file of limits that is no settings, or takes long to read."""
+def pass_bad_settings(folder: Path, rng: random.Random) -> ReportCase:
+    """Pass a settings file that is not valid or takes long to read."""
     path = folder / "gates.toml"
     bombs = {
         "5000 digits": "[gates]\nmax_drop = " + "9" * 5000,
@@ -541,32 +543,32 @@ def settings(folder: Path, rng: random.Random) -> Case:
     }
     name = rng.choice(sorted(bombs))
     path.write_bytes(bombs[name].encode(errors="surrogateescape"))
-    return Case(f"settings: {name}", ["--config", str(path)], (2, 3))
+    return ReportCase(f"settings: {name}", ["--config", str(path)], (2, 3))
 
 
 MUTANTS: tuple[Mutant, ...] = (
     *(
-        any_value,
-        left_out,
-        any_value,
-        copied_over,
-        more_accurate,
-        sparser,
-        one_kernel_less,
-        own_limits,
-        verdicts,
-        text,
+        change_value,
+        drop_value,
+        change_value,
+        copy_value,
+        raise_accuracy,
+        raise_sparsity,
+        drop_layers,
+        drop_limits,
+        change_status,
+        change_text,
     ),
     *(
-        any_value,
-        spoiled_bytes,
-        names,
-        files,
-        other_model,
-        hidden_weights,
-        no_model,
-        sums,
-        report_is_no_file,
+        change_value,
+        corrupt_report,
+        change_file_name,
+        replace_file,
+        replace_model,
+        change_hidden_data,
+        replace_by_text,
+        change_hash_list,
+        replace_report_by_other_kind,
     ),
-    *(options, settings),
+    *(pass_bad_limits, pass_bad_settings),
 )

@@ -1,4 +1,4 @@
-"""Edited reports and swapped files through `gate`: none may pass that fails without the edit.
+"""Fuzz reports: a gate that fails must not pass after edits of the report or the files.
 
     python -m tests.fuzz.reports --seed 1 --count 2000 --out results.json
 
@@ -23,8 +23,8 @@ from ltp_pipeline.results import read_write
 from ltp_pipeline.stages.report import render  # noqa: F401 - as well
 from ltp_pipeline.system.hashing import sha256_file, write_checksums
 from tests.fuzz import program
-from tests.fuzz.program import Tried
-from tests.fuzz.report_mutants import MUTANTS, REPORT, SUMS, Case
+from tests.fuzz.program import TriedCase
+from tests.fuzz.report_mutants import MUTANTS, REPORT, SUMS, ReportCase
 from tests.support import children
 from tests.support.finished import lay_out
 
@@ -33,25 +33,27 @@ MEGABYTES = 512
 LONGEST = 3000  # characters of a line
 
 
-def base(folder: Path) -> None:
-    """A finished run with its list of hashes, whose gates pass and fail by little."""
+def make_run(folder: Path) -> None:
+    """Make a finished run whose gates pass or fail by little."""
     lay_out(folder)
     hashes = read_write.read(folder / REPORT).hashes
     write_checksums(folder / SUMS, {**hashes, REPORT: sha256_file(folder / REPORT)})
 
 
-def make(seed: int, number: int, folder: Path) -> Case:
-    """Spoil a copy of the run."""
+def make_case(seed: int, number: int, folder: Path) -> ReportCase:
+    """Change a copy of the run."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret here
     return MUTANTS[number % len(MUTANTS)](folder, rng)
 
 
-def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> Iterator[Tried]:
-    """Make and judge each; what it was made of is removed unless it is to be kept."""
+def try_cases(
+    seed: int, numbers: range, source: Path, keep: Path | None = None
+) -> Iterator[TriedCase]:
+    """Make cases and check the results; files are removed unless `keep` is given."""
     for number in numbers:
         with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
             folder = shutil.copytree(source, (keep or Path(scratch)) / "run")
-            case = make(seed, number, folder)
+            case = make_case(seed, number, folder)
             report = str(folder / REPORT)
             given = {
                 "gate": [report],
@@ -60,14 +62,14 @@ def tried(seed: int, numbers: range, source: Path, keep: Path | None = None) -> 
             }
             arguments = [case.verb, *given[case.verb], *case.options]
             ended = children.call(
-                lambda arguments=arguments: _command(arguments), SECONDS, 4 * MEGABYTES
+                lambda arguments=arguments: _run_command(arguments), SECONDS, 4 * MEGABYTES
             )
             name = f"{case.name} {' '.join(case.options)[:200]}"
-            yield Tried(number, name, case.verb, ended, _problem(case, ended))
+            yield TriedCase(number, name, case.verb, ended, _find_problem(case, ended))
 
 
-def _command(arguments: list[str]) -> int:
-    """Call the program as a shell would, in a child."""
+def _run_command(arguments: list[str]) -> int:
+    """Call the program in a child as a shell would."""
     sys.argv = ["ltp-pipeline", *arguments]
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115 - pytest had them
     try:
@@ -77,7 +79,7 @@ def _command(arguments: list[str]) -> int:
     return 0
 
 
-def _problem(case: Case, ended: children.Ended) -> str | None:
+def _find_problem(case: ReportCase, ended: children.Ended) -> str | None:
     if ended.code is None:
         return f"not done after {SECONDS:g} s"
     if ended.code not in case.exits:
@@ -95,14 +97,14 @@ def _problem(case: Case, ended: children.Ended) -> str | None:
 
 
 def main() -> None:
-    """Try them on one finished run."""
-    program.main("reports", program.options(__doc__, 2000), _tried)
+    """Try the mutants on one finished run."""
+    program.run_program("reports", program.make_parser(__doc__, 2000), _try_cases)
 
 
-def _tried(asked: program.Asked) -> Iterator[Tried]:
+def _try_cases(asked: program.FuzzRequest) -> Iterator[TriedCase]:
     source = asked.scratch / "base"
-    base(source)
-    return tried(asked.seed, asked.numbers, source, asked.keep)
+    make_run(source)
+    return try_cases(asked.seed, asked.numbers, source, asked.keep)
 
 
 if __name__ == "__main__":

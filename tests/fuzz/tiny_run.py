@@ -1,4 +1,4 @@
-"""A run that takes a second: its inputs, the command, and the same stopped at several places."""
+"""A run that takes a second, also stopped at several places."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COMMAND = ("run", "model.onnx", "--data", "data.npz", "--out", "run", *TRAIN, "-
 COMMAND += ("--baseline", "quick")
 
 
-def lay_out(folder: Path, seed: int = 0) -> None:
+def write_inputs(folder: Path, seed: int = 0) -> None:
     """Write model and data."""
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,8 +59,8 @@ def lay_out(folder: Path, seed: int = 0) -> None:
     np.savez(folder / "data.npz", x=samples, y=(samples.sum(1) > 0).astype(np.int64))
 
 
-def command(folder: Path, *more: str) -> int:
-    """Call the program in a folder as a shell would, in a child."""
+def run_command(folder: Path, *more: str) -> int:
+    """Call the program in a folder as a shell would; runs in a child."""
     os.chdir(folder)
     # Both take longer than the rest: pictures, and onnxruntime in a process of its own
     svg.draw_svg = lambda name, *_: f'<svg id="{name}"></svg>'
@@ -74,18 +74,18 @@ def command(folder: Path, *more: str) -> int:
     return 0
 
 
-def stopped(folder: Path, where: str) -> int:
-    """The same, interrupted somewhere."""
+def stop_run(folder: Path, where: str) -> int:
+    """Call the program and interrupt it at one of `STOPS`."""
     at: Any = STOPS[where]
     if at is export:
-        export.run = _interrupted
+        export.run = _interrupt
     elif at is not None:
-        loop._train_step = _after(at, loop._train_step)
-    return command(folder)
+        loop._train_step = _stop_after(at, loop._train_step)
+    return run_command(folder)
 
 
-def made(run: Path, *folders: str) -> dict[str, bytes]:
-    """What must be the same to the byte: every model, and all in these folders."""
+def read_files(run: Path, *folders: str) -> dict[str, bytes]:
+    """Return the files that must be bit-identical: every model, and all in these folders."""
     files = {
         *run.glob("*.onnx"),
         *run.glob("baseline/*.onnx"),
@@ -98,11 +98,11 @@ def made(run: Path, *folders: str) -> dict[str, bytes]:
     }
 
 
-def _interrupted(*_: object, **__: object) -> None:
+def _interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def _after(count: int, step: Callable[..., None]) -> Callable[..., None]:
+def _stop_after(count: int, step: Callable[..., None]) -> Callable[..., None]:
     def counted(*arguments: Any) -> None:
         nonlocal count
         count -= 1

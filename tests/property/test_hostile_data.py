@@ -1,4 +1,4 @@
-"""Some spoiled data sets through the command line; `python -m tests.fuzz.data` tries more."""
+"""Some damaged data sets through the command line; `python -m tests.fuzz.data` tries more."""
 
 import os
 import subprocess
@@ -9,10 +9,8 @@ import pytest
 from tests.support.paths import ROOT
 
 
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="limits of memory, and what /proc tells of it, are Linux's"
-)
-def test_spoiled_data_are_taken_or_refused_in_seconds_and_in_little_memory() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="memory limits and /proc need Linux")
+def test_damaged_data_are_accepted_or_rejected_within_limits() -> None:
     done = subprocess.run(
         [
             sys.executable,

@@ -28,7 +28,7 @@ def peak_megabytes() -> float:
 
 
 def attempt(seed: int, number: int, folder: Path, use: Callable[[Path], object]) -> None:
-    path = models.lay_out(models.make(seed, number), folder)
+    path = models.write_case(models.make_case(seed, number), folder)
     start = time.process_time()
     megabytes = peak_megabytes()
     rejection = None
@@ -73,16 +73,16 @@ def test_many_damaged_models_are_imported_or_rejected(tmp_path: Path) -> None:
 
 
 def test_same_seed_makes_the_same_case() -> None:
-    assert models.make(5, 3) == models.make(5, 3)
-    assert models.make(5, 3) != models.make(6, 3)
+    assert models.make_case(5, 3) == models.make_case(5, 3)
+    assert models.make_case(5, 3) != models.make_case(6, 3)
 
 
 def test_cases_cover_every_mutant() -> None:
-    names = " ".join(models.make(0, number).name for number in range(200))
-    mutants = (*models.STRUCTURE, *models.GRAPH)
+    names = " ".join(models.make_case(0, number).name for number in range(200))
+    mutants = (*models.MESSAGE_MUTANTS, *models.GRAPH_MUTANTS)
     assert {m.__name__ for m in mutants if m.__name__ not in names} <= {
-        "training_info",
-        "shuffled",
-        "strings",
+        "add_training_info",
+        "shuffle_nodes",
+        "store_text",
     }
     assert " bytes" in names

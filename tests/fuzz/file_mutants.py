@@ -1,4 +1,4 @@
-"""Ways to spoil any file of a data set: its bytes, its name, and whether it is a file at all."""
+"""Mutants of any file of a data set: its bytes, its name, and its kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz.model_mutants import spoil_bytes
+from tests.fuzz.model_mutants import corrupt_bytes
 
 Mutant = Callable[[Path, random.Random], None]  # the data set, which it changes in place
 NAMES = (
@@ -25,28 +25,28 @@ NAMES = (
 )
 
 
-def files_of(path: Path) -> list[Path]:
-    """Every file of a data set."""
+def list_files(path: Path) -> list[Path]:
+    """Return every file of a data set."""
     return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
-def some(path: Path, rng: random.Random) -> Path:
-    """One of them."""
-    return rng.choice(files_of(path))
+def choose_file(path: Path, rng: random.Random) -> Path:
+    """Choose a file of a data set."""
+    return rng.choice(list_files(path))
 
 
-def spoiled_bytes(path: Path, rng: random.Random) -> None:
-    file = some(path, rng)
-    file.write_bytes(spoil_bytes(file.read_bytes(), rng))
+def corrupt_content(path: Path, rng: random.Random) -> None:
+    file = choose_file(path, rng)
+    file.write_bytes(corrupt_bytes(file.read_bytes(), rng))
 
 
-def cut_short(path: Path, rng: random.Random) -> None:
-    file = some(path, rng)
+def truncate_file(path: Path, rng: random.Random) -> None:
+    file = choose_file(path, rng)
     content = file.read_bytes()
     file.write_bytes(content[: rng.randrange(len(content))])
 
 
-def swapped(path: Path, rng: random.Random) -> None:
+def swap_files(path: Path, rng: random.Random) -> None:
     other = rng.choice(
         [
             b"",
@@ -58,16 +58,16 @@ def swapped(path: Path, rng: random.Random) -> None:
             b"x,y\n1,2\n",
         ]
     )
-    some(path, rng).write_bytes(other)
+    choose_file(path, rng).write_bytes(other)
 
 
-def long_with_holes(path: Path, rng: random.Random) -> None:
-    os.truncate(some(path, rng), rng.choice((2**33, 2**40)))
+def make_sparse_file(path: Path, rng: random.Random) -> None:
+    os.truncate(choose_file(path, rng), rng.choice((2**33, 2**40)))
 
 
-def no_regular_file(path: Path, rng: random.Random) -> None:
-    """A pipe, a socket, a device, a folder or a link that leads nowhere, in place of a file."""
-    file = some(path, rng)
+def replace_by_other_kind(path: Path, rng: random.Random) -> None:
+    """Replace a file by a pipe, socket, device, folder or dangling link."""
+    file = choose_file(path, rng)
     file.unlink()
     kind = rng.choice(("pipe", "socket", "zero", "tty", "loop", "gone", "folder", "passwd"))
     if kind == "pipe":
@@ -92,8 +92,8 @@ def no_regular_file(path: Path, rng: random.Random) -> None:
         )
 
 
-def odd_name(path: Path, rng: random.Random) -> None:
-    file = some(path, rng)
+def rename_file(path: Path, rng: random.Random) -> None:
+    file = choose_file(path, rng)
     if file != path:
         file.rename(
             os.fsdecode(
@@ -102,29 +102,31 @@ def odd_name(path: Path, rng: random.Random) -> None:
         )
 
 
-def linked(path: Path, rng: random.Random) -> None:
-    """A file, or all, moved away with links in their place."""
+def replace_by_link(path: Path, rng: random.Random) -> None:
+    """Replace one file, or all, by links to it."""
     aside = path.parent / "aside"
     aside.mkdir()
-    for nth, file in enumerate(files_of(path) if rng.random() < 0.5 else [some(path, rng)]):
+    for nth, file in enumerate(
+        list_files(path) if rng.random() < 0.5 else [choose_file(path, rng)]
+    ):
         file.rename(aside / f"{nth}{file.suffix}")
         file.symlink_to(aside / f"{nth}{file.suffix}")
 
 
-def twice(path: Path, rng: random.Random) -> None:
-    file = some(path, rng)
+def copy_file(path: Path, rng: random.Random) -> None:
+    file = choose_file(path, rng)
     shutil.copy(file, file.with_name("train-" + file.name))
 
 
 ANY: tuple[Mutant, ...] = (
-    spoiled_bytes,
-    spoiled_bytes,
-    cut_short,
-    swapped,
-    long_with_holes,
-    no_regular_file,
-    no_regular_file,
-    odd_name,
-    linked,
-    twice,
+    corrupt_content,
+    corrupt_content,
+    truncate_file,
+    swap_files,
+    make_sparse_file,
+    replace_by_other_kind,
+    replace_by_other_kind,
+    rename_file,
+    replace_by_link,
+    copy_file,
 )

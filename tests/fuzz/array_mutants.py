@@ -1,4 +1,4 @@
-"""Ways to spoil archives and folders of arrays, IDX files and tables: what headers say of types, sizes and members."""
+"""Mutants of NumPy archives, IDX files and tables: types, sizes and members in their headers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.fuzz.spoiled_files import NAMES, Mutant, some, spoiled_bytes
+from tests.fuzz.file_mutants import NAMES, Mutant, choose_file, corrupt_content
 from tests.support import data_sets
 
 DTYPES = "? i1 u2 >u2 i4 u4 >i4 i8 u8 >u8 f2 >f4 f8 f16 c8 U3 S3 M8[s] V4".split(" ")  # noqa: SIM905 - in one line
 SIZES = (0, 1, 2, 3, 25, 2**16, 2**31 - 1, 2**32 - 1)
 
 
-def _odd_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
+def _corrupt_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
     kind = rng.randrange(7)
     with np.errstate(all="ignore"):
         if kind == 0:
@@ -43,14 +43,14 @@ def _odd_array(array: np.ndarray, rng: random.Random) -> np.ndarray:
     return np.asfortranarray(array)
 
 
-def _npy(array: np.ndarray) -> bytes:
+def _encode_npy(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
-def _odd_header(rng: random.Random) -> bytes:
-    """The header of an array file, of something that numpy would not write."""
+def _make_bad_header(rng: random.Random) -> bytes:
+    """Return a header of an array file that NumPy would not write."""
     shape = tuple(
         rng.choice((0, 1, -1, -24, 24, 8, 2**31, 2**62, 10**30)) for _ in range(rng.randrange(6))
     )
@@ -72,50 +72,54 @@ def _odd_header(rng: random.Random) -> bytes:
     return b"\x93NUMPY" + version + length + text.encode() + b"\0" * 64
 
 
-def odd_npy(path: Path, rng: random.Random) -> None:
-    file = some(path, rng)
+def corrupt_npy(path: Path, rng: random.Random) -> None:
+    file = choose_file(path, rng)
     file.write_bytes(
-        _odd_header(rng) if rng.random() < 0.5 else _npy(_odd_array(np.load(file), rng))
+        _make_bad_header(rng)
+        if rng.random() < 0.5
+        else _encode_npy(_corrupt_array(np.load(file), rng))
     )
 
 
-def npy_promises_more(path: Path, rng: random.Random) -> None:
+def declare_larger_npy(path: Path, rng: random.Random) -> None:
     array = np.lib.format.open_memmap(path / "x.npy", "w+", np.uint8, (2**30, 1, 8, 8))
     del array
     assert rng
 
 
-NPY: tuple[Mutant, ...] = (odd_npy, odd_npy, npy_promises_more)
+NPY: tuple[Mutant, ...] = (corrupt_npy, corrupt_npy, declare_larger_npy)
 
 
-def _members(path: Path) -> dict[str, bytes]:
+def _read_members(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _pack(path: Path, members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED) -> None:
+def _write_archive(
+    path: Path, members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED
+) -> None:
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, content in members:
             archive.writestr(name, content)
 
 
-def odd_member(path: Path, rng: random.Random) -> None:
-    members = _members(path)
+def corrupt_member(path: Path, rng: random.Random) -> None:
+    members = _read_members(path)
     name = rng.choice(sorted(members))
     members[name] = (
-        _odd_header(rng)
+        _make_bad_header(rng)
         if rng.random() < 0.4
-        else _npy(_odd_array(np.load(io.BytesIO(members[name])), rng))
+        else _encode_npy(_corrupt_array(np.load(io.BytesIO(members[name])), rng))
     )
-    _pack(
+    _write_archive(
         path,
         list(members.items()),
         rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
     )
 
 
-def odd_member_names(path: Path, rng: random.Random) -> None:
-    members = list(_members(path).items())
+def change_member_names(path: Path, rng: random.Random) -> None:
+    members = list(_read_members(path).items())
     x, y = members
     name = rng.choice(NAMES).decode(errors="surrogateescape").replace("\udcff\udcfe", "ÿþ")
     more = rng.choice(
@@ -128,11 +132,11 @@ def odd_member_names(path: Path, rng: random.Random) -> None:
             [("x_offsets.npy", y[1])],
         )
     )
-    _pack(path, [*members, *more])
+    _write_archive(path, [*members, *more])
 
 
-def bomb_in_npz(path: Path, rng: random.Random) -> None:
-    """Zeros, packed a thousandfold, once or often."""
+def add_zip_bomb(path: Path, rng: random.Random) -> None:
+    """Add zeros that are compressed a thousandfold."""
     size, often = rng.choice(((2**30, 1), (2**32, 1), (2**28, 20)))
     piece = 2**22
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -150,36 +154,42 @@ def bomb_in_npz(path: Path, rng: random.Random) -> None:
     )
 
 
-def flags_in_npz(path: Path, rng: random.Random) -> None:
-    """Encrypted, or of a method that there is not, as the central directory has it."""
+def change_zip_flags(path: Path, rng: random.Random) -> None:
+    """Mark a member as encrypted or compressed by an unknown method."""
     content = bytearray(path.read_bytes())
     at = content.find(b"PK\x01\x02")
     content[at + rng.choice((8, 10, 20, 24, 42))] ^= 1 << rng.randrange(8)
     path.write_bytes(content)
 
 
-NPZ: tuple[Mutant, ...] = (odd_member, odd_member, odd_member_names, bomb_in_npz, flags_in_npz)
+NPZ: tuple[Mutant, ...] = (
+    corrupt_member,
+    corrupt_member,
+    change_member_names,
+    add_zip_bomb,
+    change_zip_flags,
+)
 
 
 # IDX
 
 
-def _put_idx(path: Path, rng: random.Random, content: bytes) -> None:
-    file = some(path, rng)
+def _write_idx(path: Path, rng: random.Random, content: bytes) -> None:
+    file = choose_file(path, rng)
     file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
 
 
-def odd_idx(path: Path, rng: random.Random) -> None:
+def corrupt_idx(path: Path, rng: random.Random) -> None:
     shape = tuple(rng.choice(SIZES) for _ in range(rng.randrange(6)))
     kind = rng.choice((0x08, 0x09, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0))
-    _put_idx(
+    _write_idx(
         path,
         rng,
         data_sets.idx(rng.choice((np.zeros(0, np.uint8), np.zeros(64, np.uint8))), shape, kind),
     )
 
 
-def bomb_in_gz(path: Path, rng: random.Random) -> None:
+def make_gzip_bomb(path: Path, rng: random.Random) -> None:
     count = rng.choice((2**24, 2**26))
     head = struct.pack(">BBBB3I", 0, 0, 8, 3, count, 8, 8)
     piece = zlib.compressobj(9, wbits=31)
@@ -191,14 +201,14 @@ def bomb_in_gz(path: Path, rng: random.Random) -> None:
     assert rng
 
 
-IDX: tuple[Mutant, ...] = (odd_idx, odd_idx, bomb_in_gz)
+IDX: tuple[Mutant, ...] = (corrupt_idx, corrupt_idx, make_gzip_bomb)
 
 
 # Tables
 
 
-def odd_table(path: Path, rng: random.Random) -> None:
-    """Columns of other types, with gaps, or with a billion equal values in a few bytes."""
+def corrupt_table(path: Path, rng: random.Random) -> None:
+    """Change columns to other types, gaps, or a billion equal values in a few bytes."""
     import pyarrow as pa
     from pyarrow import ipc
     from pyarrow import parquet as files
@@ -239,7 +249,7 @@ def odd_table(path: Path, rng: random.Random) -> None:
                 "y": y,
             }
         )
-    file = some(path, rng)
+    file = choose_file(path, rng)
     if file.suffix == ".parquet":
         files.write_table(found, file, compression=rng.choice(("snappy", "gzip", "zstd", "none")))
     else:
@@ -248,4 +258,4 @@ def odd_table(path: Path, rng: random.Random) -> None:
             writer.write_table(found)
 
 
-TABLES: tuple[Mutant, ...] = (odd_table, spoiled_bytes)
+TABLES: tuple[Mutant, ...] = (corrupt_table, corrupt_content)

@@ -1,4 +1,4 @@
-"""Ways to spoil folders of images and shards: sizes, frames, folders, members and headers of tar files."""
+"""Mutants of image folders and shards: sizes, frames, folders, members and tar headers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.fuzz.model_mutants import spoil_bytes
-from tests.fuzz.spoiled_files import Mutant, some
+from tests.fuzz.file_mutants import Mutant, choose_file
+from tests.fuzz.model_mutants import corrupt_bytes
 from tests.support import data_sets
 
 
-def _png_of(width: int, height: int, mode: int = 0, bits: int = 8, rows: int = 1) -> bytes:
-    """A picture of zeros with this header; `rows` tells how much of it there is."""
+def _make_png(width: int, height: int, mode: int = 0, bits: int = 8, rows: int = 1) -> bytes:
+    """Return a PNG of zeros with this header, of which only `rows` rows are there."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
@@ -36,7 +36,7 @@ def _png_of(width: int, height: int, mode: int = 0, bits: int = 8, rows: int = 1
     )
 
 
-def large_image(path: Path, rng: random.Random) -> None:
+def declare_larger_image(path: Path, rng: random.Random) -> None:
     width, height = rng.choice(
         (
             (80_000_000, 1),
@@ -47,11 +47,11 @@ def large_image(path: Path, rng: random.Random) -> None:
             (8_000, 9_999),
         )
     )
-    (some(path, rng)).write_bytes(_png_of(width, height))
+    (choose_file(path, rng)).write_bytes(_make_png(width, height))
 
 
-def odd_image(path: Path, rng: random.Random) -> None:
-    """Of other sizes, colours, depths and formats, with several frames."""
+def corrupt_image(path: Path, rng: random.Random) -> None:
+    """Replace an image by one of another size, mode, depth, format, or of several frames."""
     size = rng.choice(((1, 1), (3, 200), (64, 64)))
     frames = [Image.new("RGB", size, (n * 40, 9, 9)) for n in range(3)]
     file = io.BytesIO()
@@ -65,12 +65,12 @@ def odd_image(path: Path, rng: random.Random) -> None:
     except (OSError, ValueError, KeyError):  # which Pillow does not write
         frames[0].save(file, "GIF")
     content = file.getvalue()
-    target = some(path, rng)
-    target.write_bytes(spoil_bytes(content, rng) if rng.random() < 0.5 else content)
+    target = choose_file(path, rng)
+    target.write_bytes(corrupt_bytes(content, rng) if rng.random() < 0.5 else content)
 
 
-def odd_folder(path: Path, rng: random.Random) -> None:
-    """A folder, empty, of links or linked, among the others."""
+def corrupt_folder(path: Path, rng: random.Random) -> None:
+    """Add a folder that is empty, full of links, or a link."""
     name = rng.choice(
         (b"class9", b"train", b"test", b"\xff\xfe", b"new\nline", b".hidden", b"x" * 200)
     )
@@ -89,15 +89,15 @@ def odd_folder(path: Path, rng: random.Random) -> None:
         (folder / "deep").symlink_to(path)
 
 
-IMAGES: tuple[Mutant, ...] = (large_image, odd_image, odd_image)
-CLASS_FOLDERS: tuple[Mutant, ...] = (*IMAGES, odd_folder)
+IMAGES: tuple[Mutant, ...] = (declare_larger_image, corrupt_image, corrupt_image)
+CLASS_FOLDERS: tuple[Mutant, ...] = (*IMAGES, corrupt_folder)
 
 
 # Shards
 
 
-def odd_shard_member(path: Path, rng: random.Random) -> None:
-    """A link, a device, a sparse member, a size that is wrong, or a class that is none."""
+def corrupt_shard_member(path: Path, rng: random.Random) -> None:
+    """Change a member to a link, device, sparse file, incorrect size or unknown class."""
     info = tarfile.TarInfo(
         rng.choice(
             (
@@ -119,7 +119,7 @@ def odd_shard_member(path: Path, rng: random.Random) -> None:
             b"9" * 40,
             b"\xb2",
             b"",
-            _png_of(80_000_000, 1),
+            _make_png(80_000_000, 1),
         )
     )
     info.type = rng.choice(
@@ -151,13 +151,13 @@ def odd_shard_member(path: Path, rng: random.Random) -> None:
         )
     )
     info.size = len(content)
-    with tarfile.open(some(path, rng), "a") as tar:
+    with tarfile.open(choose_file(path, rng), "a") as tar:
         tar.addfile(info, io.BytesIO(content))
 
 
-def odd_tar_header(path: Path, rng: random.Random) -> None:
-    """A field of a header changed, with the checksum made right again."""
-    file = some(path, rng)
+def corrupt_tar_header(path: Path, rng: random.Random) -> None:
+    """Change a field of a header and correct its checksum."""
+    file = choose_file(path, rng)
     content = bytearray(file.read_bytes())
     at = 512 * rng.randrange(len(content) // 512 - 3)
     head = content[at : at + 512]
@@ -170,4 +170,4 @@ def odd_tar_header(path: Path, rng: random.Random) -> None:
     file.write_bytes(content)
 
 
-SHARDS: tuple[Mutant, ...] = (odd_shard_member, odd_shard_member, odd_tar_header)
+SHARDS: tuple[Mutant, ...] = (corrupt_shard_member, corrupt_shard_member, corrupt_tar_header)
