@@ -33,14 +33,13 @@ LABEL_WIDTH = 12  # characters of a label before its value
 def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
     """Print the entries of a trail; `folder` comes before the paths of their files."""
     metric = entries[0].metric if entries else Metric()
-    titles = ("entry", "", "compression", "full model", on_validation(metric), "file")
+    titles = ("", "entry", "", "compression", "full model", on_validation(metric), "file")
     rows = []
     for entry in entries:
-        selected = ">" if entry.selected else ""
-        pareto = "*" if entry.pareto else ""
         row = (
+            ">" if entry.selected else "",
             str(entry.entry),
-            selected + pareto,
+            "*" if entry.pareto else "",
             format_ratio(entry.compression),
             format_ratio(entry.model_compression),
             metric.shown(entry.accuracy),

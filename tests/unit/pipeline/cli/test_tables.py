@@ -75,4 +75,4 @@ def test_show_trail_has_metric_unit_and_marks(capsys: pytest.CaptureFixture[str]
     title, first, second = capsys.readouterr().out.splitlines()
     assert "MAE (val)" in title
     assert first.split() == ["1", "2.00×", "–", "2.31", "°C", "run/trail/001.onnx"]
-    assert second.split()[:2] == ["2", ">*"]
+    assert second.split()[:3] == [">", "2", "*"]
