@@ -300,7 +300,8 @@ CASES = [
     ),
 ]
 
-# Inputs of operators that onnxruntime's optimiser for transformers writes; one row of each mask is masked altogether.
+# Inputs of operators that onnxruntime's optimizer for transformers writes. One row of each mask
+# is masked entirely.
 QKV = [_data(2, 3, 8), _data(8, 24), _data(24)]
 RAW_MASK, FULL_MASK = np.int32([[1, 1, 0], [0, 0, 0]]), np.int32([np.tri(3), np.zeros((3, 3))])
 ATTENTIONS: list[tuple[dict[str, Any], tuple[Any, ...]]] = [

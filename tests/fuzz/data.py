@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.data --seed 1 --count 1000 --out results.json
 
-The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps what it was made of.
+The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps its files.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m tests.fuzz.kills --seed 1 --count 60 --out results.json
 
-What a kill leaves depends only on the calls before it that opened files for writing, moved, removed or made them. So a
-moment is a number of such calls in the run directory, and the case NUMBER of a seed is always the same: `--only NUMBER`
-repeats it.
+What a kill leaves depends only on the calls before it that opened files for writing, moved, removed
+or made them. A moment is therefore a number of such calls in the run directory, and the case NUMBER
+of a seed is always the same: `--only NUMBER` repeats it.
 """
 
 from __future__ import annotations

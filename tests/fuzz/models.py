@@ -1,9 +1,10 @@
-"""Fuzz models: `inspect`, import and `run` must accept or reject each, in seconds and little memory.
+"""Fuzz models: `inspect`, import and `run` must accept or reject each within limits.
 
     python -m tests.fuzz.models --seed 1 --count 10000 --out results.json
 
-Every tenth is imported too, as `run` would: torch, onnxsim and onnxruntime see it; with `--run-every 100`, every
-hundredth is run. The case NUMBER of a seed is always the same: `--only NUMBER` repeats it and keeps its files.
+Every tenth model is imported too, as `run` would, by torch, onnxsim and onnxruntime. With
+`--run-every 100`, every hundredth is run. The case NUMBER of a seed is always the same:
+`--only NUMBER` repeats it and keeps its files.
 """
 
 from __future__ import annotations

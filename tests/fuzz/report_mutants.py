@@ -1,7 +1,7 @@
 """Mutants of a finished run: report.json, SHA256SUMS, the files, and the limits of the gate.
 
-A mutant changes the folder of a run whose gate fails, and says by which exit codes that may be answered: never by 0,
-unless nothing was lost.
+A mutant changes the folder of a run whose gate fails, and returns the exit codes that are allowed:
+never 0, unless nothing was lost.
 """
 
 from __future__ import annotations

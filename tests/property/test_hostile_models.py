@@ -1,4 +1,4 @@
-"""Some cases of the fuzzer of models: a damaged model is accepted, or rejected with an error of ours.
+"""Some cases of the fuzzer of models: each is accepted or rejected with an error of ours.
 
 Nothing else may happen: no other exception, crash, or hang, and memory stays bounded. `inspect` and
 import are called in this process.

@@ -40,7 +40,11 @@ def test_iter_uses_keeps_names_of_branches_apart() -> None:
 
 def test_iter_uses_looks_through_every_output_of_a_split() -> None:
     model = parsed(
-        "(float[2] x) => (float[4] y) { a, b = Split (w) s = Add (x, b) y = Concat <axis: int = 0> (s, a) }"
+        """(float[2] x) => (float[4] y) {
+            a, b = Split (w)
+            s = Add (x, b)
+            y = Concat <axis: int = 0> (s, a)
+        }"""
     )
     uses = [(node.op_type, name) for node, _, name in iter_uses(model.graph, through=("Split",))]
     assert uses == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]

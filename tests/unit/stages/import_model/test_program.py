@@ -115,7 +115,7 @@ def test_compiled_graph_holds_no_weights() -> None:
 
 
 def test_settings_are_not_trained() -> None:
-    """Scales that reach Resize through Concat are constants, while the scaled tensor is a weight."""
+    """Scales that reach Resize through Concat are constants; the scaled tensor is a weight."""
     module = compiled(
         parsed(
             """(float[1, 2, 4, 4] x) => (y) {
@@ -134,7 +134,9 @@ def test_settings_are_not_trained() -> None:
     assert module(torch.zeros(1, 2, 4, 4))[0].shape == (1, 2, 8, 8)
 
 
-BN = """(float[N, 2, 3] x) => (y) {{ y = BatchNormalization {attributes} (x, scale, bias, mean, var) }}"""
+BN = """(float[N, 2, 3] x) => (y) {{
+    y = BatchNormalization {attributes} (x, scale, bias, mean, var)
+}}"""
 BN_TENSORS = {"scale": F32([1, 2]), "bias": F32([0, 1]), "mean": F32([0, 0]), "var": F32([1, 1])}
 
 

@@ -1,4 +1,4 @@
-"""The registry: one function per operator and version, with the standard's attributes and defaults."""
+"""Registered operators: versions, attributes and defaults."""
 
 import inspect
 
