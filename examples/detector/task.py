@@ -1,6 +1,6 @@
-"""What the detector is for: pictures with boxes, the loss it was trained with, and COCO's mAP.
+"""The task of the detector: pictures with boxes, the loss it was trained with, and COCO's mAP.
 
-`ltp-pipeline run detector.onnx --task task.py` takes `dataset`, `loss`, `measure` and `metric` from here.
+`ltp-pipeline run detector.onnx --task task.py` reads `dataset`, `loss`, `measure` and `metric`.
 """
 
 import contextlib
@@ -14,122 +14,135 @@ import torch.nn.functional as F
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from ltp_pipeline.results.metric import Metric
+from ltp_pipeline import Metric
 
-PICTURES = Path(__file__).with_name("pictures.npz")  # train.py makes it
+PICTURES = Path(__file__).with_name("pictures.npz")  # written by train.py
 SHAPES = ("square", "disc", "triangle")
-STRIDE = 8  # pixels from one cell of the output to the next
-MOST = 10  # boxes that count, in a picture
+STRIDE = 8  # pixels between neighboring cells of the output
+MAX_BOXES = 10  # detections per picture that are evaluated
 
-metric = Metric("mAP")  # a share, higher is better
+metric = Metric("mAP")  # a fraction; higher is better
 fingerprint = hashlib.sha256(PICTURES.read_bytes()).hexdigest() if PICTURES.exists() else ""
 
 
 class Pictures:
-    """Pictures with their boxes: (left, top, right, bottom) in pixels; a class of -1 fills up a row without a box."""
+    """Pictures with boxes as (left, top, right, bottom) in pixels.
+
+    Each picture has the same number of rows. A row without a box has the class -1.
+    """
 
     def __init__(self, split: str) -> None:
+        """Load the pictures of a split."""
         with np.load(PICTURES) as arrays:
-            self.pictures, self.boxes, self.classes = (
-                arrays[f"{n}_{split}"] for n in ("pictures", "boxes", "classes")
-            )
+            self.pictures = arrays[f"pictures_{split}"]
+            self.boxes = arrays[f"boxes_{split}"]
+            self.classes = arrays[f"classes_{split}"]
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        picture = self.pictures[i].astype(np.float32) / 255  # the model's input is called picture
+        picture = self.pictures[i].astype(np.float32) / 255  # "picture" is the model's input
         return {"picture": picture, "boxes": self.boxes[i], "classes": self.classes[i]}
 
 
 def dataset(split: str) -> Pictures:
-    """The samples of "train", "val" or "test"."""
+    """Return the samples of "train", "val" or "test"."""
     return Pictures(split)
 
 
 def loss(outputs: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Focal loss of the class in each cell, and the distance of the boxes in cells where the centre of one lies."""
-    picture, row = torch.nonzero(batch["classes"] >= 0, as_tuple=True)
-    kinds, boxes = batch["classes"][picture, row], batch["boxes"][picture, row]
-    centre, size = (
-        (boxes[:, :2] + boxes[:, 2:]) / 2 / STRIDE,
-        (boxes[:, 2:] - boxes[:, :2]) / STRIDE,
-    )
-    x, y = centre.long().unbind(1)
-    wanted = torch.zeros_like(outputs["heat"])
-    wanted[picture, kinds, y, x] = 1
-    wrong = (wanted - outputs["heat"].sigmoid()).abs()
-    heat = wrong**2 * F.binary_cross_entropy_with_logits(outputs["heat"], wanted, reduction="none")
-    found = outputs["box"][picture, :, y, x]
-    return (heat.sum() + (found - torch.cat([centre % 1, size.log()], 1)).abs().sum()) / max(
-        len(boxes), 1
-    )
+    """Return the focal loss of classes plus the distance of boxes, averaged over boxes."""
+    pictures, rows = torch.nonzero(batch["classes"] >= 0, as_tuple=True)
+    classes = batch["classes"][pictures, rows]
+    boxes = batch["boxes"][pictures, rows]
+    centers = (boxes[:, :2] + boxes[:, 2:]) / 2 / STRIDE
+    sizes = (boxes[:, 2:] - boxes[:, :2]) / STRIDE
+    x, y = centers.long().unbind(1)
+    heat = outputs["heat"]
+    target = torch.zeros_like(heat)
+    target[pictures, classes, y, x] = 1
+    focus = (target - heat.sigmoid()).square()
+    class_loss = focus * F.binary_cross_entropy_with_logits(heat, target, reduction="none")
+    predicted = outputs["box"][pictures, :, y, x]
+    box_loss = (predicted - torch.cat([centers % 1, sizes.log()], 1)).abs()
+    return (class_loss.sum() + box_loss.sum()) / max(len(boxes), 1)
 
 
 def decode(outputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scores, classes and boxes (left, top, width, height) of the best MOST cells that no cell beside them beats."""
+    """Return scores, classes and boxes (left, top, width, height) of the best cells.
+
+    A cell counts only if its score is the largest among its neighbors.
+    """
     heat = outputs["heat"].sigmoid()
-    scores, places = (heat * (heat == F.max_pool2d(heat, 3, 1, 1))).flatten(1).topk(MOST)
-    kinds, cells = places // heat[0, 0].numel(), places % heat[0, 0].numel()
-    left, top, width, height = (
-        outputs["box"].flatten(2).gather(2, cells[:, None].expand(-1, 4, -1)).unbind(1)
-    )
+    is_peak = heat == F.max_pool2d(heat, 3, 1, 1)
+    scores, places = (heat * is_peak).flatten(1).topk(MAX_BOXES)
+    num_cells = heat[0, 0].numel()
+    classes = places // num_cells
+    cells = places % num_cells
+    values = outputs["box"].flatten(2).gather(2, cells[:, None].expand(-1, 4, -1))
+    left, top, width, height = values.unbind(1)
     columns = heat.shape[3]
-    centre = torch.stack([cells % columns + left, cells // columns + top], 2) * STRIDE
-    size = torch.stack([width, height], 2).clamp(max=4).exp() * STRIDE
-    return scores, kinds, torch.cat([centre - size / 2, size], 2)
+    centers = torch.stack([cells % columns + left, cells // columns + top], 2) * STRIDE
+    sizes = torch.stack([width, height], 2).clamp(max=4).exp() * STRIDE
+    return scores, classes, torch.cat([centers - sizes / 2, sizes], 2)
 
 
 class MeanAveragePrecision:
-    """COCO's: the mean over classes and over overlaps from 0.5 to 0.95, by pycocotools."""
+    """COCO's mAP: the mean over classes and over overlaps from 0.5 to 0.95."""
 
     def __init__(self) -> None:
-        self.pictures = 0
-        self.true: list[dict] = []
-        self.found: list[np.ndarray] = []
+        """Start without pictures."""
+        self.num_pictures = 0
+        self.annotations: list[dict] = []
+        self.detections: list[np.ndarray] = []
 
     def update(self, outputs: dict[str, torch.Tensor], batch: dict[str, torch.Tensor]) -> None:
-        """Take a batch into account."""
-        scores, kinds, boxes = decode(outputs)
-        numbers = self.pictures + torch.arange(1, len(scores) + 1)
-        rows = [
-            numbers[:, None, None].expand(-1, MOST, 1),
+        """Add the pictures of a batch."""
+        scores, classes, boxes = decode(outputs)
+        image_ids = self.num_pictures + torch.arange(1, len(scores) + 1)
+        columns = [
+            image_ids[:, None, None].expand(-1, MAX_BOXES, 1),
             boxes,
             scores[..., None],
-            kinds[..., None],
+            classes[..., None],
         ]
-        self.found.append(torch.cat(rows, 2).flatten(0, 1).double().numpy())
+        self.detections.append(torch.cat(columns, 2).flatten(0, 1).double().numpy())
         for picture, row in torch.nonzero(batch["classes"] >= 0).tolist():
             left, top, right, bottom = batch["boxes"][picture, row].tolist()
-            box = [left, top, right - left, bottom - top]
-            kind = int(batch["classes"][picture, row])
-            entry = {
-                "image_id": int(numbers[picture]),
-                "category_id": kind,
-                "bbox": box,
-                "area": box[2] * box[3],
+            width, height = right - left, bottom - top
+            annotation = {
+                "id": len(self.annotations) + 1,
+                "image_id": int(image_ids[picture]),
+                "category_id": int(batch["classes"][picture, row]),
+                "bbox": [left, top, width, height],
+                "area": width * height,
+                "iscrowd": 0,
             }
-            self.true.append({**entry, "id": len(self.true) + 1, "iscrowd": 0})
-        self.pictures += len(scores)
+            self.annotations.append(annotation)
+        self.num_pictures += len(scores)
 
     def compute(self) -> float:
-        """The mAP of all batches so far."""
+        """Return the mAP of all pictures so far."""
         truth = COCO()
         truth.dataset = {
             "info": {},
-            "images": [{"id": i + 1} for i in range(self.pictures)],
+            "images": [{"id": i + 1} for i in range(self.num_pictures)],
             "categories": [{"id": i, "name": name} for i, name in enumerate(SHAPES)],
-            "annotations": self.true,
+            "annotations": self.annotations,
         }
-        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools tells what it does
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
             truth.createIndex()
-            judge = COCOeval(truth, truth.loadRes(np.concatenate(self.found)), "bbox")
-            judge.params.maxDets = [MOST]
-            judge.params.areaRng, judge.params.areaRngLbl = [[0, 1e10]], ["all"]
-            judge.evaluate()
-            judge.accumulate()
-        precision = judge.eval["precision"]  # -1 for a class that no picture has
-        return float(precision[precision >= 0].mean()) if (precision >= 0).any() else 0.0
+            detections = truth.loadRes(np.concatenate(self.detections))
+            evaluation = COCOeval(truth, detections, "bbox")
+            evaluation.params.maxDets = [MAX_BOXES]
+            evaluation.params.areaRng = [[0, 1e10]]
+            evaluation.params.areaRngLbl = ["all"]
+            evaluation.evaluate()
+            evaluation.accumulate()
+        precision = evaluation.eval["precision"]
+        defined = precision[precision >= 0]  # it is -1 for a class that no picture has
+        return float(defined.mean()) if defined.size else 0.0
 
 
 measure = MeanAveragePrecision

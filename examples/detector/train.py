@@ -1,4 +1,4 @@
-"""Make pictures of squares, discs and triangles, train a small detector on them, and write detector.onnx.
+"""Draw pictures of squares, discs and triangles, train a small detector on them, export it.
 
 python train.py
 """
@@ -13,43 +13,49 @@ import torch
 from task import PICTURES, SHAPES, MeanAveragePrecision, dataset, loss
 from torch import nn
 
-SIZE, CHANNELS = 64, 3
-OBJECTS = 3  # at most, in a picture
+SIZE = 64  # pixels per side of a picture
+CHANNELS = 3
+MAX_OBJECTS = 3  # objects in a picture
 MODEL = Path(__file__).with_name("detector.onnx")
-SPLITS = {"train": 3000, "val": 250, "test": 250}  # pictures in each
+SPLITS = {"train": 3000, "val": 250, "test": 250}  # number of pictures
 
 
-def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A noisy picture with up to OBJECTS shapes in it, their boxes and classes."""
+def draw_picture(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a noisy picture of some shapes, with their boxes and classes."""
     y, x = np.mgrid[:SIZE, :SIZE] + 0.5
     picture = rng.uniform(0, 120, (CHANNELS, 1, 1)) + rng.normal(0, 12, (CHANNELS, SIZE, SIZE))
-    boxes, classes = np.zeros((OBJECTS, 4), np.float32), np.full(OBJECTS, -1)
-    for row in range(rng.integers(1, OBJECTS, endpoint=True)):
+    boxes = np.zeros((MAX_OBJECTS, 4), np.float32)
+    classes = np.full(MAX_OBJECTS, -1)
+    for row in range(rng.integers(1, MAX_OBJECTS, endpoint=True)):
         size = rng.integers(10, 26)
         left, top = rng.integers(0, SIZE - size, 2)
         box = np.array([left, top, left + size, top + size], np.float32)
-        if any(
-            (np.maximum(box[:2], b[:2]) < np.minimum(box[2:], b[2:])).all() for b in boxes[:row]
-        ):
-            continue  # it would hide another
-        kind = rng.integers(len(SHAPES))
+        if any(overlaps(box, other) for other in boxes[:row]):
+            continue  # it would hide the other object
+        number = rng.integers(len(SHAPES))
         u, v = (x - left) / size, (y - top) / size  # from 0 to 1 inside the box
-        inside = (u > 0) & (u < 1) & (v > 0) & (v < 1)
-        inside &= [True, (u - 0.5) ** 2 + (v - 0.5) ** 2 < 0.25, abs(u - 0.5) < v / 2][kind]
-        picture[:, inside] = rng.uniform(100, 255, (CHANNELS, 1)) + rng.normal(
-            0, 12, (CHANNELS, inside.sum())
-        )
-        boxes[row], classes[row] = box, kind
+        is_inside = (u > 0) & (u < 1) & (v > 0) & (v < 1)
+        is_inside &= [True, (u - 0.5) ** 2 + (v - 0.5) ** 2 < 0.25, abs(u - 0.5) < v / 2][number]
+        color = rng.uniform(100, 255, (CHANNELS, 1))
+        picture[:, is_inside] = color + rng.normal(0, 12, (CHANNELS, is_inside.sum()))
+        boxes[row] = box
+        classes[row] = number
     return picture.clip(0, 255).astype(np.uint8), boxes, classes
 
 
-def make_pictures(share: float) -> None:
-    """Write the pictures of all splits, or a share of them; the same ones each time."""
-    rng, arrays = np.random.default_rng(0), {}
+def overlaps(box: np.ndarray, other: np.ndarray) -> bool:
+    """Return True if two boxes share an area."""
+    corner = np.maximum(box[:2], other[:2])
+    return bool((corner < np.minimum(box[2:], other[2:])).all())
+
+
+def write_pictures(fraction: float) -> None:
+    """Write a fraction of the pictures of all splits; they are the same in every call."""
+    rng = np.random.default_rng(0)
+    arrays = {}
     for split, count in SPLITS.items():
-        pictures, boxes, classes = zip(
-            *(draw(rng) for _ in range(round(share * count))), strict=True
-        )
+        drawn = [draw_picture(rng) for _ in range(round(fraction * count))]
+        pictures, boxes, classes = zip(*drawn, strict=True)
         arrays[f"pictures_{split}"] = np.stack(pictures)
         arrays[f"boxes_{split}"] = np.stack(boxes)
         arrays[f"classes_{split}"] = np.stack(classes)
@@ -57,40 +63,47 @@ def make_pictures(share: float) -> None:
 
 
 class Detector(nn.Module):
-    """For each cell of 8 x 8 pixels: how sure each class is to have its centre there, and the box."""
+    """A network that predicts classes and boxes for each cell of 8 x 8 pixels."""
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = [(CHANNELS, 16, 2), (16, 32, 2), (32, 64, 2), (64, 64, 1), (64, 64, 1)]
-        blocks = [
-            (nn.Conv2d(a, b, 3, s, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU())
-            for a, b, s in sizes
-        ]
-        self.body = nn.Sequential(*(layer for block in blocks for layer in block))
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in [
+            (CHANNELS, 16, 2),
+            (16, 32, 2),
+            (32, 64, 2),
+            (64, 64, 1),
+            (64, 64, 1),
+        ]:
+            layers.append(nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False))
+            layers += [nn.BatchNorm2d(outputs), nn.ReLU()]
+        self.body = nn.Sequential(*layers)
         self.heat = nn.Conv2d(64, len(SHAPES), 1)
         self.box = nn.Conv2d(64, 4, 1)
-        nn.init.constant_(self.heat.bias, -4.0)  # most cells are empty
+        nn.init.constant_(self.heat.bias, -4.0)  # most cells have no object
 
     def forward(self, picture: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits of the classes, and (left, top, log width, log height) from the corner of the cell."""
-        seen = self.body(picture)
-        return self.heat(seen), self.box(seen)
+        """Return class logits, and (left, top, log width, log height) from the cell's corner."""
+        features = self.body(picture)
+        return self.heat(features), self.box(features)
 
 
-def batches(split: str, size: int = 32) -> "torch.utils.data.DataLoader[dict[str, torch.Tensor]]":
-    """The samples of a split, those for training in a new order each time."""
-    return torch.utils.data.DataLoader(dataset(split), size, shuffle=split == "train")
+def make_loader(
+    split: str, batch_size: int = 32
+) -> "torch.utils.data.DataLoader[dict[str, torch.Tensor]]":
+    """Return a loader of a split, which shuffles training samples."""
+    return torch.utils.data.DataLoader(dataset(split), batch_size, shuffle=split == "train")
 
 
-def train(epochs: int) -> Detector:
-    """Train a new detector."""
+def train_detector(epochs: int) -> Detector:
+    """Return a new detector after training."""
     torch.manual_seed(0)
     network = Detector()
-    data = batches("train")
+    loader = make_loader("train")
     optimizer = torch.optim.AdamW(network.parameters(), 3e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, epochs * len(data))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, epochs * len(loader))
     for _ in range(epochs):
-        for batch in data:
+        for batch in loader:
             optimizer.zero_grad()
             heat, box = network(batch["picture"])
             loss({"heat": heat, "box": box}, batch).backward()
@@ -99,22 +112,21 @@ def train(epochs: int) -> Detector:
     return network.eval()
 
 
-def main() -> None:
-    """Make, train, measure, export."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--share", type=float, default=1.0, help="of the pictures that are made")
-    options.add_argument("--epochs", type=int, default=8)
-    given, begun = options.parse_args(), time.perf_counter()
-    make_pictures(given.share)
-    network, measured = train(given.epochs), MeanAveragePrecision()
+def measure_detector(network: Detector) -> float:
+    """Return the mAP on the test split."""
+    metric = MeanAveragePrecision()
     with torch.inference_mode():
-        for batch in batches("test"):
+        for batch in make_loader("test"):
             heat, box = network(batch["picture"])
-            measured.update({"heat": heat, "box": box}, batch)
+            metric.update({"heat": heat, "box": box}, batch)
+    return metric.compute()
+
+
+def export_detector(network: Detector) -> None:
+    """Write the detector as ONNX."""
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # torch would rather use its other exporter, which needs a further package
+        # torch recommends its other exporter, which requires a further package.
+        warnings.simplefilter("ignore")
         torch.onnx.export(
             network,
             (torch.zeros(1, CHANNELS, SIZE, SIZE),),
@@ -124,9 +136,20 @@ def main() -> None:
             dynamic_axes={name: {0: "N"} for name in ("picture", "heat", "box")},
             dynamo=False,
         )
-    print(
-        f"{MODEL.name}: mAP {measured.compute():.1%} on test, {time.perf_counter() - begun:.0f} s"
-    )
+
+
+def main() -> None:
+    """Draw pictures, train, measure and export."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fraction", type=float, default=1.0, help="of the pictures to draw")
+    parser.add_argument("--epochs", type=int, default=8)
+    arguments = parser.parse_args()
+    start = time.perf_counter()
+    write_pictures(arguments.fraction)
+    network = train_detector(arguments.epochs)
+    value = measure_detector(network)
+    export_detector(network)
+    print(f"{MODEL.name}: mAP {value:.1%} on test, {time.perf_counter() - start:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The examples run by the lines of their own README, in a small form."""
+"""The examples, run by the commands of their README with less training."""
 
 from __future__ import annotations
 
@@ -17,44 +17,46 @@ import pytest
 from tests.support.cli import invoke
 from tests.support.paths import ROOT
 
-SMALL = {  # what each command gets beside what the README says; the last value of an option counts
+# Options for each command after those of the README; the last value of an option counts.
+SMALL = {
     "init": (),
     "run": ("--epochs", 1, "--finetune-epochs", 2, "--no-baseline", "--threads", 1),
     "gate": ("--max-drop", 0.9),
     "handoff": (),
 }
-LEFT_OUT = ("--baseline", "quick")
+REMOVED_OPTIONS = ("--baseline", "quick")
 
 
-def commands(readme: Path) -> list[list[str]]:
-    """The lines of a README that a shell would run."""
+def read_commands(readme: Path) -> list[list[str]]:
+    """Return the shell commands of a README."""
     lines = re.findall(r"^    (\S.*)$", readme.read_text(encoding="utf-8"), re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
 
 
 @pytest.mark.slow
-def test_the_detector_by_the_lines_of_its_readme(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_detector_commands_of_its_readme_work(tmp_path: Path, capsys, monkeypatch) -> None:
     folder = tmp_path / "detector"
-    ours = shutil.ignore_patterns("*.npz", "*.onnx", "*-ltp", "__pycache__", "ltp.toml")
-    shutil.copytree(ROOT / "examples" / "detector", folder, ignore=ours)
+    generated = shutil.ignore_patterns("*.npz", "*.onnx", "*-ltp", "__pycache__", "ltp.toml")
+    shutil.copytree(ROOT / "examples" / "detector", folder, ignore=generated)
     monkeypatch.chdir(folder)
-    install, train, *verbs = commands(folder / "README.md")
+    install, train, *verbs = read_commands(folder / "README.md")
     assert install[:2] == ["pip", "install"]
     assert [verb[1] for verb in verbs] == ["init", "run", "gate", "handoff"]
     trained = subprocess.run(
-        [sys.executable, *train[1:], "--share", "0.1", "--epochs", "10"],
+        [sys.executable, *train[1:], "--fraction", "0.1", "--epochs", "10"],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert trained.returncode == 0, trained.stderr
     assert trained.stderr == ""
-    said = {}
-    for _, verb, *given in verbs:
-        done = invoke(capsys, verb, *(word for word in given if word not in LEFT_OUT), *SMALL[verb])
-        assert done.code == 0, f"{verb}: {done.err}"
-        said[verb] = done.out
-    assert "the original has mAP" in said["init"]
+    printed = {}
+    for _, verb, *arguments in verbs:
+        kept = [argument for argument in arguments if argument not in REMOVED_OPTIONS]
+        result = invoke(capsys, verb, *kept, *SMALL[verb])
+        assert result.code == 0, f"{verb}: {result.err}"
+        printed[verb] = result.out
+    assert "the original has mAP" in printed["init"]
     report = json.loads(Path("detector-ltp/report.json").read_text())
     assert report["metric"] == {
         "name": "mAP",
@@ -79,43 +81,44 @@ def task(monkeypatch: pytest.MonkeyPatch):
     del sys.modules["task"]
 
 
-def exact(task, boxes, classes):
-    """Outputs of a detector that is sure and right."""
+def exact_outputs(task, boxes, classes):
+    """Outputs of a detector that finds exactly these boxes."""
     import torch
 
     heat, box = torch.full((len(boxes), 3, 8, 8), -9.0), torch.zeros(len(boxes), 4, 8, 8)
     for picture in range(len(boxes)):
-        for (left, top, right, bottom), kind in zip(
+        for (left, top, right, bottom), number in zip(
             boxes[picture].tolist(), classes[picture].tolist(), strict=True
         ):
-            if kind >= 0:
+            if number >= 0:
                 x, y = (left + right) / 2 / task.STRIDE, (top + bottom) / 2 / task.STRIDE
                 size = np.log([(right - left) / task.STRIDE, (bottom - top) / task.STRIDE])
-                heat[picture, kind, int(y), int(x)] = 9.0
+                heat[picture, number, int(y), int(x)] = 9.0
                 box[picture, :, int(y), int(x)] = torch.tensor([x % 1, y % 1, *size])
     return {"heat": heat, "box": box}
 
 
-def test_an_exact_detector_has_the_best_map_and_next_to_no_loss(task) -> None:
+def test_detector_exact_outputs_have_full_map_and_little_loss(task) -> None:
     import torch
 
     boxes = torch.tensor([[[8.0, 8, 24, 28], [40, 30, 52, 44]], [[0, 0, 12, 12], [0, 0, 0, 0]]])
     batch = {"boxes": boxes, "classes": torch.tensor([[0, 2], [1, -1]])}
-    outputs = exact(task, boxes, batch["classes"])
-    measured = task.measure()
-    measured.update(outputs, batch)
-    assert measured.compute() == pytest.approx(1.0)
+    outputs = exact_outputs(task, boxes, batch["classes"])
+    metric = task.measure()
+    metric.update(outputs, batch)
+    assert metric.compute() == pytest.approx(1.0)
     assert float(task.loss(outputs, batch)) < 1e-3
-    worse = task.measure()
-    worse.update({**outputs, "box": outputs["box"] - 0.2}, batch)
-    assert 0 < worse.compute() < 1
-    assert float(task.loss({**outputs, "box": outputs["box"] - 0.2}, batch)) > 0.5
+    shifted = {**outputs, "box": outputs["box"] - 0.2}
+    metric = task.measure()
+    metric.update(shifted, batch)
+    assert 0 < metric.compute() < 1
+    assert float(task.loss(shifted, batch)) > 0.5
 
 
-def test_a_detector_that_sees_nothing_right_has_no_map(task) -> None:
+def test_detector_without_detections_has_zero_map(task) -> None:
     import torch
 
     batch = {"boxes": torch.tensor([[[8.0, 8, 24, 28]]]), "classes": torch.tensor([[0]])}
-    measured = task.measure()
-    measured.update({"heat": torch.full((1, 3, 8, 8), -9.0), "box": torch.zeros(1, 4, 8, 8)}, batch)
-    assert measured.compute() == 0
+    metric = task.measure()
+    metric.update({"heat": torch.full((1, 3, 8, 8), -9.0), "box": torch.zeros(1, 4, 8, 8)}, batch)
+    assert metric.compute() == 0

@@ -1,4 +1,4 @@
-"""Labels or samples that do not fit the model are found before training, with what would make them fit."""
+"""Labels or samples that do not fit the model are rejected before training, with the cause."""
 
 import json
 import os
@@ -195,7 +195,7 @@ def write_folders(root: Path, samples: int = 240) -> Path:
 
 
 def test_run_class_folders_in_another_order_suggest_classes(model: Path, tmp_path: Path, capsys):
-    """Folders are numbered by name: bright, dark, dim, light; the model goes from dark to bright."""
+    """Folders are numbered by name; the model goes from dark over dim and light to bright."""
     folder = write_folders(tmp_path / "folders")
     scale = ("--set", f"data.scale={1 / 255!r}")
     arguments = ("run", model, "--data", folder, "--out", tmp_path / "run", *SHORT)

@@ -35,14 +35,12 @@ target_compression = 2
 SIZES = {"train": 300, "val": 80, "test": 80}
 
 
-def pair(folder: Path) -> None:
-    """Bytes that are scaled, and tokens that are not; the labels are what the model says."""
+def write_pair(folder: Path) -> None:
+    """Write bytes that are scaled and tokens that are not; labels are predictions of the model."""
     rng, model, arrays = np.random.default_rng(0), two_inputs(VECTOR, TOKENS), {}
     for split, count in SIZES.items():
-        vector, tokens = (
-            rng.integers(0, 256, (count, 4), np.uint8),
-            rng.integers(1, 12, (count, 3), np.int32),
-        )
+        vector = rng.integers(0, 256, (count, 4), np.uint8)
+        tokens = rng.integers(1, 12, (count, 3), np.int32)
         scaled = vector.astype(np.float32) / np.float32(255) - np.float32(0.5)
         scores = run_onnxruntime(model, {VECTOR: scaled, TOKENS: tokens.astype(np.int64)})[0]
         arrays |= {
@@ -50,11 +48,11 @@ def pair(folder: Path) -> None:
             f"{TOKENS}_{split}": tokens,
             f"y_{split}": scores.argmax(axis=1),
         }
-    _put(folder, model, arrays, SETTINGS)
+    write_example(folder, model, arrays, SETTINGS)
 
 
-def sequences(folder: Path) -> None:
-    """Sequences of 2 to 7 tokens, for which the mask is made."""
+def write_sequences(folder: Path) -> None:
+    """Write sequences of 2 to 7 tokens, for which the mask is computed."""
     rng, model, arrays = np.random.default_rng(0), masked_tokens(), {}
     for split, count in SIZES.items():
         offsets = np.concatenate([[0], np.cumsum(rng.integers(2, 8, count))])
@@ -68,7 +66,7 @@ def sequences(folder: Path) -> None:
         ]
         labels = np.concatenate(scores).argmax(axis=1)
         arrays |= {f"ids_{split}": ids, f"ids_{split}_offsets": offsets, f"y_{split}": labels}
-    _put(
+    write_example(
         folder,
         model,
         arrays,
@@ -76,21 +74,24 @@ def sequences(folder: Path) -> None:
     )
 
 
-def _put(
+def write_example(
     folder: Path, model: onnx.ModelProto, arrays: dict[str, np.ndarray], settings: str
 ) -> None:
+    """Write model, data and settings into a new folder."""
     folder.mkdir()
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "data.npz", **arrays)
     (folder / "ltp.toml").write_text(settings)
 
 
-@pytest.fixture(scope="module", params=[pair, sequences], ids=lambda make: make.__name__)
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model, its data, and the run of them."""
-    make: Callable[[Path], None] = request.param
-    folder = tmp_path_factory.mktemp("several") / make.__name__
-    make(folder)
+@pytest.fixture(
+    scope="module", params=[write_pair, write_sequences], ids=lambda write: write.__name__
+)
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, its data, and their finished run."""
+    write: Callable[[Path], None] = request.param
+    folder = tmp_path_factory.mktemp("several") / write.__name__
+    write(folder)
     arguments = [
         "run",
         folder / "model.onnx",
@@ -108,70 +109,57 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def test_gate_judges_the_handed_over_files(made: Path, capsys: pytest.CaptureFixture[str]):
+def test_gate_checks_the_files_of_a_handoff(finished: Path, capsys: pytest.CaptureFixture[str]):
     result = invoke(
-        capsys, "gate", made / "run" / "handoff" / "report.json", "--min-compression", 1.9
+        capsys, "gate", finished / "run" / "handoff" / "report.json", "--min-compression", 1.9
     )
     assert result.code == 0, result.err
-    assert "passed  file model.packed.onnx" in result.out
+    assert "model.packed.onnx" in result.out
 
 
-def test_preprocess_makes_the_inputs_of_the_example_where_this_program_is_not(
-    made: Path, tmp_path: Path
-):
-    folder = made / "run" / "handoff"
+def select_arrays(example: np.lib.npyio.NpzFile, prefix: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a file whose names have a prefix, without it."""
+    keys = [key for key in example.files if key.startswith(prefix)]
+    return {key.removeprefix(prefix): example[key] for key in keys}
+
+
+def test_preprocess_without_this_package_equals_the_example(finished: Path, tmp_path: Path):
+    folder = finished / "run" / "handoff"
     example = np.load(folder / "example.npz")
-    samples = {
-        key.removeprefix("samples/"): example[key]
-        for key in example.files
-        if key.startswith("samples/")
-    }
-    np.savez(tmp_path / "samples.npz", **samples)
-    done = bare(
-        tmp_path,
-        ("numpy",),
-        folder / "preprocess.py",
-        tmp_path / "samples.npz",
-        tmp_path / "inputs.npz",
-    )
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "inputs.npz")
-    wanted = {
-        key.removeprefix("input/"): example[key]
-        for key in example.files
-        if key.startswith("input/")
-    }
-    assert (
-        set(found.files)
-        == set(wanted)
-        == {i.name for i in onnx.load(made / "model.onnx").graph.input}
-    )
-    for name, x in wanted.items():
-        assert (found[name].dtype, found[name].shape) == (x.dtype, x.shape)
-        assert found[name].tobytes() == x.tobytes()
+    np.savez(tmp_path / "samples.npz", **select_arrays(example, "samples/"))
+    paths = (tmp_path / "samples.npz", tmp_path / "inputs.npz")
+    process = bare(tmp_path, ("numpy",), folder / "preprocess.py", *paths)
+    assert process.returncode == 0, process.stderr
+    actual = np.load(tmp_path / "inputs.npz")
+    expected = select_arrays(example, "input/")
+    names = {info.name for info in onnx.load(finished / "model.onnx").graph.input}
+    assert set(actual.files) == set(expected) == names
+    for name, x in expected.items():
+        assert (actual[name].dtype, actual[name].shape) == (x.dtype, x.shape)
+        assert actual[name].tobytes() == x.tobytes()
 
 
-def test_verify_runs_where_this_program_is_not(made: Path, tmp_path: Path):
-    done = bare(tmp_path, ("numpy", "onnxruntime"), made / "run" / "handoff" / "verify.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All checks passed." in done.stdout
+def test_verify_without_this_package_passes(finished: Path, tmp_path: Path):
+    process = bare(tmp_path, ("numpy", "onnxruntime"), finished / "run" / "handoff" / "verify.py")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "All checks passed." in process.stdout
 
 
-def test_the_five_lines_of_the_page_run_beside_it(made: Path):
-    folder = made / "run" / "handoff"
+def test_handoff_page_code_runs(finished: Path):
+    folder = finished / "run" / "handoff"
     code = re.search(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)[1]
     assert len(code.splitlines()) == 5
     command = [sys.executable, "-c", f"{code}\nprint(scores.shape)"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.stdout.strip() == "(1, 3)", done.stderr
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert process.stdout.strip() == "(1, 3)", process.stderr
 
 
-def test_validate_repeats_the_accuracy_from_the_handoff_alone(
-    made: Path, capsys: pytest.CaptureFixture[str]
+def test_validate_with_the_handoff_alone_repeats_the_accuracy(
+    finished: Path, capsys: pytest.CaptureFixture[str]
 ):
-    folder = made / "run" / "handoff"
+    folder = finished / "run" / "handoff"
     result = invoke(
-        capsys, "validate", folder / "model.packed.onnx", "--data", made / "data.npz", "--json"
+        capsys, "validate", folder / "model.packed.onnx", "--data", finished / "data.npz", "--json"
     )
     assert result.code == 0, result.err
     report = json.loads((folder / "report.json").read_text())
@@ -179,34 +167,31 @@ def test_validate_repeats_the_accuracy_from_the_handoff_alone(
     assert json.loads(result.out)["accuracy"]["value"] == file["accuracy"]["value"]
 
 
-def test_real_samples_of_every_input_are_in_the_example_when_asked_for(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_handoff_example_samples_are_those_of_the_test_split(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     result = invoke(
-        capsys, "handoff", made / "run", "--out", tmp_path / "out", "--example-samples", 5
+        capsys, "handoff", finished / "run", "--out", tmp_path / "out", "--example-samples", 5
     )
     assert result.code == 0, result.err
-    example, data = np.load(tmp_path / "out" / "example.npz"), np.load(made / "data.npz")
-    stored = [
-        key for key in example.files if key.startswith("samples/") and not key.endswith("_offsets")
-    ]
-    assert stored
-    for key in stored:
-        array = data[f"{key.removeprefix('samples/')}_test"]
-        assert np.array_equal(example[key], array[: len(example[key])])
+    example, data = np.load(tmp_path / "out" / "example.npz"), np.load(finished / "data.npz")
+    samples = select_arrays(example, "samples/")
+    assert samples
+    for name, array in samples.items():
+        if not name.endswith("_offsets"):
+            assert np.array_equal(array, data[f"{name}_test"][: len(array)])
     assert all(len(example[key]) == 5 for key in example.files if key.startswith("input/"))
     assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
 
 
-def test_further_files_are_proven_without_the_data(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_export_without_the_data_verifies_further_files(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    copy = shutil.copytree(made, tmp_path / "copy")
-    (made / "data.npz").rename(made / "away.npz")
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    (finished / "data.npz").rename(finished / "away.npz")
     try:
         result = invoke(capsys, "export", copy / "run", "--format", "dense")
     finally:
-        (made / "away.npz").rename(made / "data.npz")
+        (finished / "away.npz").rename(finished / "data.npz")
     assert result.code == 0, result.err
     assert (copy / "run" / "handoff" / "model.dense.onnx").is_file()
-    assert "new files are proven, and not measured" in result.out + result.err
