@@ -1,1 +1,4 @@
-"""Turn a model with zeros into files: encodings, export graphs, int8 and sparse operators."""
+"""Write pruned models as ONNX files, and verify them.
+
+The package uses only NumPy, onnx and onnxruntime, not torch.
+"""

@@ -64,7 +64,7 @@ class _Target:
 
 
 def select_feeds(inputs: Sequence[TensorInfo], data: DatasetSplits) -> dict[str, Array]:
-    """Return the inputs on which files are verified: the first samples of the test split, by name."""
+    """Return the inputs on which files are verified: the first samples of the test split."""
     samples = data.test.read_first(PROOF_SAMPLES).inputs
     return {info.name: to_input(info, samples[info.name]) for info in inputs}
 

@@ -1,4 +1,4 @@
-"""Files for the sparse kernels through the command line: a run's, and those of files of any origin."""
+"""Files with sparse operators through the command line, of a run and of any other file."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def file_of(network: dict[str, Any]) -> dict[str, Any]:
 
 
 @needs_kernels
-def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(example: Path) -> None:
+def test_run_measures_fast_file_and_lists_converted_layers(example: Path) -> None:
     report = report_of(example)
     made = file_of(report["pruned"])
     assert made["path"] == PACKED
@@ -71,14 +71,16 @@ def test_a_run_measures_it_with_the_library_and_tells_what_was_turned_over(examp
 
 
 @needs_kernels
-def test_gates_by_its_name(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gate_limits_latency_of_fast_file(
+    example: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = example / "run" / "report.json"
     assert invoke(capsys, "gate", report, "--max-latency-ratio", "fast=1000").code == 0
     assert invoke(capsys, "gate", report, "--max-latency-ratio", "fast=0.0001").code == 7
 
 
 @needs_kernels
-def test_validate_and_inspect_know_its_kernels(
+def test_validate_and_inspect_read_fast_file(
     example: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
@@ -90,9 +92,7 @@ def test_validate_and_inspect_know_its_kernels(
 
 
 @needs_kernels
-def test_the_handoff_has_the_library_and_verifies_the_file_with_it(
-    example: Path, tmp_path: Path
-) -> None:
+def test_handoff_has_library_and_verifies_fast_file(example: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(example / "run" / "handoff", tmp_path / "handoff"))
     verify = [sys.executable, "verify.py"]
     done = subprocess.run(verify, cwd=folder, capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def test_the_handoff_has_the_library_and_verifies_the_file_with_it(
 
 
 @needs_kernels
-def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
+def test_handoff_page_registers_library(example: Path) -> None:
     folder = example / "run" / "handoff"
     blocks = re.findall(r"```python\n(.*?)\n```", (folder / "HANDOFF.md").read_text(), re.DOTALL)
     code = next(block for block in blocks if "register_custom_ops_library" in block)
@@ -123,9 +123,7 @@ def test_the_lines_of_the_page_register_the_library(example: Path) -> None:
 
 @needs_kernels
 @pytest.mark.slow
-def test_the_command_of_the_page_builds_the_library_from_its_sources(
-    example: Path, tmp_path: Path
-) -> None:
+def test_handoff_page_builds_library(example: Path, tmp_path: Path) -> None:
     shutil.copy(example / "run" / "handoff" / ARCHIVE, tmp_path)
     shutil.copy(example / "run" / PACKED, tmp_path)
     page = (example / "run" / "handoff" / "HANDOFF.md").read_text()
@@ -135,7 +133,8 @@ def test_the_command_of_the_page_builds_the_library_from_its_sources(
     with zipfile.ZipFile(tmp_path / ARCHIVE) as archive:
         archive.extractall(tmp_path)
     assert (tmp_path / FOLDER / "ops.cpp").is_file()
-    subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - as the page says it
+    # The page gives a shell command.
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)  # noqa: S602
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(tmp_path / library.FILE_NAME))
     onnxruntime.InferenceSession(
@@ -143,7 +142,7 @@ def test_the_command_of_the_page_builds_the_library_from_its_sources(
     )
 
 
-def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_with_the_reason(
+def test_run_without_library_skips_fast_file_and_gate_fails(
     shared: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -181,7 +180,7 @@ def test_without_the_library_the_other_files_are_written_and_a_gate_on_it_fails_
 
 
 @needs_kernels
-def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
+def test_accelerate_writes_sparse_file_and_rejects_dense_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, share in (("sparse", 0.95), ("dense", 0.1)):
@@ -209,7 +208,7 @@ def test_a_sparse_file_of_any_origin_becomes_faster_and_a_dense_one_is_refused(
 
 
 @needs_kernels
-def test_quantize_sees_the_layers_of_a_fast_file(
+def test_quantize_finds_layers_of_fast_file(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = ("--config", example / "ltp.toml", "--data", example / "digits.npz")
@@ -240,7 +239,7 @@ def test_quantize_sees_the_layers_of_a_fast_file(
 
 
 @needs_kernels
-def test_accelerate_keeps_an_older_file_where_it_fails(
+def test_accelerate_after_failure_keeps_older_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(conv_net(0.0, size=8), tmp_path / "dense.onnx")
@@ -252,10 +251,10 @@ def test_accelerate_keeps_an_older_file_where_it_fails(
 
 
 @needs_kernels
-def test_accelerate_does_not_remove_weights_that_it_reads(
+def test_accelerate_rejects_output_over_its_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a file that was renamed, they have the name of those that an older file to write would have."""
+    """The data of the input have the name that the data of the output would have."""
     onnx.save(
         conv_net(0.9, size=8),
         tmp_path / "old.onnx",
@@ -277,7 +276,7 @@ def test_accelerate_does_not_remove_weights_that_it_reads(
 
 
 @needs_kernels
-def test_a_file_that_onnxruntime_refuses_is_bad_input(
+def test_accelerate_of_unloadable_file_exits_with_3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = conv_net(0.9, size=8)
@@ -291,7 +290,7 @@ def test_a_file_that_onnxruntime_refuses_is_bad_input(
 
 
 @needs_kernels
-def test_accelerate_leaves_no_file_where_it_is_interrupted(
+def test_accelerate_interrupted_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
@@ -307,7 +306,7 @@ def test_accelerate_leaves_no_file_where_it_is_interrupted(
 
 
 @needs_kernels
-def test_with_data_it_is_measured_beside_the_file_it_was_made_of(
+def test_accelerate_with_data_measures_both_files(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = (

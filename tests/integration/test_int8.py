@@ -1,4 +1,4 @@
-"""int8 files through the command line: a run's, a finished run's, and those of files of any origin."""
+"""Int8 files through the command line, of a run, a finished run and any other file."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def file_of(network: dict[str, Any], graph: str = INT8) -> dict[str, Any]:
     return found
 
 
-def test_a_run_writes_it_smaller_than_the_float_file_and_tells_how(example: Path) -> None:
+def test_run_writes_int8_file_smaller_than_float(example: Path) -> None:
     report = report_of(example)
     made, float_ = file_of(report["pruned"]), file_of(report["pruned"], "original")
     assert made["path"] == PACKED
@@ -57,14 +57,14 @@ def test_a_run_writes_it_smaller_than_the_float_file_and_tells_how(example: Path
     assert report["environment"]["processor"] in page.replace("\\", "")
 
 
-def test_latency_is_measured_on_one_thread_first_for_both_batches(example: Path) -> None:
+def test_run_measures_latency_on_one_thread_first(example: Path) -> None:
     for file in report_of(example)["pruned"]["files"]:
         assert [entry["batch"] for entry in file["latency"][:2]] == [1, 16]
         assert file["latency"][0]["threads"] == 1
         assert all(entry["ratio"] > 0 for entry in file["latency"])
 
 
-def test_the_baseline_has_one_too_and_exact_files_are_compared(example: Path) -> None:
+def test_baseline_has_int8_file_and_exact_files_are_compared(example: Path) -> None:
     report = report_of(example)
     assert file_of(report["baseline"])["quantization"]["num_layers"] > 0
     exact = [
@@ -73,7 +73,7 @@ def test_the_baseline_has_one_too_and_exact_files_are_compared(example: Path) ->
     assert report["difference"]["value"] == pytest.approx(exact[0] - exact[1])
 
 
-def test_the_handoff_verifies_itself(example: Path) -> None:
+def test_handoff_verifies_int8_file(example: Path) -> None:
     folder = example / "run" / "handoff"
     done = subprocess.run(
         [sys.executable, "verify.py"], cwd=folder, capture_output=True, text=True, check=False
@@ -82,7 +82,7 @@ def test_the_handoff_verifies_itself(example: Path) -> None:
     assert f"{PACKED}: outputs differ" in done.stdout
 
 
-def test_gates_by_the_name_of_a_file(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gate_limits_int8_file(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = example / "run" / "report.json"
     size = file_of(report_of(example)["pruned"])["bytes"]
     assert (
@@ -102,7 +102,7 @@ def test_gates_by_the_name_of_a_file(example: Path, capsys: pytest.CaptureFixtur
     assert invoke(capsys, "gate", report, "--max-bytes", "int9=3").code == 3
 
 
-def test_unpack_gives_the_dense_form_of_the_same_graph(
+def test_unpack_writes_dense_int8_file(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = tmp_path / "dense.onnx"
@@ -116,7 +116,7 @@ def test_unpack_gives_the_dense_form_of_the_same_graph(
     )
 
 
-def test_inspect_and_validate_know_its_kernels(
+def test_inspect_and_validate_read_int8_file(
     example: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
@@ -126,14 +126,14 @@ def test_inspect_and_validate_know_its_kernels(
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
 
 
-def test_compare_shows_it(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_shows_int8_file(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = example / "run" / "report.json"
     shown = invoke(capsys, "compare", report, report).out
     assert "int8-packed, bytes" in shown
     assert "int8-packed, top-1" in shown
 
 
-def test_without_the_data_it_stays_and_no_new_one_is_written(
+def test_export_without_data_keeps_int8_file_and_writes_no_new_one(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with changed_manifest(copied / "run") as content:
@@ -146,7 +146,7 @@ def test_without_the_data_it_stays_and_no_new_one_is_written(
     assert "needs the data" in refused.err
 
 
-def test_export_adds_other_encodings_with_the_same_bytes_for_the_first(
+def test_export_adds_encodings_without_changing_first_file(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (copied / "run" / PACKED).read_bytes()
@@ -169,7 +169,7 @@ def test_export_adds_other_encodings_with_the_same_bytes_for_the_first(
     assert len(set(values)) == 1
 
 
-def test_a_file_of_any_origin(
+def test_quantize_converts_any_file(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "int8.onnx"
@@ -188,7 +188,7 @@ def test_a_file_of_any_origin(
     assert not (tmp_path / "twice.onnx").exists()
 
 
-def test_a_model_with_nothing_to_quantise_is_refused_before_training(
+def test_run_without_quantizable_layer_fails_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.support.models import Graph
@@ -225,9 +225,7 @@ def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(
-    example: Path, trained: Path
-) -> None:
+def test_quantization_aware_run_keeps_float_files(example: Path, trained: Path) -> None:
     folder = trained
     report, page = report_of(folder), (folder / "run" / "handoff" / "HANDOFF.md").read_text()
     for network in ("pruned", "baseline"):
@@ -240,7 +238,7 @@ def test_trained_in_8_bits_the_float_files_are_the_same_and_the_report_says_so(
 
 
 @pytest.mark.slow
-def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
+def test_pick_trains_in_8_bits_only_for_int8_files(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = Path(shutil.copytree(trained / "run", tmp_path / "run"))
@@ -264,7 +262,7 @@ def test_a_picked_entry_is_trained_in_8_bits_too_and_without_int8_files_not(
         (("--export", "int8", "--finetune-epochs", 0), "train.finetune_epochs"),
     ],
 )
-def test_training_in_8_bits_is_refused_where_nothing_would_come_of_it(
+def test_quantization_aware_run_without_effect_exits_with_3(
     given: tuple[object, ...],
     told: str,
     example: Path,

@@ -1,4 +1,4 @@
-"""What int8 files cannot be made of: a file that is right, or a clear line, and all other files untouched."""
+"""`quantize` of unusual models writes an accurate file, or fails and keeps all other files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -256,7 +256,7 @@ def first_output(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("what", RIGHT)
-def test_a_file_that_is_right(
+def test_quantize_writes_accurate_file(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, data = put(RIGHT[what](), tmp_path)
@@ -271,7 +271,7 @@ def test_a_file_that_is_right(
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_clear_line_and_no_file(
+def test_quantize_of_bad_model_fails_and_keeps_older_file(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make, code, told = REFUSED[what]
@@ -285,7 +285,9 @@ def test_a_clear_line_and_no_file(
     assert (tmp_path / "int8.onnx").read_bytes() == b"what was there before"
 
 
-def test_samples_that_never_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quantize_with_constant_samples_succeeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, data = put(mlp(), tmp_path)
     np.savez(data, **{f"x_{split}": np.full((16, 6), 0.5, np.float32) for split in ROWS})
     done = invoke(
@@ -294,7 +296,7 @@ def test_samples_that_never_change(tmp_path: Path, capsys: pytest.CaptureFixture
     assert done.code == 0, done.err
 
 
-def test_samples_that_are_infinite_are_named(
+def test_quantize_with_infinite_samples_names_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, data = put(mlp(), tmp_path)
@@ -308,7 +310,9 @@ def test_samples_that_are_infinite_are_named(
     assert "holds inf in sample 3" in found.err
 
 
-def test_a_limit_in_percent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quantize_with_limit_in_percent_exits_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model, data = put(mlp(), tmp_path)
     (tmp_path / "ltp.toml").write_text("[export]\nint8_max_drop = 5\n")
     found = invoke(
@@ -329,7 +333,9 @@ def hashes(run: Path) -> dict[Path, str]:
 
 
 @pytest.mark.slow
-def test_a_finished_run_keeps_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_of_unquantizable_run_keeps_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make, code, told = REFUSED["half precision"]
     model, data = put(make(), tmp_path)
     run = tmp_path / "run"

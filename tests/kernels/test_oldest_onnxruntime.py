@@ -26,7 +26,7 @@ numpy.save(sys.argv[4], made.run(None, {"x": numpy.load(x)})[0])
 
 
 @pytest.mark.long
-def test_kernels_and_functions_work_in_onnxruntime_1_17(kernels: Path, tmp_path: Path):
+def test_sparse_ops_work_in_onnxruntime_1_17(kernels: Path, tmp_path: Path):
     python = tmp_path / "old" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "old"], check=True)
     done = subprocess.run(

@@ -1,6 +1,7 @@
-"""The C++ test program: random layers against a plain loop, bad input, many threads; on every path, with sanitizers.
+"""The C++ test program, on every instruction set and with sanitizers.
 
-`make test-kernels` runs it with all 2,000 cases, `make test-kernels-neon` for aarch64 under an emulator.
+It compares random layers with a plain loop, and tries bad input and many threads. `make
+test-kernels` runs all 2,000 cases, `make test-kernels-neon` those for aarch64 in an emulator.
 """
 
 import os
@@ -33,7 +34,10 @@ UNUSABLE = 2  # the exit code where this processor does not have a path
 def build(
     factory: pytest.TempPathFactory, name: str, flags: list[str], compiler: str = "c++"
 ) -> Path:
-    """The program, built once for all workers. Scratch memory is filled with NaN, small outputs count as large."""
+    """The program, built once for all workers.
+
+    Scratch memory is filled with NaN, and small outputs count as large.
+    """
     if shutil.which(compiler) is None:
         pytest.skip(f"there is no compiler {compiler}")
     root = common_root(factory)
@@ -69,9 +73,7 @@ def run(command: list[str], path: str, cases: str = CASES) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BUILDS)
-def test_kernels_agree_with_a_plain_loop(
-    name: str, path: str, tmp_path_factory: pytest.TempPathFactory
-):
+def test_kernels_match_plain_loop(name: str, path: str, tmp_path_factory: pytest.TempPathFactory):
     program = build(tmp_path_factory, name, BUILDS[name])
     # ThreadSanitizer wants its memory where it always is
     fixed = ["setarch", "-R"] if name == "thread" and shutil.which("setarch") else []
@@ -79,7 +81,7 @@ def test_kernels_agree_with_a_plain_loop(
 
 
 @pytest.mark.long
-def test_neon_agrees_with_a_plain_loop_under_an_emulator(tmp_path_factory: pytest.TempPathFactory):
+def test_neon_kernels_match_plain_loop_in_emulator(tmp_path_factory: pytest.TempPathFactory):
     if shutil.which(EMULATOR) is None:
         pytest.skip("there is no qemu-user")
     program = build(tmp_path_factory, "neon", ["-O2", "-static"], CROSS)

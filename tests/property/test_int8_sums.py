@@ -1,7 +1,8 @@
 """Sums of int8 files on x86 without VNNI, computed as its instructions do.
 
-vpmaddubsw multiplies activations (0 to 255) by weights (-128 to 127) in pairs and adds each pair in 16 bits, where what
-does not fit is cut off at -32,768 and 32,767; vpmaddwd then adds in 32 bits. With VNNI all is added in 32 bits at once.
+vpmaddubsw multiplies activations (0 to 255) by weights (-128 to 127) in pairs and adds each pair in
+16 bits. Sums outside -32,768 to 32,767 are clipped. Then vpmaddwd adds in 32 bits. With VNNI, all
+products are added in 32 bits at once.
 """
 
 import functools
@@ -49,8 +50,8 @@ def without_vnni(x: Array, w: Array) -> Array:
     return np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1)
 
 
-def test_a_pair_by_hand() -> None:
-    """255 · 127 + 255 · 127 = 64,770 becomes 32,767; of 7 bits, 255 · 64 + 255 · 64 = 32,640 stays."""
+def test_pair_sum_by_hand_saturates_with_8_bits_only() -> None:
+    """8 bits: 255 · 127 · 2 = 64,770 becomes 32,767; 7 bits: 255 · 64 · 2 = 32,640 stays."""
     x = np.array([[255, 255]], np.uint8)
     assert without_vnni(x, np.array([[127], [127]], np.int8)).tolist() == [[32_767]]
     assert without_vnni(x, np.array([[-127], [-127]], np.int8)).tolist() == [[-32_768]]
@@ -63,7 +64,7 @@ def test_a_pair_by_hand() -> None:
 
 @given(st.data())
 @settings(deadline=None)
-def test_with_7_bits_no_activations_saturate_whatever_the_weights(data: st.DataObject) -> None:
+def test_pair_sums_with_7_bits_never_saturate(data: st.DataObject) -> None:
     rows, pairs, columns = data.draw(PAIRS)
     finite = st.floats(-(2.0**100), 2.0**100, width=32)
     weight = data.draw(hnp.arrays(np.float32, (2 * pairs, columns), elements=finite))
@@ -76,7 +77,7 @@ def test_with_7_bits_no_activations_saturate_whatever_the_weights(data: st.DataO
 
 @given(hnp.arrays(np.float32, (4, 3), elements=st.floats(0.875, 1.0, width=32)))
 @settings(deadline=None)
-def test_with_8_bits_some_do(weight: Array) -> None:
+def test_pair_sums_with_8_bits_can_saturate(weight: Array) -> None:
     x, (steps, _) = np.full((1, 4), 255, np.uint8), quantize_weight(weight, 1, 8)
     assert (without_vnni(x, steps) < exact(x, steps)).all()
 
@@ -86,7 +87,7 @@ def test_with_8_bits_some_do(weight: Array) -> None:
 
 @functools.cache
 def file(name: str, bits: int) -> tuple[ModelProto, ModelProto]:
-    """A float model and its int8 file, whose kernels have large weights of one sign side by side."""
+    """A float model with neighboring large weights of the same sign, and its int8 file."""
     make = {
         "static": lambda: prune(conv_bn_classifier(channels=16), 0.3),
         "dynamic": vision_transformer,
@@ -151,7 +152,7 @@ def as_matrices(node: NodeProto, x: Array, w: Array) -> tuple[Array, Array]:
 
 
 def saturating(model: ModelProto) -> list[str]:
-    """The layers whose sums differ without VNNI, on activations as they come and on the largest there are."""
+    """The layers whose sums differ without VNNI, on real activations and on the largest ones."""
     layers = factors(model)
     initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     wanted = {name for _, x, w in layers for name in (x, w) if name not in initial}
@@ -170,12 +171,12 @@ def saturating(model: ModelProto) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["static", "mlp", "dynamic"])
-def test_no_layer_of_a_file_saturates_by_default(name: str) -> None:
+def test_file_with_7_bits_never_saturates(name: str) -> None:
     _, made = file(name, 7)
     assert ("MatMulInteger" in {node.op_type for node in made.graph.node}) is (name == "dynamic")
     assert saturating(made) == []
 
 
 @pytest.mark.parametrize("name", ["static", "mlp", "dynamic"])
-def test_layers_of_a_file_with_8_bits_do(name: str) -> None:
+def test_file_with_8_bits_can_saturate(name: str) -> None:
     assert saturating(file(name, 8)[1])

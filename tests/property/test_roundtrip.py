@@ -1,4 +1,4 @@
-"""Dense → any lossless format → dense is exact, and onnxruntime computes the same bits from each."""
+"""Encoding and decoding is exact, and onnxruntime computes the same bits from each encoding."""
 
 import numpy as np
 import onnx
@@ -86,7 +86,7 @@ kernel = st.tuples(
     st.sampled_from([11, 12, 13, 16, 18, 21, 22]),
     st.booleans(),
 )
-def test_round_trip_is_exact_and_runs_alike(drawn, opset, as_constant):
+def test_encode_round_trip_is_exact_in_every_encoding(drawn, opset, as_constant):
     kernels = {
         f"k{i}": (data_type, shape, kernel_bits(seed, shape, density, data_type, clustered))
         for i, (seed, shape, density, data_type, clustered) in enumerate(drawn)
@@ -129,7 +129,7 @@ positions = st.integers(1, 5000).flatmap(
 
 @settings(max_examples=200, deadline=None)
 @given(positions, st.sampled_from(packed_codec.KINDS))
-def test_codes_of_every_kind_lead_back_to_the_positions(drawn, kind):
+def test_decode_returns_encoded_positions_for_every_kind(drawn, kind):
     size, where = drawn[0], np.array(sorted(drawn[1]), np.int64)
     values = np.arange(1, where.size + 1, dtype=np.float32)
     gaps = packed_codec.compute_deltas(where)
@@ -147,7 +147,7 @@ def test_codes_of_every_kind_lead_back_to_the_positions(drawn, kind):
 
 @settings(max_examples=150, deadline=None)
 @given(positions, st.sampled_from(packed_codec.KINDS), st.data())
-def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
+def test_decode_of_corrupt_codes_raises_or_returns_array(drawn, kind, data):
     size, where = drawn[0], np.array(sorted(drawn[1]), np.int64)
     gaps, values = packed_codec.compute_deltas(where), np.ones(where.size, np.float32)
     (codes,), (stored,) = packed_codec.encode(kind, [gaps], [values], [size])
@@ -165,7 +165,7 @@ def test_damaged_codes_are_found_or_still_mean_something(drawn, kind, data):
 
 
 @pytest.mark.parametrize("format_", list(ENCODINGS))
-def test_saved_bytes_are_the_canonical_ones(tmp_path, format_):
+def test_write_model_writes_deterministic_bytes(tmp_path, format_):
     bits = kernel_bits(0, (64, 64, 3, 3), 0.1, TensorProto.FLOAT, False)
     model = build({"k": (TensorProto.FLOAT, (64, 64, 3, 3), bits)}, 13, False)
     model.doc_string = "about"

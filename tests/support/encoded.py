@@ -1,4 +1,4 @@
-"""Models to be encoded, and how encoded ones run."""
+"""Models to encode, and how encoded models run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sparse kernels in tests: the library, built once for all workers, sessions with and without it, and networks."""
+"""Sparse operators in tests: the library, built once for all workers, sessions and networks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small models in 8 bits: calibrated on random samples, judged by how often the arg-max is that of the float model."""
+"""Small models in 8 bits, calibrated and evaluated on random samples."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def calibration(
     value: float | None = None,
     **settings: Any,
 ) -> Calibration:
-    """Samples of the model's own inputs, and a judge by them; with a `value`, it finds all as good as that."""
+    """Random samples and an evaluation by arg-max, which returns `value` if it is set."""
     judged = random_inputs(model, batch=JUDGED, seed=1)
     wanted = run_onnxruntime(model, judged)[0].argmax(-1)
 

@@ -1,4 +1,4 @@
-"""What must hold for every model that can be imported."""
+"""Checks that must hold for every model that can be imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = ModelSettings(simplify="never")
 def check_round_trip(
     model: ModelProto, feeds: dict[str, Array] | None = None, tolerance: float = 1e-4
 ) -> Imported:
-    """Every weight has a gradient, and changed weights written back give in onnxruntime what torch computes."""
+    """Check that weights have gradients, and that changed weights work in onnxruntime as in torch."""
     before = model.SerializeToString(deterministic=True)
     result = imported(model, settings=NEVER)
     assert model.SerializeToString(deterministic=True) == before

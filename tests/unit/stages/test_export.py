@@ -1,4 +1,4 @@
-"""Files are written, proven, and removed where the proof fails."""
+"""Files are written and verified, and removed if verification fails."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -51,9 +51,7 @@ def export_of(
     )
 
 
-def test_deploy_files_lie_beside_the_others_and_count_the_same(
-    tmp_path: Path, without_onnxsim: None
-):
+def test_run_writes_deploy_files_with_same_counts(tmp_path: Path, without_onnxsim: None):
     files = exported(
         tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS)))
     )
@@ -71,9 +69,7 @@ def test_deploy_files_lie_beside_the_others_and_count_the_same(
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
-def test_rounded_values_are_labelled_and_proven_as_what_they_are(
-    tmp_path: Path, without_onnxsim: None, values: str
-):
+def test_run_writes_rounded_files_with_labels(tmp_path: Path, without_onnxsim: None, values: str):
     files = exported(
         tmp_path,
         ExportSettings(
@@ -96,9 +92,7 @@ def test_rounded_values_are_labelled_and_proven_as_what_they_are(
         assert rounded.bytes < 1.05 * exact.bytes
 
 
-def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(
-    tmp_path: Path, without_onnxsim: None
-):
+def test_run_with_rounding_writes_same_exact_file(tmp_path: Path, without_onnxsim: None):
     (plain,) = exported(tmp_path / "plain", ExportSettings(formats=("packed",)))
     exact, *rounded = exported(
         tmp_path / "both", ExportSettings(formats=("packed",), weight_storage=("int8", "fp16"))
@@ -108,7 +102,7 @@ def test_every_kind_of_rounding_leaves_the_exact_file_as_it_is(
     assert len({f.sha256 for f in (exact, *rounded)}) == 3
 
 
-def test_where_nothing_can_be_packed_nothing_is_called_rounded(
+def test_run_without_packed_tensors_writes_no_rounded_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     packed = encodings.ENCODINGS["packed"]
@@ -136,9 +130,7 @@ def another_activation(model: ModelProto) -> None:
     next(n for n in model.graph.node if n.op_type == "Relu").op_type = "Softplus"
 
 
-def test_a_file_that_runs_differently_is_refused_and_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_run_removes_file_with_other_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     changed(monkeypatch, another_activation)
     with pytest.raises(ExportFailed, match="other outputs") as caught:
         exported(tmp_path, ExportSettings(formats=("packed",)))
@@ -146,9 +138,7 @@ def test_a_file_that_runs_differently_is_refused_and_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_cannot_be_written_leaves_the_others_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_run_keeps_files_written_before_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write = storage.write_model
 
     def full_disk(model: OnnxModel, path: Path, external: bool) -> None:
@@ -165,9 +155,7 @@ def test_a_file_that_cannot_be_written_leaves_the_others_alone(
     ]
 
 
-def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(
-    tmp_path: Path, monkeypatch
-):
+def test_run_interrupted_removes_unverified_files(tmp_path: Path, monkeypatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -177,16 +165,14 @@ def test_an_interruption_of_the_proof_leaves_no_file_that_is_not_proven(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_fails_takes_those_after_it_along_which_are_not_proven(
-    tmp_path: Path, monkeypatch
-):
+def test_run_removes_files_after_failed_one(tmp_path: Path, monkeypatch):
     changed(monkeypatch, another_activation)
     with pytest.raises(ExportFailed, match="other outputs"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert [path.name for path in tmp_path.iterdir()] == ["model.sparse.onnx"]
 
 
-def test_decoding_that_outlives_loading_is_refused_and_removed(
+def test_run_removes_file_whose_decoding_is_not_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def late_node(model: ModelProto) -> None:
@@ -202,7 +188,7 @@ def test_decoding_that_outlives_loading_is_refused_and_removed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deploy_graph_that_computes_something_else_is_refused(
+def test_run_with_other_deploy_outputs_raises_export_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     def wrong(model: OnnxModel, kernels: object) -> tuple[OnnxModel, str]:
@@ -214,7 +200,7 @@ def test_a_deploy_graph_that_computes_something_else_is_refused(
     assert [p.name for p in tmp_path.iterdir()] == []
 
 
-def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_onnxsim: None):
+def test_run_with_deploy_only_writes_no_original_file(tmp_path: Path, without_onnxsim: None):
     (file,) = exported(tmp_path, ExportSettings(formats=("deploy",)))
     assert (file.graph, file.encoding, file.format, file.name) == (
         "deploy",
@@ -227,7 +213,7 @@ def test_a_graph_alone_is_written_without_the_original(tmp_path: Path, without_o
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
 
-def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_written(
+def test_run_skips_fast_files_that_are_not_faster(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
@@ -238,7 +224,7 @@ def test_a_fast_file_that_would_not_be_faster_is_left_out_and_the_others_are_wri
     assert sorted(p.name for p in tmp_path.glob("*.onnx")) == ["model.packed.onnx"]
 
 
-def test_the_deploy_graph_takes_the_place_of_fast_files_where_no_other_is_asked_for(
+def test_run_with_fast_only_falls_back_to_deploy(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
@@ -248,7 +234,7 @@ def test_the_deploy_graph_takes_the_place_of_fast_files_where_no_other_is_asked_
 
 
 @needs_kernels
-def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
+def test_run_verifies_fast_file_without_library(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -270,7 +256,7 @@ def test_a_fast_file_is_run_without_the_library_in_a_process_of_its_own(
 
 
 @pytest.mark.parametrize("with_data", [False, True])
-def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_data: bool) -> None:
+def test_move_when_done_moves_file_with_data(tmp_path: Path, with_data: bool) -> None:
     target, data = tmp_path / "new" / "model.onnx", tmp_path / "new" / "model.onnx.data"
     target.parent.mkdir()
     target.write_text("older")
@@ -285,7 +271,7 @@ def test_a_file_is_moved_with_its_data_when_all_is_done(tmp_path: Path, with_dat
     assert len(list(target.parent.iterdir())) == 1 + with_data
 
 
-def test_what_fails_before_it_is_done_leaves_the_older_file_and_names_the_new_one(
+def test_move_when_done_after_error_keeps_older_file(
     tmp_path: Path,
 ) -> None:
     target = tmp_path / "model.onnx"

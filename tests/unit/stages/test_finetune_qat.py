@@ -1,4 +1,4 @@
-"""Training in 8 bits: what is trained is what the file computes."""
+"""Quantization-aware training computes what the int8 file computes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -68,9 +68,9 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
 
 
 class Run:
-    """An int8 graph that was trained, and the network that was trained beside it.
+    """A trained int8 graph and the network it was made of.
 
-    On the validation split every graph is found as good as the others, but one that was trained has the value `after`.
+    Every graph has the value 1 on the validation split, except a trained one, which has `after`.
     """
 
     trained: QatResult | None = None
@@ -153,7 +153,7 @@ class Run:
 
 
 def unfolded_norm() -> ModelProto:
-    """A norm before the Conv, which stays in the deploy graph; a constant that is added, in 8 bits too."""
+    """A norm that the deploy graph keeps, before a Conv, and a constant that is quantized too."""
     g = Graph(3)
     x = g.add("Relu", g.batch_norm("x", "bn", 2))
     x = g.add("Add", g.conv(x, "conv", 2, 8, bias=True), g.random("offset", 1, 8, 1, 1))
@@ -183,7 +183,7 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Run(job_of(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "job"))
 
 
-def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
+def test_build_graph_discards_training_that_made_it_worse(tmp_path: Path) -> None:
     done = Run(job_of(NETWORKS["products"](), tmp_path / "job"), after=0.9)
     assert done.made.quantization is not None
     assert done.made.quantization.trained_epochs == 0
@@ -195,13 +195,13 @@ def test_training_that_made_it_worse_is_not_taken(tmp_path: Path) -> None:
     )
 
 
-def test_the_file_computes_what_was_trained(done: Run) -> None:
+def test_trained_file_matches_torch_outputs(done: Run) -> None:
     ours, theirs = done.outputs()
     assert (np.abs(ours - theirs) <= done.last_step()).mean() >= 0.99
     assert (ours.argmax(-1) == theirs.argmax(-1)).mean() >= 0.995
 
 
-def test_it_was_trained_and_pruned_weights_stayed_zero(done: Run) -> None:
+def test_run_trains_weights_and_keeps_zeros(done: Run) -> None:
     before = done.training.model
     for layer in done.layers:
         mask = before.get_array(layer.weight_name) != 0
@@ -211,7 +211,7 @@ def test_it_was_trained_and_pruned_weights_stayed_zero(done: Run) -> None:
         assert not done.made.weights[f"{layer.weight_name}_quantized"][~mask].any()
 
 
-def test_ranges_have_moved_and_are_those_of_the_file(done: Run) -> None:
+def test_run_moves_ranges_of_file(done: Run) -> None:
     initial = {
         t.name: numpy_helper.to_array(t) for t in done.made.model.to_proto().graph.initializer
     }
@@ -225,14 +225,14 @@ def test_ranges_have_moved_and_are_those_of_the_file(done: Run) -> None:
             assert done.trained.float_tensors[name].tolist() != pytest.approx(list(start), rel=1e-9)
 
 
-def test_the_report_says_how_long(done: Run) -> None:
+def test_run_notes_number_of_epochs(done: Run) -> None:
     assert done.made.quantization is not None
     assert done.made.quantization.trained_epochs == 2
     assert "trained in 8 bits for 2 epochs" in done.made.notes[-1]
 
 
 @pytest.mark.parametrize("done", ["norm that is not folded"], indirect=True)
-def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
+def test_run_keeps_statistics_of_norms(done: Run) -> None:
     (norm,) = (
         node for node in done.training.model.graph.node if node.op_type == "BatchNormalization"
     )
@@ -240,9 +240,7 @@ def test_statistics_of_norms_stay_as_they_are(done: Run) -> None:
         assert np.array_equal(done.trained.float_tensors[name], done.training.model.get_array(name))
 
 
-def test_stopped_and_gone_on_it_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_resumed_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = NETWORKS["products"]()
     whole = (
         Run(job_of(model, tmp_path / "whole"))

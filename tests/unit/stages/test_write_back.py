@@ -13,7 +13,7 @@ from tests.support.models import conv_bn_classifier
 from tests.support.restored import job_of, outputs, restored, stored
 
 
-def test_untrained_it_folds_back_to_the_weights_of_the_file():
+def test_to_file_weights_of_untrained_network_returns_file_weights():
     model = folded(conv_bn_classifier())
     arrays = to_file_weights(*restored(model))
     expected = stored(model)
@@ -22,7 +22,7 @@ def test_untrained_it_folds_back_to_the_weights_of_the_file():
         np.testing.assert_allclose(arrays[name], value, rtol=1e-6, atol=1e-6)
 
 
-def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Path):
+def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: Path):
     network, tensors = result = restored(folded(conv_bn_classifier()))
     with torch.no_grad():
         for norm in network.restored_norms:
@@ -48,7 +48,7 @@ def test_trained_it_folds_to_the_same_function_and_zeros_stay_zeros(tmp_path: Pa
     )
 
 
-def test_lifting_the_weights_of_the_original_gives_the_same_state_again(tmp_path: Path):
+def test_from_file_weights_of_original_returns_initial_state(tmp_path: Path):
     model = folded(conv_bn_classifier())
     network, state = restored(model)
     again = from_file_weights(job_of(network, tmp_path), stored(model))

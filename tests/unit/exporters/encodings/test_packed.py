@@ -1,4 +1,4 @@
-"""Packed files: every kind of code folds, runs alike, comes back exactly, and no edit goes unnoticed."""
+"""Packed files decode when they are loaded, in every kind of codes."""
 
 from functools import partial
 
@@ -31,7 +31,9 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 @pytest.mark.parametrize("opset", [11, 13, 18, 21])
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
 @pytest.mark.parametrize("density", [0.0, 0.002, 0.1, 1.0])
-def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, density, small):
+def test_encode_with_every_kind_folds_and_matches_dense(
+    monkeypatch, tmp_path, kind, opset, density, small
+):
     model, kernels = model_and_kernels(density, opset)
     force(monkeypatch, kind)
     monkeypatch.setattr(packed, "SMALL_TENSOR", small)
@@ -47,7 +49,7 @@ def test_every_kind_folds_and_runs_alike(monkeypatch, tmp_path, kind, opset, den
 
 
 @pytest.mark.parametrize("kind", ["6v", "4f", "m"])
-def test_half_precision(monkeypatch, kind):
+def test_encode_half_precision_matches_dense(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1, dtype=np.float16)
     force(monkeypatch, kind)
     encoded = encode(model, kernels)
@@ -56,7 +58,7 @@ def test_half_precision(monkeypatch, kind):
 
 
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
-def test_the_reference_evaluator_reads_it(monkeypatch, kind):
+def test_encode_runs_in_reference_evaluator(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1)
     force(monkeypatch, kind)
     x = np.random.default_rng(0).standard_normal((1, 17, 8, 8)).astype(np.float32)
@@ -64,7 +66,7 @@ def test_the_reference_evaluator_reads_it(monkeypatch, kind):
     assert (ReferenceEvaluator(encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
 
 
-def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
+def test_encode_scatters_small_tensors_together():
     model, kernels = model_and_kernels()
     encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 1
@@ -75,24 +77,24 @@ def test_small_tensors_are_scattered_as_one_and_keep_what_is_said_of_them():
     assert said == {"a.weight": "", "b.weight": "about b"}
 
 
-def test_dense_weights_stay_as_they_are():
+def test_encode_keeps_dense_weights():
     model, kernels = model_and_kernels(1.0)
     assert to_dense(encode(model, kernels)).SerializeToString() == model.SerializeToString()
 
 
 @pytest.mark.parametrize("opset", [7, 9, 10])
-def test_old_opsets_stay_dense(opset):
+def test_encode_keeps_old_opsets_dense(opset):
     model, kernels = model_and_kernels(opset=opset)
     assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
-def test_a_name_with_the_reserved_prefix_keeps_a_model_dense():
+def test_encode_keeps_model_with_reserved_name_dense():
     model, kernels = model_and_kernels()
     model.graph.node[0].output[0] = model.graph.node[1].input[0] = "ltp/0/p"
     assert encode(model, kernels).SerializeToString() == model.SerializeToString()
 
 
-def test_inputs_of_old_ir_versions_go():
+def test_encode_removes_weight_inputs_of_old_ir_version():
     model, kernels = model_and_kernels(opset=11)
     model.ir_version = 3
     for name, array in kernels.items():
@@ -107,7 +109,7 @@ def test_inputs_of_old_ir_versions_go():
     assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
 
 
-def test_shared_and_nested_kernels():
+def test_encode_keeps_nested_weight_dense():
     array = sparse_array((64, 64), 0.05)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in ("x", "y"))
     then_ = helper.make_graph(

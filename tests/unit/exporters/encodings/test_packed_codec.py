@@ -1,4 +1,4 @@
-"""Codes of the packed encoding."""
+"""Codes of packed files."""
 
 import doctest
 from functools import partial
@@ -12,7 +12,7 @@ from tests.support.models import sparse_array
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
-def test_the_kinds_each_win_somewhere():
+def test_encode_chooses_kind_by_density():
     chosen = {}
     for density in (0.001, 0.02, 0.05, 0.1, 0.2, 0.3, 0.6, 0.9):
         model, kernels = model_and_kernels(density, shape=(256, 64, 3, 3))
@@ -27,7 +27,7 @@ def test_the_kinds_each_win_somewhere():
     assert chosen[0.9] == "m"
 
 
-def test_long_gaps_between_dense_parts_choose_free_codes():
+def test_encode_chooses_free_deltas_for_long_deltas():
     array = np.zeros((512, 512), np.float32)
     array[::16] = sparse_array((32, 512), 0.25)
     model = two_convs(array.reshape(512, 512, 1, 1), sparse_array((4, 512, 1, 1), 1.0))
@@ -36,7 +36,7 @@ def test_long_gaps_between_dense_parts_choose_free_codes():
     assert any(t.name == "ltp/0/8f" for t in encoded.graph.initializer)
 
 
-def test_pairs_of_codes_fill_both_halves():
+def test_encode_pairs_fits_both_halves():
     steps = np.random.default_rng(0).geometric(0.1, 4001).astype(np.int32)
     for first in (1, 14, 15, 16, 17, 300, 70000):
         gaps = np.append(np.int32(first), steps)
@@ -52,7 +52,7 @@ def test_pairs_of_codes_fill_both_halves():
             ).all()
 
 
-def test_the_example_of_the_packed_codec_is_true():
+def test_packed_codec_doctest_passes():
     found = doctest.testmod(packed_codec)
     assert found.attempted > 5
     assert found.failed == 0

@@ -1,4 +1,4 @@
-"""Packed files are read back, and no edit goes unnoticed."""
+"""Packed files are read back, and edited files are rejected."""
 
 from functools import partial
 
@@ -16,12 +16,12 @@ from tests.support.encoded import encoded_as, force, model_and_kernels, to_dense
 encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 
-def test_to_dense_leaves_a_plain_model_alone():
+def test_to_dense_of_plain_model_returns_it():
     model = OnnxModel.from_proto(model_and_kernels()[0])
     assert decode.to_dense(model) is model
 
 
-def test_nothing_of_packing_is_left_after_unpacking():
+def test_to_dense_removes_all_decoding_nodes():
     model, kernels = model_and_kernels()
     restored = to_dense(encode(model, kernels))
     assert [n.SerializeToString() for n in restored.graph.node] == [
@@ -93,7 +93,7 @@ JOINED_EDITS = {
 
 
 @pytest.mark.parametrize("edit", [*EDITS, *(f"joined: {edit}" for edit in JOINED_EDITS)])
-def test_edits_are_found(monkeypatch, edit):
+def test_to_dense_of_edited_file_raises_input_error(monkeypatch, edit):
     model, kernels = model_and_kernels()
     force(monkeypatch, "8v")
     if edit in EDITS:
@@ -106,7 +106,7 @@ def test_edits_are_found(monkeypatch, edit):
         verify(encoded, kernels)
 
 
-def test_neutral_changes_by_converters_are_taken():
+def test_to_dense_accepts_neutral_changes():
     model, kernels = model_and_kernels()
     encoded = encode(model, kernels)
     for node in encoded.graph.node:
@@ -116,8 +116,8 @@ def test_neutral_changes_by_converters_are_taken():
     verify(onnx.version_converter.convert_version(encoded, 14), kernels)
 
 
-def test_a_constant_that_the_model_shares_with_the_decoder_is_no_node_left_over(tmp_path):
-    """onnxruntime keeps equal constants once; here the model reads the decoder's -1 from the start."""
+def test_verify_outputs_accepts_constant_shared_with_decoder(tmp_path):
+    """onnxruntime merges equal constants; here the model reads a -1 of the decoder already."""
     model, kernels = model_and_kernels(density=0.5)
     model.graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), "all"))
     model.graph.node.append(helper.make_node("Reshape", ["y", "all"], ["flat"], name="flatten"))

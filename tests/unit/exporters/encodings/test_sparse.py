@@ -1,4 +1,4 @@
-"""Sparse files are valid ONNX, say what the weights say, and what is wrong with one is named."""
+"""Sparse files are valid ONNX, and corrupt ones are rejected with the name of the tensor."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ def run(model):
     return session.run(None, {"x": x})[0].tobytes()
 
 
-def test_the_file_is_what_the_standard_says():
+def test_encode_writes_valid_sparse_initializers():
     array = sparse_array((64, 32), 0.1)
     encoded = encode(matmul(array), ["w"])
     (entry,) = encoded.graph.sparse_initializer
@@ -42,23 +42,23 @@ def test_the_file_is_what_the_standard_says():
 
 
 @pytest.mark.parametrize(("density", "encoded"), [(0.0, 1), (0.3, 1), (0.34, 0), (1.0, 0)])
-def test_only_where_it_is_smaller(density, encoded):
+def test_encode_keeps_dense_unless_smaller(density, encoded):
     array = np.zeros((100, 100), np.float32)
     array.reshape(-1)[: int(density * array.size)] = 1
     assert len(encode(matmul(array), ["w"]).graph.sparse_initializer) == encoded
 
 
-def test_all_zero_kernels_run():
+def test_encode_of_zeros_runs():
     array = np.zeros((64, 32), np.float32)
     assert run(encode(matmul(array), ["w"])) == run(matmul(array))
 
 
-def test_only_the_kernels_asked_for():
+def test_encode_encodes_only_named_weights():
     model = matmul(sparse_array((64, 32), 0.1))
     assert encode(model, []).SerializeToString() == model.SerializeToString()
 
 
-def test_a_constant_node_becomes_an_initializer():
+def test_encode_turns_constant_node_into_initializer():
     array = sparse_array((64, 32), 0.1)
     encoded = encode(matmul(array, as_constant=True), ["w"])
     assert [node.op_type for node in encoded.graph.node] == ["MatMul"]
@@ -67,7 +67,7 @@ def test_a_constant_node_becomes_an_initializer():
 
 
 @pytest.mark.parametrize(("ir_version", "opset"), [(3, 8), (4, 9), (8, 13)])
-def test_a_kernel_that_is_a_graph_input_loses_the_input(ir_version, opset):
+def test_encode_removes_input_of_weight(ir_version, opset):
     array = sparse_array((64, 32), 0.1)
     encoded = encode(matmul(array, ir_version, opset, as_input=True), ["w"])
     assert [value.name for value in encoded.graph.input] == ["x"]
@@ -76,7 +76,7 @@ def test_a_kernel_that_is_a_graph_input_loses_the_input(ir_version, opset):
     assert run(encoded) == run(matmul(array))
 
 
-def test_other_inputs_of_old_files_stay_constants():
+def test_encode_keeps_other_weights_of_old_files_constant():
     array = sparse_array((64, 32), 0.1)
     model = matmul(array, 3, 8, as_input=True)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((1, 32), np.float32), "bias"))
@@ -87,7 +87,7 @@ def test_other_inputs_of_old_files_stay_constants():
     assert [value.name for value in encode(model, ["w"]).graph.input] == ["x"]
 
 
-def test_a_kernel_that_is_a_graph_output_stays_dense():
+def test_encode_keeps_weight_that_is_output_dense():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [64, 32]))
     for format_ in ENCODINGS.values():
@@ -95,7 +95,7 @@ def test_a_kernel_that_is_a_graph_output_stays_dense():
         assert [t.name for t in encoded.graph.initializer] == ["w"]
 
 
-def test_scalars_and_empty_tensors_are_never_encoded():
+def test_encode_keeps_scalars_and_empty_tensors_dense():
     for array in (np.float32(0), np.zeros((0, 4), np.float32)):
         graph = helper.make_graph(
             [helper.make_node("Identity", ["w"], ["y"])],
@@ -112,12 +112,12 @@ def test_scalars_and_empty_tensors_are_never_encoded():
             )
 
 
-def test_doc_strings_survive():
+def test_encode_keeps_doc_strings():
     restored = to_dense(OnnxModel.from_proto(encode(matmul(sparse_array((64, 32), 0.1)), ["w"])))
     assert restored.graph.initializer[0].doc_string == "the weight"
 
 
-def test_coordinates_are_read_too():
+def test_to_dense_reads_coordinates():
     array = sparse_array((64, 32), 0.1)
     encoded = encode(matmul(array), ["w"])
     where = np.stack(np.nonzero(array), axis=1).astype(np.int64)
@@ -160,7 +160,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_and_the_tensor_named(damage):
+def test_to_dense_of_corrupt_file_names_tensor(damage):
     encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(InputError, match="'w"):
@@ -168,14 +168,14 @@ def test_damage_is_found_and_the_tensor_named(damage):
 
 
 @pytest.mark.parametrize("damage", ["out of range", "unsorted", "duplicated", "too few indices"])
-def test_verify_turns_damage_into_a_failed_export(damage):
+def test_verify_weights_of_corrupt_file_raises_export_failed(damage):
     encoded = encode(matmul(sparse_array((64, 32), 0.1)), ["w"])
     DAMAGE[damage](encoded)
     with pytest.raises(ExportFailed):
         verify(encoded, {"w": sparse_array((64, 32), 0.1)})
 
 
-def test_more_than_memory_holds_is_refused_before_it_is_decoded(monkeypatch):
+def test_to_dense_without_enough_memory_raises_input_error(monkeypatch):
     encoded = OnnxModel.from_proto(encode(matmul(sparse_array((64, 32), 0.1)), ["w"]))
     monkeypatch.setattr(memory, "available_memory", lambda: 64 * 32 * 4)
     assert to_dense(encoded).weights["w"].size == 64 * 32

@@ -1,4 +1,4 @@
-"""All float weights of a model are counted the same in every format, and the report shows them beside the kernels."""
+"""Float weights are counted equally in every encoding."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def by_hand(model: ModelProto) -> Sparsity:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
+def test_iter_float_weights_counts_same_in_every_encoding(tmp_path: Path, name: str) -> None:
     model = pruned(conv_bn_classifier(channels=24))
     write_model(
         ENCODINGS[name].encode(OnnxModel.from_proto(model), KERNELS), tmp_path / "model.onnx"
@@ -43,7 +43,7 @@ def test_every_format_counts_the_same(tmp_path: Path, name: str) -> None:
     assert by_hand(model).nonzeros < by_hand(model).elements / 4
 
 
-def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
+def test_iter_float_weights_skips_integers_and_masks() -> None:
     g = Graph()
     g.tensor("ids", [1, 2], np.int64)
     g.tensor("mask", [[0.0, -np.inf]])
@@ -62,7 +62,7 @@ def test_integers_and_masks_do_not_count_and_tensors_of_branches_do() -> None:
     assert found["large"] == Sparsity(70_000, 70_000)
 
 
-def test_other_tensors_can_be_counted_in_the_place_of_a_files_own() -> None:
+def test_iter_float_weights_counts_replaced_weights() -> None:
     zero = {"fc.weight": np.zeros((5, 8), np.float32)}
     model = OnnxModel.from_proto(conv_bn_classifier()).with_weights(zero)
     assert dict(iter_float_weights(model))["fc.weight"] == Sparsity(40, 0)

@@ -10,7 +10,7 @@ from tests.support.encoded import described
 from tests.support.models import sparse_array
 
 
-def test_a_tensor_that_does_not_fit_its_dims_is_named():
+def test_read_tensors_with_wrong_dims_raises_input_error():
     proto = described(sparse_array())
     proto.graph.initializer[0].raw_data = b"\0" * 10
     model = OnnxModel.from_proto(proto)

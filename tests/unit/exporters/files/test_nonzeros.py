@@ -1,4 +1,4 @@
-"""Encoded models and scans: the same bytes as protobuf writes, in less time."""
+"""A nonzero index changes no byte of a file."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def arrays_of_all_sorts():
 
 @pytest.mark.parametrize("format_", ENCODINGS)
 @pytest.mark.parametrize("given", [False, True])
-def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given):
+def test_encode_with_index_writes_same_bytes_as_with_names(tmp_path, format_, given):
     arrays = arrays_of_all_sorts()
     proto = identities(arrays, constant="held")
     before = proto.SerializeToString()
@@ -58,7 +58,7 @@ def test_an_encoded_model_is_written_as_the_same_bytes(tmp_path, format_, given)
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
-def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
+def test_encode_rounded_with_index_writes_same_bytes(tmp_path, values):
     arrays = arrays_of_all_sorts()
     model = model_of(arrays)
     expected = ENCODINGS["packed"].encode(model, list(arrays), storage=values).to_proto()
@@ -70,7 +70,7 @@ def test_rounded_values_are_written_as_the_same_bytes(tmp_path, values):
 
 
 @pytest.mark.parametrize("format_", ENCODINGS)
-def test_an_encoded_model_with_external_data(tmp_path, format_):
+def test_encode_with_external_data_is_verified(tmp_path, format_):
     arrays = {"large": sparse_array((256, 64, 3, 3), 0.1)}
     model = model_of(arrays)
     write_model(ENCODINGS[format_].encode(model, list(arrays)), tmp_path / "m.onnx", external=True)
@@ -78,14 +78,14 @@ def test_an_encoded_model_with_external_data(tmp_path, format_):
     assert (tmp_path / "m.onnx.data").exists() == (format_ != "sparse")
 
 
-def test_arrays_of_another_type_than_the_tensors_are_converted():
+def test_encode_converts_arrays_to_tensor_type():
     arrays = {"half": sparse_array((64, 64), 0.1, 1, np.float16)}
     model = model_of(arrays).with_weights({"half": arrays["half"].astype(np.float32)})
     encoded = ENCODINGS["sparse"].encode(model, NonzeroIndex(model, arrays))
     verify_weights(encoded, arrays, "sparse")
 
 
-def test_the_scan_of_another_model_is_not_taken():
+def test_encode_ignores_index_of_other_model():
     first, second = ({"w": sparse_array((64, 64), 0.1, seed)} for seed in (1, 2))
     scan = NonzeroIndex(model_of(first), first)
     ENCODINGS["sparse"].encode(scan.model, scan)
@@ -95,7 +95,7 @@ def test_the_scan_of_another_model_is_not_taken():
     assert len(scan) == 1
 
 
-def test_negative_zeros_of_layer_weights_only_are_written_as_zeros():
+def test_encode_replaces_negative_zeros_of_layer_weights_only():
     array = np.full((64, 64), -0.0, np.float32)
     array[0, 0] = 1
     model = described_model(array).with_weights({"other": np.float32([-0.0])})

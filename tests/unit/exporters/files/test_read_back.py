@@ -1,4 +1,4 @@
-"""A file is read back and held against the weights and its own labels."""
+"""Files are compared with the weights that they must hold."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from tests.support.encoded import encoded_as, matmul, model_of, verified_as
 from tests.support.models import sparse_array
 
 
-def test_special_values_survive_bit_for_bit():
+def test_verify_weights_accepts_special_values():
     array = sparse_array()
     array[0, :4] = [np.inf, -np.inf, np.float32(1e-42), np.nan]
     view_bits(array)[0, 4] = 0x7FC12345
@@ -27,7 +27,7 @@ def test_special_values_survive_bit_for_bit():
 encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
 
 
-def test_verify_compares_bits():
+def test_verify_weights_rejects_other_bits():
     array = sparse_array((64, 32), 0.1)
     encoded = encode(matmul(array), ["w"])
     other = array.copy()
@@ -41,7 +41,7 @@ def test_verify_compares_bits():
     verify(encoded, {"w": np.where(array == 0, np.float32(-0.0), array)})
 
 
-def test_verify_runs_the_checker():
+def test_verify_weights_rejects_invalid_onnx():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(ExportFailed, match="not valid ONNX"):

@@ -1,4 +1,4 @@
-"""Rounded values."""
+"""Rounded values of packed files."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
 @pytest.mark.parametrize("density", [0.05, 0.6])
-def test_rounded_values_fold_and_say_so(tmp_path, values, density):
+def test_encode_rounded_is_smaller_labeled_and_folded(tmp_path, values, density):
     model, kernels = model_and_kernels(density, shape=(64, 32, 3, 3))
     encoded = encode(model, kernels, storage=values)
     assert read_metadata(OnnxModel.from_proto(encoded))["values"] == values
@@ -41,7 +41,7 @@ def test_rounded_values_fold_and_say_so(tmp_path, values, density):
         verify(encoded, kernels)
 
 
-def test_values_that_rounding_would_overflow_stay_exact():
+def test_encode_rounded_keeps_overflowing_tensor_exact():
     model, kernels = model_and_kernels(0.05)
     kernels["a.weight"][0, 0, 0, 0] = 1e6
     encoded = encode(
@@ -52,7 +52,7 @@ def test_values_that_rounding_would_overflow_stay_exact():
     assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 
 
-def test_unknown_values_are_refused():
+def test_encode_unknown_storage_raises_usage_error():
     model, kernels = model_and_kernels()
     with pytest.raises(UsageError, match="int4"):
         encode(model, kernels, storage="int4")

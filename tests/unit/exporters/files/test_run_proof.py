@@ -1,4 +1,4 @@
-"""Outputs of any type are compared: sequences, maps and text as well as tensors."""
+"""Outputs of every type are compared: sequences, maps, text and tensors."""
 
 from pathlib import Path
 
@@ -48,16 +48,16 @@ def found(model: ModelProto, folder: Path) -> list[Array]:
     return run_file(folder / "model.onnx", FEEDS)
 
 
-def test_a_sequence_is_its_tensors(tmp_path: Path) -> None:
+def test_run_file_returns_arrays_of_sequence(tmp_path: Path) -> None:
     assert [a.tolist() for a in found(sequence(), tmp_path)] == [FEEDS["x"].tolist()] * 2
 
 
-def test_maps_are_their_keys_and_values(tmp_path: Path) -> None:
+def test_run_file_returns_keys_and_values_of_maps(tmp_path: Path) -> None:
     assert [a.tolist() for a in found(maps(), tmp_path)] == [["a", "b"], [1, 2], ["a", "b"], [3, 5]]
 
 
 @pytest.mark.parametrize("make", [sequence, maps, text])
-def test_the_same_outputs_pass_and_others_do_not(make: object, tmp_path: Path) -> None:
+def test_verify_outputs_rejects_other_outputs(make: object, tmp_path: Path) -> None:
     expected = found(make(), tmp_path)  # type: ignore[operator]
     verify_outputs(tmp_path / "model.onnx", FEEDS, expected)
     other = np.array(["z"] * expected[0].size, object).reshape(expected[0].shape)

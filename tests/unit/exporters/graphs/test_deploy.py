@@ -1,4 +1,4 @@
-"""The deploy graph computes the same with fewer nodes, and every kernel keeps its name and its zeros."""
+"""The deploy graph computes the same with fewer nodes, and keeps layer weights and zeros."""
 
 from collections.abc import Collection
 from contextlib import nullcontext
@@ -67,7 +67,7 @@ def norm_view_and_shape() -> ModelProto:
     return g.model({"x": ("N", 1, 4, 4)}, ["y"])
 
 
-def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
+def test_rewrite_model_folds_norms_and_constants_and_keeps_weights():
     model = prune(norm_view_and_shape())
     before = model.SerializeToString()
     made, note = rewrite(model, ["conv.weight", "w"])
@@ -81,7 +81,7 @@ def test_norms_and_constants_fold_and_kernels_keep_names_and_zeros():
     check_same(model, made)
 
 
-def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
+def test_rewrite_model_without_onnxsim_folds_norms_and_notes_it(without_onnxsim: None):
     model = prune(conv_bn_classifier())
     made, note = rewrite(model, KERNELS)
     assert "constants not folded: onnxsim is away" in note
@@ -89,7 +89,7 @@ def test_when_onnxsim_fails_the_rest_is_done_and_said(without_onnxsim: None):
     check_same(model, made)
 
 
-def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.MonkeyPatch):
+def test_rewrite_model_discards_onnxsim_result_with_other_weights(monkeypatch: pytest.MonkeyPatch):
     def meddling(model: OnnxModel) -> OnnxModel:
         return model.with_weights({"fc.weight": 2 * model.get_array("fc.weight")})
 
@@ -102,14 +102,14 @@ def test_a_simplifier_that_touches_kernels_is_not_used(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("group", [1, 2])
-def test_a_norm_after_a_convolution_folds(without_onnxsim: None, bias: bool, group: int):
+def test_rewrite_model_folds_norm_after_conv(without_onnxsim: None, bias: bool, group: int):
     g = Graph()
     g.batch_norm(g.conv("x", "conv", 4, 6, bias=bias, group=group), "bn", 6)
     check_fold(g, {"x": ("N", 4, 5, 5)})
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_a_norm_after_a_transposed_convolution_folds(without_onnxsim: None, group: int):
+def test_rewrite_model_folds_norm_after_conv_transpose(without_onnxsim: None, group: int):
     g = Graph()
     weight = g.random("w", 4, 6 // group, 3, 3)
     g.batch_norm(g.add("ConvTranspose", "x", weight, group=group, strides=[2, 2]), "bn", 6)
@@ -120,7 +120,9 @@ def test_a_norm_after_a_transposed_convolution_folds(without_onnxsim: None, grou
     "attributes", [{"transB": 1}, {"transB": 0}, {"alpha": 0.5, "beta": 2.0, "transB": 1}]
 )
 @pytest.mark.parametrize("bias", [(), (1,), (7,), (1, 7)])
-def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias: tuple[int, ...]):
+def test_rewrite_model_folds_norm_after_gemm(
+    without_onnxsim: None, attributes: dict, bias: tuple[int, ...]
+):
     g = Graph()
     weight = g.random("w", *((7, 4) if attributes["transB"] else (4, 7)))
     g.batch_norm(
@@ -133,21 +135,21 @@ def test_a_norm_after_a_gemm_folds(without_onnxsim: None, attributes: dict, bias
     check_same(model, made)
 
 
-def test_a_layer_that_something_else_reads_keeps_its_norm(without_onnxsim: None):
+def test_rewrite_model_keeps_norm_of_layer_with_other_readers(without_onnxsim: None):
     g = Graph()
     h = g.conv("x", "conv", 1, 4)
     g.add("Add", g.batch_norm(h, "bn", 4), h)
     check_fold(g, {"x": ("N", 1, 5, 5)}, folds=0)
 
 
-def test_a_shared_weight_keeps_its_norms(without_onnxsim: None):
+def test_rewrite_model_keeps_norms_of_shared_weight(without_onnxsim: None):
     g = Graph()
     h = g.batch_norm(g.conv("x", "conv", 4, 4), "bn", 4)
     g.batch_norm(g.add("Conv", h, "conv.weight", pads=[1] * 4), "bn2", 4)
     check_fold(g, {"x": ("N", 4, 5, 5)}, folds=0)
 
 
-def test_a_shared_bias_is_left_to_the_others(without_onnxsim: None):
+def test_rewrite_model_adds_bias_if_bias_is_shared(without_onnxsim: None):
     g = Graph()
     h = g.batch_norm(g.conv("x", "a", 4, 4, bias=True), "bn", 4)
     g.add("Conv", h, g.random("b.weight", 4, 4, 3, 3), "a.bias", pads=[1] * 4)
@@ -155,7 +157,7 @@ def test_a_shared_bias_is_left_to_the_others(without_onnxsim: None):
     assert {"a.bias", "a.weight.folded_bias"} <= {t.name for t in made.graph.initializer}
 
 
-def test_a_norm_that_would_erase_weights_stays(without_onnxsim: None):
+def test_rewrite_model_keeps_norm_that_would_erase_weights(without_onnxsim: None):
     g = Graph()
     h = g.conv("x", "conv", 1, 2)
     rest = [g.tensor(n, [0.5, 1.0]) for n in ("beta", "mean", "var")]
@@ -163,7 +165,7 @@ def test_a_norm_that_would_erase_weights_stays(without_onnxsim: None):
     check_fold(g, {"x": ("N", 1, 5, 5)}, folds=0)
 
 
-def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: None):
+def test_rewrite_model_keeps_norm_in_half_precision(without_onnxsim: None):
     g = Graph()
     g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
     g.nodes[-1].output[0] = "y"
@@ -177,7 +179,7 @@ def test_half_precision_norms_stay_because_rounding_would_show(without_onnxsim: 
     assert "BatchNormalization" in operators(rewrite(model, ["conv.weight"])[0])
 
 
-def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None):
+def test_rewrite_model_keeps_norm_of_overridable_weight(without_onnxsim: None):
     g = Graph()
     g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
     g.nodes[-1].output[0] = "y"
@@ -186,7 +188,7 @@ def test_weights_that_a_caller_may_override_are_not_folded(without_onnxsim: None
     assert operators(rewrite(model, ["conv.weight"])[0]) == ["Conv", "BatchNormalization"]
 
 
-def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
+def test_rewrite_model_removes_dropout_and_identity(without_onnxsim: None):
     g = Graph()
     h = g.add("Identity", "x")
     h = g.add("Dropout", g.batch_norm(g.add("Identity", g.conv(h, "conv", 1, 4)), "bn", 4))
@@ -205,14 +207,14 @@ def test_dropout_and_identity_go_wherever_they_stand(without_onnxsim: None):
     check_same(model, made)
 
 
-def test_a_dropout_whose_mask_is_read_stays(without_onnxsim: None):
+def test_rewrite_model_keeps_dropout_with_mask(without_onnxsim: None):
     g = Graph()
     g.add("Dropout", g.add("Relu", "x"), outputs=("y", "mask"))
     model = g.model({"x": ("N", 4)}, ["y", "mask"], types={"mask": TensorProto.BOOL})
     assert operators(rewrite(model, [])[0]) == ["Relu", "Dropout"]
 
 
-def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None):
+def test_rewrite_model_renames_values_in_branches(without_onnxsim: None):
     g = Graph()
     h = g.add("Identity", g.add("Relu", "x"))
     branches = {}
@@ -233,7 +235,7 @@ def test_names_read_inside_a_branch_are_renamed_there_too(without_onnxsim: None)
     ("dtype", "change", "same"),
     [(np.float32, 1e-3, False), (np.float16, 1e-3, True), (np.float16, 1.0, False)],
 )
-def test_half_precision_may_differ_by_what_its_nodes_round(
+def test_deploy_graph_in_half_precision_has_wider_tolerance(
     monkeypatch, dtype: type, change: float, same: bool
 ):
     g = Graph()
@@ -260,7 +262,7 @@ def test_half_precision_may_differ_by_what_its_nodes_round(
         )
 
 
-def test_a_deploy_graph_with_other_zeros_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_deploy_graph_with_other_zeros_raises_export_failed(monkeypatch: pytest.MonkeyPatch):
     model = OnnxModel.from_proto(prune(conv_bn_classifier()))
     weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})

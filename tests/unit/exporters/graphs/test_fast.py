@@ -1,4 +1,4 @@
-"""The fast graph holds the weights of the deploy graph, computes the same, and is there only where it is faster."""
+"""The fast graph computes the same as the deploy graph, and exists only if it is faster."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, *ms: float) -> None:
 
 
 @needs_kernels
-def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weights() -> None:
+def test_fast_graph_of_pruned_network_has_one_sparse_node_per_layer() -> None:
     model = prune(conv_bn_classifier(channels=16))
     found = made(model)
     ours = [node.op_type for node in found.model.graph.node if node.domain]
@@ -70,7 +70,7 @@ def test_layers_with_what_follows_them_become_one_node_each_and_keep_their_weigh
 
 
 @needs_kernels
-def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nearly(
+def test_fast_graph_without_library_matches_deploy_graph_bit_for_bit(
     tmp_path: Path,
 ) -> None:
     model = prune(conv_bn_classifier(channels=16))
@@ -87,7 +87,7 @@ def test_without_the_library_it_has_the_bits_of_the_deploy_graph_and_with_it_nea
 
 @needs_kernels
 @pytest.mark.parametrize("others", [(1.0, 2.0), (2.0, 1.0)])
-def test_it_must_be_faster_than_the_faster_of_the_deploy_graph_and_the_given_one(
+def test_fast_graph_slower_than_dense_graphs_raises_not_faster(
     monkeypatch: pytest.MonkeyPatch, others: tuple[float, float]
 ) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.97)
@@ -101,14 +101,16 @@ def test_it_must_be_faster_than_the_faster_of_the_deploy_graph_and_the_given_one
 
 
 @needs_kernels
-def test_a_network_with_few_zeros_is_not_even_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_graph_of_dense_network_raises_not_faster_without_timing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(fast, "time_interleaved", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(NotFaster, match=r"conv1\.weight and 1 more") as found:
         made(conv_bn_classifier(channels=16), None)
     assert found.value.exit_code == 7
 
 
-def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_graph_without_library_raises_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     with pytest.raises(NotFaster, match="was not built"):
         made(mlp())
@@ -118,7 +120,7 @@ def test_without_the_library_there_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_kernels
-def test_values_that_are_rounded_on_the_way_cannot_be_proven(
+def test_fast_graph_with_noisy_outputs_raises_not_faster(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last bit of a sum decides which way such a value goes, in onnxruntime itself, too."""
@@ -137,7 +139,7 @@ def test_values_that_are_rounded_on_the_way_cannot_be_proven(
 
 
 @needs_kernels
-def test_a_file_that_is_not_faster_says_what_was_left_dense(
+def test_fast_graph_not_faster_error_names_skipped_layers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     g = Graph()
@@ -155,7 +157,9 @@ def test_a_file_that_is_not_faster_says_what_was_left_dense(
 
 
 @needs_kernels
-def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_graph_with_other_outputs_raises_export_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def wrong(model: OnnxModel, kernels: Any) -> Any:
         new, turned = turn_over(model, kernels)
         return replace(
@@ -170,7 +174,7 @@ def test_kernels_that_compute_something_else_are_found_out(monkeypatch: pytest.M
 
 
 @needs_kernels
-def test_layers_in_functions_are_turned_over_too() -> None:
+def test_fast_graph_converts_layers_in_functions() -> None:
     body = [helper.make_node("MatMul", ["a", "b"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
     function = helper.make_function(
         "local", "Layer", ["a", "b"], ["y"], body, [helper.make_opsetid("", 17)]
@@ -187,7 +191,7 @@ def test_layers_in_functions_are_turned_over_too() -> None:
     assert "w" in found.converted_layers
 
 
-def test_one_sample_is_taken_where_the_batch_is_open() -> None:
+def test_select_first_sample_keeps_fixed_batch() -> None:
     open_, fixed = mlp(), mlp(batch=3)
     x = {"x": np.zeros((3, 6), np.float32)}
     assert fast.select_first_sample(OnnxModel.from_proto(open_), x)["x"].shape == (1, 6)

@@ -1,4 +1,4 @@
-"""The int8 graph: zeros stay zeros, onnxruntime computes it in 8 bits, and what cannot be quantised is refused."""
+"""The int8 graph keeps zeros, runs in 8 bits, and is refused if it cannot be built."""
 
 from collections import Counter
 from pathlib import Path
@@ -54,7 +54,7 @@ def nearly_the_same(model: ModelProto, made: OnnxModel, share: float = 0.1) -> b
     return bool(np.abs(before - after).max() <= share * np.abs(before).max())
 
 
-def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
+def test_int8_graph_quantizes_every_layer_and_keeps_zeros() -> None:
     model = prune(conv_bn_classifier(), 0.8)
     made = quantised(model)
     assert made.weight_names == tuple(f"{name}_quantized" for name in kernels_of(model))
@@ -66,16 +66,14 @@ def test_every_zero_is_a_zero_in_8_bits_and_every_layer_is_quantised() -> None:
     assert nearly_the_same(model, made.model)
 
 
-def test_onnxruntime_runs_it_in_8_bits_from_end_to_end(tmp_path: Path) -> None:
+def test_int8_graph_runs_in_8_bits_in_onnxruntime(tmp_path: Path) -> None:
     found = optimised(quantised(conv_bn_classifier()).model, tmp_path)
     assert set(BLOCK) <= set(found)
     assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(found)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_all_encodings_hold_the_same_and_compute_the_same_bits(
-    encoding: str, tmp_path: Path
-) -> None:
+def test_int8_graph_in_any_encoding_gives_same_outputs(encoding: str, tmp_path: Path) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.9)
     made, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
@@ -92,7 +90,7 @@ def test_all_encodings_hold_the_same_and_compute_the_same_bits(
     )
 
 
-def test_the_packed_file_is_smaller_than_the_float_one() -> None:
+def test_int8_graph_packed_is_smaller_than_float() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
     made = quantised(model)
     small, float_ = (
@@ -105,10 +103,11 @@ def test_the_packed_file_is_smaller_than_the_float_one() -> None:
     assert small < 0.6 * float_
 
 
-def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
-    """x86 without VNNI adds two products of an activation (to 255) and a weight in 16 bits, which hold 32,767.
+def test_int8_graph_with_7_bits_cannot_saturate() -> None:
+    """x86 without VNNI adds two products of an activation and a weight in 16 bits.
 
-    By hand: with weights of 8 bits, 255 · 127 + 255 · 127 = 64,770 becomes 32,767; with 7, 255 · 64 · 2 = 32,640 stays.
+    By hand: with weights of 8 bits, 255 · 127 · 2 = 64,770 becomes 32,767. With 7 bits,
+    255 · 64 · 2 = 32,640 stays.
     """
     g = Graph()
     g.tensor("w", np.array([[1.0, -1.0], [1.0, -1.0], [1.0, -1.0], [1.0, -1.0]]))
@@ -130,7 +129,7 @@ def test_by_default_a_product_of_the_largest_values_cannot_saturate() -> None:
 
 
 @pytest.mark.parametrize("make", [language_model, vision_transformer])
-def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Path) -> None:
+def test_int8_graph_of_transformer_is_dynamic(make: object, tmp_path: Path) -> None:
     model = make()  # type: ignore[operator]
     made = quantised(model, calibration(model, value=0.9))
     assert made.quantization is not None
@@ -144,7 +143,7 @@ def test_a_transformer_has_ranges_found_at_every_run(make: object, tmp_path: Pat
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers_stay_float_and_are_named(op: str) -> None:
+def test_int8_graph_keeps_recurrent_layers_float(op: str) -> None:
     model = recurrent(op)
     made = quantised(model)
     assert made.quantization is not None
@@ -156,8 +155,8 @@ def test_recurrent_layers_stay_float_and_are_named(op: str) -> None:
     assert set(left) < set(made.weight_names)
 
 
-def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
-    """Beside a weight of 1000, which adds the same to all scores, those that decide are lost in 8 bits."""
+def test_int8_graph_keeps_sensitive_layer_float() -> None:
+    """A weight of 1000, the same for all scores, leaves no steps for the weights that decide."""
     g = Graph(1)
     g.tensor("scores", np.vstack([np.full((1, 4), 1000.0), np.eye(4), np.zeros((1, 4))]))
     g.tensor("nothing", np.zeros((6, 4)))
@@ -171,7 +170,7 @@ def test_a_layer_that_costs_too_much_stays_float_and_is_named() -> None:
     assert found.float_layers == {"scores": search.SENSITIVE}
 
 
-def test_a_model_without_a_layer_to_quantise_is_refused() -> None:
+def test_int8_graph_without_layers_raises_unsupported_model() -> None:
     with pytest.raises(UnsupportedModel, match="no layer that can be quantized"):
         quantised(conv_transpose())
 
@@ -183,7 +182,7 @@ def conv_transpose() -> ModelProto:
     return g.model({"x": ("N", 1, 8, 8)}, ["y"])
 
 
-def test_half_precision_is_refused_with_the_reason() -> None:
+def test_check_quantizable_rejects_half_precision() -> None:
     model = mlp()
     for tensor in model.graph.initializer:
         tensor.CopyFrom(
@@ -194,13 +193,13 @@ def test_half_precision_is_refused_with_the_reason() -> None:
     assert any("FLOAT16" in reason for reason in refused.value.reasons)
 
 
-def test_a_quantised_model_is_refused_by_its_nodes() -> None:
+def test_int8_graph_of_quantized_model_raises_unsupported_model() -> None:
     once = quantised(mlp()).model.to_proto()
     with pytest.raises(UnsupportedModel, match="QuantizeLinear"):
         quantised(once, calibration(once))
 
 
-def test_without_data_there_is_no_int8_graph() -> None:
+def test_int8_graph_without_data_raises_export_failed() -> None:
     model = OnnxModel.from_proto(mlp())
     with pytest.raises(ExportFailed, match="needs the data"):
         int8.build_graph(GraphContext(model, {}, [], {}))
@@ -212,14 +211,16 @@ def of_opset_11() -> ModelProto:
     return model
 
 
-def test_an_old_opset_is_raised() -> None:
+def test_int8_graph_of_old_opset_is_converted() -> None:
     model = of_opset_11()
     made = quantised(model)
     assert made.model.proto.opset_import[0].version == int8.OPSET
     assert nearly_the_same(model, made.model)
 
 
-def test_an_opset_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_graph_of_unconvertible_opset_raises_export_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = of_opset_11()
 
     def fails(*_: object) -> None:
@@ -230,7 +231,7 @@ def test_an_opset_that_cannot_be_raised_is_refused(monkeypatch: pytest.MonkeyPat
         quantised(model)
 
 
-def test_a_weight_that_two_nodes_share_is_quantised_once() -> None:
+def test_int8_graph_quantizes_shared_weight_once() -> None:
     g = Graph()
     g.random("w", 6, 6)
     g.add(
@@ -244,7 +245,7 @@ def test_a_weight_that_two_nodes_share_is_quantised_once() -> None:
 
 
 @pytest.mark.parametrize("dead", ["all", "one"])
-def test_channels_without_weights_keep_their_bias(dead: str) -> None:
+def test_int8_graph_keeps_bias_of_empty_channels(dead: str) -> None:
     model = conv_bn_classifier()
     weight = next(t for t in model.graph.initializer if t.name == "conv2.weight")
     array = numpy_helper.to_array(weight).copy()
@@ -255,14 +256,14 @@ def test_channels_without_weights_keep_their_bias(dead: str) -> None:
     assert nearly_the_same(model, made.model, 0.05)
 
 
-def test_activations_that_never_change_are_no_obstacle() -> None:
+def test_int8_graph_with_constant_activations_is_finite() -> None:
     model = mlp()
     feeds = [{"x": np.zeros((8, 6), np.float32)}]
     made = quantised(model, calibration(model, feeds))
     assert np.isfinite(outputs(made.model.to_proto(), random_inputs(model))).all()
 
 
-def test_layers_with_infinite_activations_stay_float() -> None:
+def test_int8_graph_keeps_layers_with_infinite_activations_float() -> None:
     g = Graph()
     first = g.gemm("x", "fc1", 6, 8)
     g.tensor("zero", 0.0)
@@ -276,7 +277,7 @@ def test_layers_with_infinite_activations_stay_float() -> None:
     assert found.float_layers["fc3.weight"] == search.NOT_FINITE
 
 
-def test_kernels_in_constant_nodes_and_among_the_inputs() -> None:
+def test_int8_graph_quantizes_weights_in_constants_and_inputs() -> None:
     assert quantised(in_constants(conv_bn_classifier())).weight_names
     model = mlp()
     model.graph.input.extend(

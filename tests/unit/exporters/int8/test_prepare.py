@@ -1,4 +1,4 @@
-"""Graphs that the tool would stumble over are quantised all the same, and nothing else is called otherwise."""
+"""Graphs are prepared for onnxruntime's quantization tool."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def nearly(model: ModelProto, made: ModelProto) -> bool:
 
 
 @pytest.mark.parametrize("end", TOOL_SUFFIXES)
-def test_names_that_the_tool_gives_are_free(end: str) -> None:
+def test_prepare_graph_renames_conflicts_with_tool(end: str) -> None:
     model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
     made = quantised(model)
     assert made.quantization is not None
@@ -40,12 +40,12 @@ def test_names_that_the_tool_gives_are_free(end: str) -> None:
     assert nearly(model, made.model.to_proto())
 
 
-def test_other_names_stay() -> None:
+def test_prepare_graph_keeps_other_names() -> None:
     model = chain()
     assert made_ready(model).graph == model.graph
 
 
-def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_stays_float() -> None:
+def test_prepare_graph_keeps_conflicting_weight_name() -> None:
     g = Graph()
     g.add(
         "MatMul",
@@ -64,9 +64,7 @@ def test_a_kernel_that_has_such_a_name_keeps_it_and_the_one_it_collides_with_sta
 @pytest.mark.parametrize(
     ("shape", "is_row"), [((1, 8), True), ((8,), True), ((), False), ((1,), False), ((1, 1), False)]
 )
-def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(
-    shape: tuple[int, ...], is_row: bool
-) -> None:
+def test_prepare_graph_flattens_bias_of_one_row(shape: tuple[int, ...], is_row: bool) -> None:
     g = Graph()
     first = g.add(
         "Gemm", "x", g.random("w", 6, 8), g.tensor("c", g.rng.standard_normal(shape)), name="first"
@@ -81,7 +79,7 @@ def test_a_bias_of_one_row_is_quantised_and_others_leave_the_layer_float(
     assert nearly(model, made.model.to_proto())
 
 
-def test_a_bias_that_is_read_elsewhere_too_stays_as_it_is() -> None:
+def test_prepare_graph_keeps_bias_with_other_readers() -> None:
     g = Graph()
     g.add("Gemm", "x", g.random("w", 6, 8), g.random("c", 1, 8), outputs=("h",))
     g.add("Add", "h", "c", outputs=("y",))

@@ -1,4 +1,4 @@
-"""Quantised weights that are not those of the float network are refused, whatever made them."""
+"""Quantized weights that differ from the float network are rejected."""
 
 from dataclasses import replace
 
@@ -51,21 +51,21 @@ def place(zero: bool) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
-def test_what_was_made_is_right() -> None:
+def test_verify_int8_weights_accepts_quantized_graph() -> None:
     check()
 
 
-def test_a_zero_that_is_none_any_more() -> None:
+def test_verify_int8_weights_rejects_lost_zero() -> None:
     with pytest.raises(ExportFailed, match="where it was zero"):
         check(by={place(zero=True): 1})
 
 
-def test_a_weight_of_more_bits_than_asked_for() -> None:
+def test_verify_int8_weights_rejects_value_of_more_bits() -> None:
     with pytest.raises(ExportFailed, match="more than 7 bits"):
         check(by={place(zero=False): 65})
 
 
-def test_a_weight_that_is_another_one() -> None:
+def test_verify_int8_weights_rejects_other_value() -> None:
     model = OnnxModel.from_proto(prune(mlp(), 0.5))
     at = place(zero=False)
     wrong = -1 if model.get_array("fc1.weight")[at] > 0 else 1
@@ -73,7 +73,7 @@ def test_a_weight_that_is_another_one() -> None:
         check(by={at: wrong})
 
 
-def test_a_kernel_that_was_to_stay_float_and_is_gone() -> None:
+def test_verify_int8_weights_rejects_missing_float_weight() -> None:
     model = name_nodes(OnnxModel.from_proto(mlp()))
     layers = find_quantizable_layers(model, KERNELS).layers
     weights = {kernel: model.get_array(kernel) for kernel in KERNELS}

@@ -1,4 +1,4 @@
-"""Ranges of activations: what was seen, whatever the batches, and how much of it a method keeps."""
+"""Ranges of activations."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def seen(*batches: np.ndarray) -> HistogramObserver:
         st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=1, max_size=5
     )
 )
-def test_every_range_holds_zero_and_nothing_outside_the_values(batches: list[list[float]]) -> None:
+def test_range_of_every_method_lies_within_values(batches: list[list[float]]) -> None:
     found = seen(*(np.array(batch) for batch in batches))
     whole = ranges.find_min_max_range(found)
     assert whole == (min(0.0, *map(min, batches)), max(0.0, *map(max, batches)))
@@ -32,7 +32,7 @@ def test_every_range_holds_zero_and_nothing_outside_the_values(batches: list[lis
         assert whole.low <= low <= 0 <= high <= whole.high
 
 
-def test_a_larger_batch_widens_the_histogram_and_loses_no_count() -> None:
+def test_add_batch_with_larger_values_keeps_counts() -> None:
     small, large = np.linspace(0.1, 1, 100), np.linspace(1, 37, 50)
     found = seen(small, large)
     assert found.limit >= 37
@@ -44,26 +44,26 @@ def test_a_larger_batch_widens_the_histogram_and_loses_no_count() -> None:
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
-def test_one_outlier_in_a_million_is_left_outside(method: str) -> None:
+def test_range_excludes_single_outlier(method: str) -> None:
     values = np.random.default_rng(0).standard_normal(2**16)
     low, high = RANGE_METHODS[method](seen(values, np.array([500.0])))
     assert 2 < high < 100
     assert low < -2
 
 
-def test_zeros_do_not_decide() -> None:
+def test_entropy_range_ignores_zeros() -> None:
     """Half of what a ReLU gives is zero, which 8 bits hold exactly."""
     values = np.maximum(np.random.default_rng(0).standard_normal(2**14), 0)
     assert ranges.find_entropy_range(seen(values)).high > 2.5
 
 
-def test_values_that_are_not_finite_are_told() -> None:
+def test_add_batch_with_infinite_values_is_not_finite() -> None:
     assert seen(np.array([1.0])).is_finite
     assert not seen(np.array([1.0]), np.array([np.inf])).is_finite
     assert not seen(np.array([np.nan])).is_finite
 
 
-def test_observed_values_are_those_of_the_model() -> None:
+def test_observe_values_records_values_of_model() -> None:
     model = mlp()
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     found = observe_values(

@@ -1,4 +1,4 @@
-"""What onnxruntime's quantiser is given: it stumbles over things that models may have."""
+"""Models are adapted to onnxruntime's quantization tool."""
 
 from onnx import helper
 
@@ -7,7 +7,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import mlp
 
 
-def test_an_operator_set_that_is_imported_twice_is_given_once() -> None:
+def test_declare_float_values_removes_double_opset_import() -> None:
     proto = mlp()
     versions = [(entry.domain, entry.version) for entry in proto.opset_import]
     proto.opset_import.append(helper.make_opsetid("ai.onnx", proto.opset_import[0].version))

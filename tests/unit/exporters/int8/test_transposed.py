@@ -1,4 +1,4 @@
-"""Kernels behind a Transpose are quantised, and are in the file as they were: turned only for their products."""
+"""Layer weights behind a Transpose are quantized and stored in their own shape."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def network(op: str = "MatMul", with_norm: bool = False) -> ModelProto:
 
 @pytest.mark.parametrize("op", ["MatMul", "Gemm"])
 @pytest.mark.parametrize("is_dynamic", [False, True])
-def test_they_are_quantised_in_their_own_shape(op: str, is_dynamic: bool) -> None:
+def test_transposed_weights_are_quantized_in_their_shape(op: str, is_dynamic: bool) -> None:
     model = network(op, is_dynamic)
     made = quantised(model, calibration(model, value=0.9))
     assert made.quantization is not None
@@ -48,7 +48,7 @@ def test_they_are_quantised_in_their_own_shape(op: str, is_dynamic: bool) -> Non
     assert np.abs(plain - int8).max() <= 0.05 * np.abs(plain).max()
 
 
-def test_one_that_stays_float_is_as_it_was() -> None:
+def test_transposed_weight_in_float_is_unchanged() -> None:
     model = network()
     made = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
     assert made.quantization is not None
@@ -57,7 +57,7 @@ def test_one_that_stays_float_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("other", ["Gather", "output", "Add", "perm"])
-def test_what_is_read_in_another_way_too_is_left_alone(other: str) -> None:
+def test_transpose_weights_skips_weights_with_other_readers(other: str) -> None:
     g = Graph()
     g.random("w", 6, 6)
     t = g.add("Transpose", "w", perm=[0, 1] if other == "perm" else [1, 0], name="t")

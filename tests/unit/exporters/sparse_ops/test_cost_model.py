@@ -1,4 +1,4 @@
-"""Regions are turned over where they cost less than dense ones, and every kernel that is left has its reason."""
+"""Layers are converted if they cost less than dense ones; others have a reason."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def product(share: float, rows: int) -> ModelProto:
 
 
 @pytest.mark.parametrize(("shares", "taken"), [((0.95, 0.0), True), ((0.0, 0.95), False)])
-def test_convs_are_turned_over_together_by_their_multiply_adds(
+def test_select_layers_weighs_convs_by_multiply_adds(
     shares: tuple[float, float], taken: bool
 ) -> None:
     found = chosen(two_convs(*shares))
@@ -67,12 +67,12 @@ def test_convs_are_turned_over_together_by_their_multiply_adds(
         (0.9, 8, True),
     ],
 )
-def test_a_product_with_few_rows_needs_more_zeros(share: float, rows: int, taken: bool) -> None:
+def test_select_layers_needs_more_zeros_for_few_rows(share: float, rows: int, taken: bool) -> None:
     assert bool(chosen(product(share, rows)).weight_names) is taken
 
 
 @pytest.mark.parametrize(("columns", "taken"), [(2, False), (128, True)])
-def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: bool) -> None:
+def test_select_layers_counts_rows_of_each_matrix(columns: int, taken: bool) -> None:
     g = Graph()
     g.random("w", 64, 64)
     g.add("MatMul", "w", "x", outputs=("y",))
@@ -81,7 +81,7 @@ def test_matrices_behind_a_kernel_are_judged_one_by_one(columns: int, taken: boo
 
 
 @pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
-def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
+def test_select_layers_needs_more_zeros_for_few_pixels(size: int, taken: bool) -> None:
     g = Graph()
     g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
     assert (
@@ -95,7 +95,7 @@ def test_images_of_few_pixels_need_more_zeros(size: int, taken: bool) -> None:
 
 
 @pytest.mark.parametrize(("outputs", "taken"), [(4, False), (64, True)])
-def test_few_outputs_need_more_zeros(outputs: int, taken: bool) -> None:
+def test_select_layers_needs_more_zeros_for_few_outputs(outputs: int, taken: bool) -> None:
     g = Graph()
     g.random("w", 64, outputs)
     g.add("MatMul", "x", "w", outputs=("y",))
@@ -103,7 +103,7 @@ def test_few_outputs_need_more_zeros(outputs: int, taken: bool) -> None:
     assert bool(chosen(model).weight_names) is taken
 
 
-def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
+def test_select_layers_skips_convs_of_small_groups() -> None:
     g = Graph()
     x = g.conv(g.conv("x", "wide", 32, 32, size=1), "depthwise", 32, 32, group=32)
     g.add("Relu", x, outputs=("y",))
@@ -112,7 +112,7 @@ def test_convs_of_small_groups_are_left_and_the_others_turned_over() -> None:
     assert "groups of fewer than 16" in found.skipped["depthwise.weight"]
 
 
-def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> None:
+def test_select_layers_without_fast_instructions_needs_min_sparsity() -> None:
     model = conv_net(0.95)
     assert (
         "no fast instructions for this processor (portable)"
@@ -122,13 +122,13 @@ def test_nothing_pays_without_fast_instructions_unless_a_sparsity_is_given() -> 
     assert chosen(model, "portable", accelerate_min_sparsity=0.99).weight_names == ()
 
 
-def test_more_zeros_are_needed_where_instructions_are_slower() -> None:
+def test_select_layers_needs_more_zeros_for_slower_instructions() -> None:
     model = product(0.4, 128)
     assert chosen(model, "avx512").weight_names
     assert not chosen(model, "avx2").weight_names
 
 
-def test_what_cannot_be_turned_over_has_its_reason() -> None:
+def test_select_layers_gives_reason_of_ineligible_weights() -> None:
     g = Graph()
     g.random("up.weight", 8, 8, 2, 2)
     g.tensor("q", np.ones((8, 8, 1, 1)), np.int8)
@@ -153,7 +153,7 @@ def test_what_cannot_be_turned_over_has_its_reason() -> None:
     axis=st.integers(0, 1),
     seed=st.integers(0, 99),
 )
-def test_blocks_hold_every_nonzero_and_no_more_where_they_are_full(
+def test_compute_block_fraction_covers_every_nonzero(
     rows: int, columns: int, axis: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)

@@ -66,9 +66,7 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
 
 
 @pytest.mark.parametrize("name", functions.FUNCTION_NAMES)
-def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(
-    name: str, kernels: Path
-):
+def test_function_matches_standard_operators_bit_for_bit(name: str, kernels: Path):
     ours, theirs, x = both(name, 17)
     onnx.checker.check_model(ours, full_check=True)
     (wanted,) = session(theirs).run(None, {"x": x})
@@ -79,7 +77,7 @@ def test_the_function_is_bit_equal_to_standard_operators_and_the_kernel_close(
 
 
 @pytest.mark.parametrize("opset", [8, 10, 12, 13, 21])
-def test_limits_can_be_said_in_most_opsets(opset: int):
+def test_supports_clip_in_most_opsets(opset: int):
     assert functions.supports_clip(opset)
     ours, theirs, x = both("SparseConvBiasAddClip", opset)
     onnx.checker.check_model(ours, full_check=True)
@@ -87,5 +85,5 @@ def test_limits_can_be_said_in_most_opsets(opset: int):
     assert inlined.tobytes() == wanted.tobytes()
 
 
-def test_limits_cannot_be_said_where_constants_are_tensors_only():
+def test_supports_clip_is_false_in_opset_11():
     assert not functions.supports_clip(11)

@@ -7,7 +7,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
 
 
-def test_one_command_names_every_source():
+def test_make_build_command_names_every_source():
     words = library.make_build_command(Path("made.so"), "g++ -m64")
     assert words[:2] == ["g++", "-m64"]
     assert {Path(word).name for word in words if word.endswith(".cpp")} == {
@@ -15,51 +15,51 @@ def test_one_command_names_every_source():
     }
 
 
-def test_a_library_that_was_not_built_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_sparse_ops_library_not_built_raises_input_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(library, "FILE_NAME", "nothing.so")
     with pytest.raises(InputError, match="was not built"):
         library.sparse_ops_library()
 
 
-def test_a_missing_compiler_is_said(tmp_path: Path):
+def test_build_library_without_compiler_raises_input_error(tmp_path: Path):
     with pytest.raises(InputError, match="no C\\+\\+ compiler named 'no-such-compiler'"):
         library.build_library(tmp_path / "made.so", "no-such-compiler")
 
 
-def test_a_compiler_that_fails_leaves_nothing_behind(tmp_path: Path):
+def test_build_library_with_failing_compiler_leaves_no_file(tmp_path: Path):
     with pytest.raises(InputError, match="failed"):
         library.build_library(tmp_path / "made.so", "false")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_library_is_said(tmp_path: Path):
+def test_query_of_text_file_raises_input_error(tmp_path: Path):
     (tmp_path / "made.so").write_text("no library")
     with pytest.raises(InputError, match="cannot be loaded"):
         library.query_instruction_sets(tmp_path / "made.so")
 
 
-def test_a_library_of_something_else_is_said():
-    with pytest.raises(
-        InputError, match=r"cannot be loaded: .*undefined symbol: ltp_kernels_sources"
-    ):
+def test_query_of_other_library_raises_input_error():
+    with pytest.raises(InputError, match="ltp_kernels_sources"):
         library.query_instruction_sets(Path(onnxruntime.capi.onnxruntime_pybind11_state.__file__))
 
 
-def test_a_library_that_was_cut_off_does_not_end_this_process(kernels: Path, tmp_path: Path):
+def test_query_of_truncated_library_raises_input_error(kernels: Path, tmp_path: Path):
     cut = tmp_path / kernels.name
     cut.write_bytes(kernels.read_bytes()[:20000])
     with pytest.raises(InputError, match="cannot be loaded"):
         library.query_instruction_sets(cut)
 
 
-def test_a_library_of_other_sources_is_said(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+def test_query_of_library_of_other_sources_raises_input_error(
+    kernels: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(library, "hash_sources", lambda: "another")
     with pytest.raises(InputError, match="built from other sources") as error:
         library.query_instruction_sets(kernels)
     assert "sparse-ops --build" in error.value.hint
 
 
-def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_hash_sources_depends_on_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("a.cpp", "b.h"):
         (tmp_path / name).write_text("int x;")
     monkeypatch.setattr(library, "SOURCE", tmp_path)
@@ -70,30 +70,30 @@ def test_every_source_counts_for_the_hash(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(found) == 3
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path):
+def test_build_library_in_unwritable_folder_raises_input_error(tmp_path: Path):
     with pytest.raises(InputError, match="nowhere"):
         library.build_library(tmp_path / "nowhere" / "made.so", "true")
 
 
-def test_the_library_says_which_path_it_takes(kernels: Path):
+def test_query_returns_instruction_set_of_processor(kernels: Path):
     found = library.query_instruction_sets(kernels)
     assert found.chosen in ("avx512", "avx2", "neon", "portable")
     assert "portable" not in found.rejected
 
 
-def test_a_path_can_be_asked_for(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+def test_query_uses_instruction_set_of_environment(kernels: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "portable")
     assert library.query_instruction_sets(kernels).chosen == "portable"
 
 
-def test_an_empty_name_asks_for_nothing(kernels: Path, monkeypatch: pytest.MonkeyPatch):
+def test_query_ignores_empty_environment_variable(kernels: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(library.INSTRUCTION_SET_VARIABLE, raising=False)
     best = library.query_instruction_sets(kernels)
     monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "")
     assert library.query_instruction_sets(kernels) == best
 
 
-def test_a_path_that_cannot_be_used_is_said_with_those_that_can(
+def test_query_of_unknown_instruction_set_raises_input_error(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "unknown")

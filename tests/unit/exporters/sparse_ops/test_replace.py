@@ -32,11 +32,11 @@ def residual(other: str = "x", between: str = "Relu", **fields: object) -> Model
     return g.model({"x": ("n", 8, 6, 6)}, [y], **fields)
 
 
-def test_sum_and_activation_become_part_of_the_layer():
+def test_convert_fuses_sum_and_activation():
     assert names(residual(), "c.weight") == ["SparseConvBiasAddRelu"]
 
 
-def test_limits_become_attributes_and_their_tensors_are_dropped():
+def test_convert_turns_limits_into_attributes():
     new, (turned,) = convert_to_sparse_ops(
         OnnxModel.from_proto(residual(between="Clip")), ["c.weight"]
     )
@@ -49,15 +49,15 @@ def test_limits_become_attributes_and_their_tensors_are_dropped():
     assert not {"low", "high"} & new.weights.keys()
 
 
-def test_a_sum_with_another_shape_is_left_alone():
+def test_convert_keeps_sum_of_other_shape():
     assert names(residual("one"), "c.weight") == ["SparseConvBias", "Add", "Relu"]
 
 
-def test_limits_stay_a_node_where_they_cannot_be_said():
+def test_convert_keeps_clip_in_opset_11():
     assert names(residual(between="Clip", opset=11), "c.weight") == ["SparseConvBiasAdd", "Clip"]
 
 
-def test_a_limit_that_is_not_a_number_stays_a_node():
+def test_convert_keeps_clip_with_nan_limit():
     model = residual(between="Clip")
     next(t for t in model.graph.initializer if t.name == "low").CopyFrom(
         onnx.numpy_helper.from_array(np.float32(np.nan).reshape(()), "low")
@@ -65,7 +65,7 @@ def test_a_limit_that_is_not_a_number_stays_a_node():
     assert names(model, "c.weight") == ["SparseConvBiasAdd", "Clip"]
 
 
-def test_a_limit_that_the_caller_may_give_stays_an_input():
+def test_convert_keeps_clip_with_overridable_limit():
     model = residual(between="Clip")
     model.graph.input.append(onnx.helper.make_tensor_value_info("high", onnx.TensorProto.FLOAT, []))
     new, _ = convert_to_sparse_ops(OnnxModel.from_proto(model), ["c.weight"])
@@ -74,7 +74,7 @@ def test_a_limit_that_the_caller_may_give_stays_an_input():
 
 
 @pytest.mark.parametrize("pad", ["SAME_UPPER", "SAME_LOWER"])
-def test_a_padding_by_name_with_a_stride_beyond_the_kernel_is_left_alone(pad: str):
+def test_convert_keeps_conv_with_same_padding_and_large_stride(pad: str):
     g = Graph()
     y = g.add("Conv", "x", g.random("w", 4, 4, 3, 3), auto_pad=pad, strides=[1, 4])
     assert names(g.model({"x": (1, 4, 9, 9)}, [y]), "w") == ["Conv"]
@@ -83,27 +83,27 @@ def test_a_padding_by_name_with_a_stride_beyond_the_kernel_is_left_alone(pad: st
 @pytest.mark.parametrize(
     "attributes", [{"auto_pad": "SAME_UPPER", "strides": [3, 3]}, {"strides": [4, 4]}]
 )
-def test_other_strides_are_turned_over(attributes: dict[str, object]):
+def test_convert_converts_other_strides(attributes: dict[str, object]):
     g = Graph()
     y = g.add("Conv", "x", g.random("w", 4, 4, 3, 3), **attributes)
     assert names(g.model({"x": (1, 4, 9, 9)}, [y]), "w") == ["SparseConv"]
 
 
-def test_a_value_that_is_read_twice_stays():
+def test_convert_keeps_value_with_two_readers():
     g = Graph()
     y = g.conv("x", "c", 4, 4)
     z = g.add("Add", g.add("Relu", y), y)
     assert names(g.model({"x": (1, 4, 5, 5)}, [z]), "c.weight") == ["SparseConv", "Relu", "Add"]
 
 
-def test_a_value_that_is_put_out_stays():
+def test_convert_keeps_value_that_is_output():
     g = Graph()
     y = g.conv("x", "c", 4, 4)
     z = g.add("Relu", y)
     assert names(g.model({"x": (1, 4, 5, 5)}, [y, z]), "c.weight") == ["SparseConv", "Relu"]
 
 
-def test_one_of_two_layers_takes_their_sum():
+def test_convert_fuses_sum_into_one_of_two_layers():
     g = Graph()
     y = g.add("Add", g.conv("x", "a", 4, 4), g.conv("x", "b", 4, 4))
     assert names(g.model({"x": (1, 4, 5, 5)}, [y]), "a.weight", "b.weight") == [
@@ -112,7 +112,7 @@ def test_one_of_two_layers_takes_their_sum():
     ]
 
 
-def test_only_named_kernels_are_turned_over():
+def test_convert_converts_only_named_weights():
     assert names(residual(), "other") == ["Conv", "Add", "Relu"]
 
 
@@ -125,7 +125,9 @@ def test_only_named_kernels_are_turned_over():
         (True, (12,), ["SparseLeftMatMul", "Add"]),
     ],
 )
-def test_products(left: bool, bias: tuple[int, ...], expected: list[str]):
+def test_convert_matmul_chooses_operator_by_side_and_bias(
+    left: bool, bias: tuple[int, ...], expected: list[str]
+):
     g = Graph()
     g.random("w", 12, 12), g.random("b", *bias)
     y = g.add("Add", g.add("MatMul", *(["w", "x"] if left else ["x", "w"])), "b")
@@ -144,7 +146,7 @@ def test_products(left: bool, bias: tuple[int, ...], expected: list[str]):
         ((12,), {"transA": 0, "alpha": 2.0}, "SparseGemmBias"),
     ],
 )
-def test_gemm_with_a_value_for_each_output(
+def test_convert_gemm_chooses_operator_by_bias_and_attributes(
     bias: tuple[int, ...], attributes: dict[str, object], expected: str
 ):
     g = Graph()
@@ -153,19 +155,19 @@ def test_gemm_with_a_value_for_each_output(
     assert names(g.model({"x": shape}, [y]), "w") == [expected]
 
 
-def test_a_bias_that_is_left_out_by_name_is_none():
+def test_convert_treats_empty_bias_name_as_none():
     g = Graph()
     y = g.add("Gemm", "x", g.random("w", 12, 12), "")
     assert names(g.model({"x": (5, 12)}, [y]), "w") == ["SparseGemm"]
 
 
-def test_one_and_three_spatial_axes_are_left_alone():
+def test_convert_keeps_conv_with_one_or_three_axes():
     g = Graph()
     y = g.add("Conv", "x", g.random("w", 4, 4, 3))
     assert names(g.model({"x": (1, 4, 9)}, [y]), "w") == ["Conv"]
 
 
-def test_turning_over_again_adds_no_second_function():
+def test_convert_twice_adds_function_once():
     once, _ = convert_to_sparse_ops(OnnxModel.from_proto(residual()), ["c.weight"])
     twice, found = convert_to_sparse_ops(once, ["c.weight"])
     assert not found
@@ -173,7 +175,7 @@ def test_turning_over_again_adds_no_second_function():
 
 
 @pytest.mark.parametrize("encoding", ["dense", "sparse", "packed"])
-def test_weights_of_every_encoding_reach_the_kernel(encoding: str, kernels: Path, tmp_path: Path):
+def test_convert_runs_with_weights_of_every_encoding(encoding: str, kernels: Path, tmp_path: Path):
     g, rng = Graph(), np.random.default_rng(1)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])

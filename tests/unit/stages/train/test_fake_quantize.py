@@ -1,4 +1,4 @@
-"""Rounding with a gradient: the values are those of the standard, the gradient passes straight through."""
+"""Rounding matches the ONNX standard, and its gradient passes straight through."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def standard(x: np.ndarray) -> np.ndarray:
 
 @settings(deadline=None)
 @given(numbers)
-def test_values_are_those_of_the_standard(values: list[float]) -> None:
+def test_round_dynamic_activation_matches_onnx(values: list[float]) -> None:
     x = np.array(values, np.float32)
     if np.ptp(np.append(x, 0)) < 1e-20:  # onnx divides by zero
         return
@@ -36,7 +36,7 @@ def test_values_are_those_of_the_standard(values: list[float]) -> None:
 
 @settings(deadline=None)
 @given(numbers, st.floats(-50, 0), st.floats(0.1, 50))
-def test_the_gradient_is_one_within_the_range_and_zero_outside(
+def test_round_activation_gradient_is_zero_outside_range(
     values: list[float], low: float, high: float
 ) -> None:
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
@@ -51,8 +51,8 @@ def test_the_gradient_is_one_within_the_range_and_zero_outside(
     assert not x.grad[outside].any()
 
 
-def test_a_sum_of_rounded_products_has_the_gradient_of_the_rounded_factors() -> None:
-    """By hand in float64: d(ŵ·x̂)/dw = x̂ and d(ŵ·x̂)/dx = ŵ, as though rounding were not there."""
+def test_rounding_gradient_passes_straight_through() -> None:
+    """By hand in float64: d(ŵ·x̂)/dw = x̂ and d(ŵ·x̂)/dx = ŵ, as without rounding."""
     torch.manual_seed(0)
     w = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     x = torch.rand(4, dtype=torch.float64, requires_grad=True)
@@ -68,9 +68,7 @@ def test_a_sum_of_rounded_products_has_the_gradient_of_the_rounded_factors() -> 
 
 @settings(deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([64, 127]), st.sampled_from([0, 1]))
-def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(
-    seed: int, largest: int, axis: int
-) -> None:
+def test_round_weight_moves_by_half_a_step_at_most(seed: int, largest: int, axis: int) -> None:
     torch.manual_seed(seed)
     w = torch.randn(5, 7) * (torch.rand(5, 7) < 0.4)
     scale = fake.compute_weight_scale(w, axis, largest)
@@ -80,7 +78,7 @@ def test_a_weight_moves_by_half_a_step_at_most_and_zeros_stay(
     assert bool(((found / scale).round().abs() <= largest).all())
 
 
-def test_a_channel_without_weights_has_the_scale_of_the_others() -> None:
+def test_compute_weight_scale_of_empty_channel_is_average() -> None:
     assert fake.compute_weight_scale(
         torch.tensor([[0.0, 0.0], [1.0, -3.0], [1.0, 0.0]]), 0, 1
     ).ravel().tolist() == [2, 3, 1]
@@ -90,7 +88,7 @@ def test_a_channel_without_weights_has_the_scale_of_the_others() -> None:
     )
 
 
-def test_a_range_follows_its_share_of_the_extremes_in_training_only() -> None:
+def test_round_activation_updates_range_in_training_only() -> None:
     x, held = torch.tensor([-2.0, 8.0]), torch.tensor([-1.0, 4.0])
     fake.round_activation(x, held, fraction=(1.0, 0.5))
     fake.round_activation(x, held, training=True)
@@ -99,7 +97,7 @@ def test_a_range_follows_its_share_of_the_extremes_in_training_only() -> None:
     assert held.tolist() == pytest.approx([-1 - fake.RANGE_MOMENTUM, 4 + 2 * fake.RANGE_MOMENTUM])
 
 
-def test_a_side_without_a_share_stays_zero_and_what_is_infinite_moves_nothing() -> None:
+def test_update_range_ignores_zero_fraction_and_infinity() -> None:
     held = torch.tensor([0.0, 4.0])
     fake.round_activation(torch.tensor([-2.0, 4.0]), held, fraction=(0.0, 1.0), training=True)
     fake.round_activation(torch.tensor([-2.0, torch.inf]), held, fraction=(0.0, 1.0), training=True)
