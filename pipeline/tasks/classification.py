@@ -72,7 +72,7 @@ class ClassificationTask(SupervisedTask):
         return to_logits(scores, self.is_probability)
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
-        """Return for each sample whether its class has the largest score, and one of the top five."""
+        """Return for each sample whether its class has rank 1, and whether a rank up to 5."""
         scores = output.reshape(len(batch), -1)
         labels = batch.targets[TARGET].reshape(-1)
         if self.is_single:

@@ -44,8 +44,8 @@ def open_model_data(
         file: The model.
         settings: `[data]` of the settings.
         seed: Seed by which samples are divided into splits.
-        task: `[task]` of the settings.
-        own: The user's own task, which brings its data.
+        task_settings: `[task]` of the settings.
+        custom_task: The user's own task, which brings its data.
 
     Raises:
         InputError: The data do not fit the model or the settings.

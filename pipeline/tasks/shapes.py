@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.settings.schema import TaskKind
     from ltp_pipeline.system.arrays import Array
 
-# Only these operators show that an output scores classes; its shape is that of any vector of values.
+# Only these operators show that an output scores classes: a vector of values has equal shape.
 SCORE_PRODUCERS = ("Softmax", "LogSoftmax")
 SOFTMAX = ("Softmax",)
 SIGMOID = ("Sigmoid", "HardSigmoid")
@@ -96,7 +96,7 @@ class LabelSpec(NamedTuple):
 
 
 def find_producers(graph: GraphProto) -> list[str]:
-    """Return the operator that computes each output, looking through nodes that only move values."""
+    """Return the operator that computes each output; nodes that only move values are skipped."""
     nodes = GraphView(graph).producers
     producers = []
     for output in graph.output:

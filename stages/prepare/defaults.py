@@ -111,11 +111,12 @@ def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) 
 
 
 def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
-    """Return the default budget, from the manifest if it is there; None if the user set a budget."""
+    """Return the default budget, from the manifest if it has one; None for a budget of the user."""
     if not context.settings.has_default_budget:
         return None
-    kept = context.workspace.manifest.default_budget
-    budget = distributed.broadcast_from_main(NOT_MEASURED if kept is None else kept, context.device)
+    saved = context.workspace.manifest.default_budget
+    saved = NOT_MEASURED if saved is None else saved
+    budget = distributed.broadcast_from_main(saved, context.device)
     if budget < 0:
         budget = context.task.metric.default_budget(accuracy)
     context.workspace.update_manifest(default_budget=budget)

@@ -1,4 +1,4 @@
-"""Notes about a run: what a user should know before training, and a reader of the report after it."""
+"""Notes about a run, for the user before training and for a reader of the report."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class _SettingsSearch:
     def _try_ignored_labels(
         self, inputs: InputChanges, task_settings: TaskSettings, failed: TrialError
     ) -> Trial:
-        """Return a trial that works if one label is ignored, or raise the error that came before."""
+        """Return a trial that works with one label ignored, or raise the error from before."""
         labels = () if "ignore_index" in self.task_settings.model_fields_set else IGNORED_LABELS
         for label in labels:
             try:

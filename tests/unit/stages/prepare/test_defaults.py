@@ -1,4 +1,4 @@
-"""What follows from the network, the budget and the data where nothing is said of it."""
+"""Values that rules choose for settings left open."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from tests.support.models import mlp
 from tests.support.samples import split_of
 
 ORIGINAL = {"w": torch.ones(10, 10)}
-NEARLY_ALWAYS_RIGHT = 0.96
+ACCURATE = 0.96
 
 
 def job(
@@ -53,29 +53,25 @@ def cut(monkeypatch):
 @pytest.mark.parametrize(
     ("compression", "left", "expected"), [(5, 0.96, 0.0), (5, 0.61, 0.8), (14.9, 0.25, 1.0)]
 )
-def test_a_target_is_as_strong_as_the_accuracy_that_is_lost_by_the_cut(
+def test_aggressiveness_follows_from_the_accuracy_lost_in_one_shot(
     tmp_path, cut, compression, left, expected
 ):
     cut(left)
     started = job(tmp_path, compression)
-    found = defaults.resolve_defaults(
-        started, ORIGINAL, NEARLY_ALWAYS_RIGHT
-    ).resolved.aggressiveness
+    found = defaults.resolve_defaults(started, ORIGINAL, ACCURATE).resolved.aggressiveness
     assert found == pytest.approx(expected, abs=0.02)
     assert started.workspace.manifest.rules["aggressiveness"] == found
 
 
-def test_from_15_times_on_every_target_is_strong_and_nothing_is_measured(tmp_path, cut):
+def test_aggressiveness_from_compression_15_is_1_without_a_measurement(tmp_path, cut):
     cut(None)
     assert (
-        defaults.resolve_defaults(
-            job(tmp_path, 15), ORIGINAL, NEARLY_ALWAYS_RIGHT
-        ).resolved.aggressiveness
+        defaults.resolve_defaults(job(tmp_path, 15), ORIGINAL, ACCURATE).resolved.aggressiveness
         == 1.0
     )
 
 
-def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_fully(tmp_path, cut):
+def test_distillation_of_an_inaccurate_original_makes_aggressiveness_1(tmp_path, cut):
     cut(0.9)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
     assert isinstance(found.task, ClassificationTask)
@@ -84,16 +80,14 @@ def test_an_original_that_errs_is_learned_from_and_thresholds_are_then_learned_f
     assert found.teacher is ORIGINAL
 
 
-@pytest.mark.parametrize(
-    "accuracy", [NEARLY_ALWAYS_RIGHT, 0.26], ids=["nearly always right", "guesses"]
-)
-def test_an_original_that_has_little_to_say_is_not_learned_from(tmp_path, cut, accuracy):
+@pytest.mark.parametrize("accuracy", [ACCURATE, 0.26], ids=["nearly always right", "guesses"])
+def test_distillation_weight_of_accurate_or_guessing_original_is_0(tmp_path, cut, accuracy):
     cut(0.25)
     found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, accuracy)
     assert (found.resolved.distillation_weight, found.teacher) == (0.0, None)
 
 
-def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
+def test_distillation_weight_of_the_user_is_kept(tmp_path, cut):
     cut(0.9)
     assert (
         defaults.resolve_defaults(
@@ -109,7 +103,7 @@ def test_a_share_that_is_given_is_obeyed(tmp_path, cut):
     )
 
 
-def test_the_papers_procedure_does_not_learn_from_the_original(tmp_path):
+def test_distillation_in_paper_mode_is_off(tmp_path):
     found = defaults.resolve_defaults(job(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9)
     assert found.teacher is None
 
@@ -117,7 +111,7 @@ def test_the_papers_procedure_does_not_learn_from_the_original(tmp_path):
 @pytest.mark.parametrize(
     ("given", "lr"), [({}, 0.03), ({"lr": 0.5}, 0.5), ({"optimizer": "adamw"}, 1e-4)]
 )
-def test_the_settings_say_how_weights_are_moved(tmp_path, cut, given, lr):
+def test_resolved_settings_contain_what_the_user_left_open(tmp_path, cut, given, lr):
     cut(0.9)
     asked = job(tmp_path, train=given)
     found = defaults.resolve_defaults(asked, ORIGINAL, 0.9)
@@ -129,8 +123,8 @@ def test_the_settings_say_how_weights_are_moved(tmp_path, cut, given, lr):
     assert None not in used.values()
 
 
-@pytest.mark.parametrize("accuracy", [0.9, NEARLY_ALWAYS_RIGHT], ids=["taught", "by labels alone"])
-def test_labels_are_smoothed_as_asked_for(tmp_path, cut, accuracy):
+@pytest.mark.parametrize("accuracy", [0.9, ACCURATE], ids=["taught", "by labels alone"])
+def test_label_smoothing_is_that_of_the_settings(tmp_path, cut, accuracy):
     cut(0.25)
     found = defaults.resolve_defaults(
         job(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy
@@ -139,21 +133,21 @@ def test_labels_are_smoothed_as_asked_for(tmp_path, cut, accuracy):
     assert found.label_smoothing == 0.1
 
 
-def test_without_labels_the_task_stays_as_it_is(tmp_path):
+def test_resolve_defaults_without_labels_keeps_the_task(tmp_path):
     started = job(tmp_path, labels=False)
     assert defaults.resolve_defaults(started, ORIGINAL, 1.0).task is started.task
 
 
-def test_a_run_that_goes_on_keeps_what_was_found_when_it_began(tmp_path, cut):
+def test_resolve_defaults_of_a_resumed_run_keeps_its_values(tmp_path, cut):
     cut(0.9)
     began = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
     again = defaults.resolve_defaults(
-        replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, NEARLY_ALWAYS_RIGHT
+        replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, ACCURATE
     )
     assert again.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
 
 
-def test_an_entry_of_the_trail_is_finished_as_its_run_was(tmp_path, cut):
+def test_load_defaults_of_a_run_returns_its_values(tmp_path, cut):
     cut(0.9)
     run = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9).workspace
     found = defaults.load_defaults(job(tmp_path / "pick"), ORIGINAL, run)
@@ -172,12 +166,12 @@ def by_error(started: RunContext) -> RunContext:
     return replace(started, task=task)
 
 
-def test_the_default_budget_of_a_share_is_one_point(tmp_path):
-    found = defaults.resolve_defaults(job(tmp_path, None), ORIGINAL, NEARLY_ALWAYS_RIGHT)
+def test_default_budget_of_a_fraction_is_one_percentage_point(tmp_path):
+    found = defaults.resolve_defaults(job(tmp_path, None), ORIGINAL, ACCURATE)
     assert found.accuracy_budget == 0.01
 
 
-def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and_is_kept(tmp_path):
+def test_default_budget_of_another_metric_is_1_percent_and_saved(tmp_path):
     started = by_error(job(tmp_path, None))
     assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget == 0.025
     assert (
@@ -189,13 +183,13 @@ def test_the_default_budget_of_another_metric_is_one_percent_of_the_original_and
 @pytest.mark.parametrize(
     "settings", [{"budget": {"target_compression": 5}}, {"method": {"lambda": 1.0}}]
 )
-def test_where_the_outcome_is_asked_for_there_is_no_default_budget(tmp_path, settings):
+def test_default_budget_next_to_another_target_is_none(tmp_path, settings):
     started = by_error(job(tmp_path, None, **settings))
     assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget is None
     defaults.check_default_budget(started, 0.0)
 
 
-def test_one_percent_of_nothing_is_no_budget(tmp_path):
+def test_check_default_budget_of_zero_raises_input_error(tmp_path):
     with pytest.raises(InputError) as caught:
         defaults.check_default_budget(by_error(job(tmp_path, None)), 0.0)
     assert "0 °C" in caught.value.message
@@ -213,7 +207,5 @@ def test_one_percent_of_nothing_is_no_budget(tmp_path):
         (Metric("likelihood", is_fraction=False), -9.0, -3.0, 0.0, 0.0),
     ],
 )
-def test_what_a_cut_leaves_is_told_in_the_direction_of_the_metric(
-    metric, cut, original, guess, kept
-):
+def test_compute_retention_follows_the_direction_of_the_metric(metric, cut, original, guess, kept):
     assert defaults._compute_retention(metric, cut, original, guess) == pytest.approx(kept)
