@@ -36,6 +36,7 @@ html_show_sphinx = False
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3  # links to headings, as GitHub makes them
 
+napoleon_use_ivar = True  # attributes are members too, which autodoc documents
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -124,10 +125,6 @@ GENERATORS: dict[str, Callable[[], Iterator[str]]] = {
 
 
 # Links of results.md, whose generator writes them relative to the repository.
-RESULTS_LINKS = {
-    "(method.md)": "(explanation/method.md)",
-    "[benchmarks/README.md](../benchmarks/README.md)": "`benchmarks/README.md`",
-}
 
 
 def setup(sphinx: Any) -> None:
@@ -136,12 +133,9 @@ def setup(sphinx: Any) -> None:
     sphinx.connect("source-read", fill_placeholders)
 
 
-def fill_placeholders(_sphinx: Any, page: str, source: list[str]) -> None:
+def fill_placeholders(_sphinx: Any, _page: str, source: list[str]) -> None:
     """Replace each placeholder of a page by generated Markdown."""
     source[0] = PLACEHOLDER.sub(lambda match: "".join(GENERATORS[match[1]]()), source[0])
-    if page == "results":
-        for link, target in RESULTS_LINKS.items():
-            source[0] = source[0].replace(link, target)
 
 
 def _table_head(*columns: str) -> str:

@@ -180,15 +180,12 @@ def test_settings_are_had_without_waiting_for_torch():
     assert result.stdout.strip() == "False"
 
 
-def test_every_setting_is_documented():
+def test_every_setting_has_a_description():
     from ltp_pipeline.settings.schema import Settings
 
-    text = (ROOT / "docs" / "reference" / "settings.md").read_text()
     for section, field in Settings.model_fields.items():
-        assert f"**[{section}]**" in text
-        if section != "gates":
-            for key, value in field.annotation.model_fields.items():
-                assert f"`{value.alias or key}`" in text, f"{section}.{key}"
+        for key, value in field.annotation.model_fields.items():
+            assert value.description, f"{section}.{key}"
 
 
 def test_every_gate_has_a_row_in_the_docs():
