@@ -115,7 +115,7 @@ class Trial:
         )
 
     def is_clearly_better_than(self, other: Trial) -> bool:
-        """Return True if the metric is significantly and much better than the other's and chance."""
+        """Return True if the metric is significantly and much better than the other and chance."""
         if self.value is None or other.value is None or type(self.task) is not type(other.task):
             return False
         if not math.isfinite(self.value):

@@ -181,7 +181,7 @@ def test_run_that_skipped_the_label_check_resumes_only_with_the_option(
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == before
     resumed = run(capsys, model, tmp_path, *wrong, "--skip-label-check")
     assert resumed.code == 0, resumed.err
-    assert "Going on" in resumed.err
+    assert "Resuming" in resumed.err
     assert run(capsys, model, tmp_path, *wrong).code == 0  # a finished run is not checked again
 
 
