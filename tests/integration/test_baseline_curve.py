@@ -336,7 +336,7 @@ def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     nonzeros = sum(layer["nonzeros"] for layer in content["layers"])
     assert nonzeros == whole["baseline"]["nonzeros"]
     compared = invoke(capsys, "gate", folder / "report.json", "--min-gain", 1)
-    assert (compared.code, "drop the gate" in compared.err) == (7, True), compared.err
+    assert (compared.code, "min_gain" in compared.err) == (7, True), compared.err
     shipped = (folder / "model.sparse.onnx").read_bytes()
     assert shipped == (run / "baseline" / "model.sparse.onnx").read_bytes()
 
@@ -361,7 +361,7 @@ def test_a_baseline_that_is_not_there_is_not_handed_over(
         told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
     )
     result = invoke(capsys, "handoff", run, "--network", "baseline")
-    assert (result.code, "no baseline to hand over: left out by --no-baseline" in result.err) == (
+    assert (result.code, "--no-baseline" in result.err) == (
         3,
         True,
     )

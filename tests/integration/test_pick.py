@@ -226,7 +226,7 @@ def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
 
 def test_a_gate_of_its_own_without_the_baseline_it_needs_is_told_as_its_own(finished: Path, capsys):
     result = pick(capsys, finished, 1, "--no-baseline", "--min-gain", 1.5)
-    assert (result.code, "drop the gate" in result.err, "the run's gate" in result.err) == (
+    assert (result.code, "min_gain" in result.err, "the run's gate" in result.err) == (
         3,
         True,
         False,

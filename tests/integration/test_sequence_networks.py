@@ -94,8 +94,8 @@ def test_inspect_shows_what_is_a_kernel_and_what_not(
     assert [k["op"] for k in found["layers"]] == ["LSTM", "LSTM", "Gemm"]
     assert found["others"][0] == {
         "operator": "LSTM",
-        "what": "biases",
-        "tensors": 1,
+        "role": "biases",
+        "num_tensors": 1,
         "elements": 384,
         "largest": "rnn.B",
     }

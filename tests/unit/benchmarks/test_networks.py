@@ -85,7 +85,7 @@ def test_equal_tensors_of_fresh_norms_are_not_one_tensor():
 
 
 def test_every_kernel_can_be_pruned():
-    assert len(imported(small("mixnet-s")[1]).prunable) == 124
+    assert len(imported(small("mixnet-s")[1]).prunable_weights) == 124
 
 
 def test_dropout_is_there_for_training_and_silent_in_inference():

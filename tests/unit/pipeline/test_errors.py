@@ -16,12 +16,14 @@ from ltp_pipeline.errors import (
     UnsupportedModel,
     summarize_error,
 )
+from ltp_pipeline.results.complete import ContradictionError
 
 # Arguments of the classes that do not take a message and a hint alone.
 ARGUMENTS: dict[type[LtpError], tuple[Any, ...]] = {
     TaskFailed: ("message", "hint", "their line 3"),
     UnsupportedModel: ("message", "hint", ["an operator", "another"]),
     BrokenSamples: ([3, 5], "message", "hint"),
+    ContradictionError: ("key", 1, 2),
     UnusedColumnError: ("message", "hint", ("colour", "shape")),
 }
 
@@ -40,7 +42,7 @@ def test_error_is_the_same_after_pickling(error_class: type[LtpError]) -> None:
     assert type(restored) is error_class
     assert (str(restored), restored.args) == (str(error), error.args)
     assert vars(restored) == vars(error)
-    assert (restored.message, restored.hint) == ("message", "hint")
+    assert (restored.message, restored.hint) == (error.message, error.hint)
 
 
 def test_message_is_one_short_line_whatever_the_name() -> None:
