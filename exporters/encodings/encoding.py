@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto, TensorProto
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.edit import set_initializers, set_nodes
+from ltp_pipeline.graph.edit import drop_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
@@ -76,7 +76,7 @@ def remove_tensors(
     graph = proto.graph
     nodes = [node for node in graph.node if not any(name in names for name in node.output)]
     set_nodes(graph, [*first_nodes, *nodes])
-    set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name not in names])
+    drop_initializers(graph, names)
     sparse = [tensor for tensor in graph.sparse_initializer if tensor.values.name not in names]
     if len(sparse) < len(graph.sparse_initializer):
         del graph.sparse_initializer[:]

@@ -20,9 +20,11 @@ from ltp_pipeline.graph.constants import Constants, collect_constants, get_small
 from ltp_pipeline.graph.edit import (
     UniqueNames,
     copy_fields,
+    drop_initializers,
     drop_inputs,
     raise_ir_version,
-    set_initializers,
+    rename_inputs,
+    rename_outputs,
     set_nodes,
 )
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
@@ -131,10 +133,9 @@ def _remove_passthrough_nodes(graph: GraphProto) -> None:
         nodes.append(node)
         computed_names.update(node.output)
     _keep_nodes(graph, nodes)
-    for node in graph.node:
-        node.output[:] = [_resolve_name(name, renamed) for name in node.output]
-    for node in iter_nodes(graph):
-        node.input[:] = [_resolve_name(name, renamed) for name in node.input]
+    final_names = {name: _resolve_name(name, renamed) for name in renamed}
+    rename_outputs(graph.node, final_names)
+    rename_inputs(iter_nodes(graph), final_names)
 
 
 def _is_passthrough(node: NodeProto, constants: Constants, read_counts: Mapping[str, int]) -> bool:
@@ -295,8 +296,9 @@ def _broadcast_factor(
 def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
     """Remove initializers and Constant nodes that nothing reads, except layer weights."""
     read_names = {*iter_read_names(graph), *weight_names}
-    drop_inputs(graph, [t.name for t in graph.initializer if t.name not in read_names])
-    set_initializers(graph, [t for t in graph.initializer if t.name in read_names])
+    unused = [tensor.name for tensor in graph.initializer if tensor.name not in read_names]
+    drop_inputs(graph, unused)
+    drop_initializers(graph, set(unused))
     nodes = [n for n in graph.node if not has_constant_tensor(n) or n.output[0] in read_names]
     _keep_nodes(graph, nodes)
     del graph.value_info[:]  # shapes of values, some of which are gone

@@ -3,7 +3,7 @@
 from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
-from ltp_pipeline.graph.edit import set_initializers
+from ltp_pipeline.graph.edit import rename_inputs, rename_outputs, set_initializers
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 
@@ -39,9 +39,9 @@ def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
                 number += 1
     if original_names.intersection(renamed.values()):
         return model
+    rename_inputs(iter_nodes(graph), renamed)
+    rename_outputs(iter_nodes(graph), renamed)
     for node in iter_nodes(graph):
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        node.output[:] = [renamed.get(name, name) for name in node.output]
         if is_standard(node, "QuantizeLinear", "DequantizeLinear"):
             node.ClearField("name")
     tensors: dict[str, TensorProto] = {}

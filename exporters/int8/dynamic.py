@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.files.rounding import compute_channel_scale, round_to_steps
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
-from ltp_pipeline.graph.edit import UniqueNames, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import UniqueNames, drop_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
@@ -85,8 +85,8 @@ class _DynamicGraphBuilder:
         """Return the model without the tensors that were quantized."""
         graph = self.proto.graph
         set_nodes(graph, self.nodes)
-        tensors = [tensor for tensor in graph.initializer if tensor.name not in removed]
-        set_initializers(graph, [*tensors, *self.constants.values()])
+        drop_initializers(graph, removed)
+        graph.initializer.extend(self.constants.values())
         del graph.value_info[:]
         weights = {n: array for n, array in self.model.weights.items() if n not in removed}
         return OnnxModel(self.proto, weights)

@@ -10,7 +10,7 @@ from onnx import NodeProto
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.exporters.int8.transposed import transpose_weights
-from ltp_pipeline.graph.edit import UniqueNames, drop_inputs
+from ltp_pipeline.graph.edit import UniqueNames, drop_inputs, rename_inputs, rename_outputs
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes
 from ltp_pipeline.graph.readers import get_output_axis
@@ -120,9 +120,8 @@ def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxMo
         return model
     renamed = {name: names.make_unique(f"{name}/") for name in dict.fromkeys(conflicts)}
     proto = copy_proto(model.proto)
-    for node in iter_nodes(proto.graph):
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        node.output[:] = [renamed.get(name, name) for name in node.output]
+    rename_inputs(iter_nodes(proto.graph), renamed)
+    rename_outputs(iter_nodes(proto.graph), renamed)
     for node in proto.graph.node:
         if node.name in node_conflicts:
             node.name = f"{node.name}/"

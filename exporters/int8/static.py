@@ -14,7 +14,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from ltp_pipeline.errors import ExportFailed, summarize_error
 from ltp_pipeline.exporters.int8.layers import EMPTY_WEIGHT_SPAN, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
-from ltp_pipeline.graph.edit import set_initializers, set_nodes, sort_topologically
+from ltp_pipeline.graph.edit import (
+    rename_inputs,
+    rename_outputs,
+    set_initializers,
+    set_nodes,
+    sort_topologically,
+)
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_subgraphs, is_standard
@@ -271,9 +277,8 @@ def _keep_float_products(
         is_pair = is_standard(node, "QuantizeLinear", "DequantizeLinear")
         if not is_pair or node.output[0] not in removed:
             nodes.append(node)
-    for node in nodes:
-        node.output[:] = [renamed.get(name, name) for name in node.output]
-        node.input[:] = [renamed.get(name, name) for name in node.input]
+    rename_outputs(nodes, renamed)
+    rename_inputs(nodes, renamed)
     set_nodes(graph, nodes)
 
 

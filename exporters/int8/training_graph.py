@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
-from ltp_pipeline.graph.edit import UniqueNames, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import UniqueNames, rename_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard
 from ltp_pipeline.graph.tensors import Weights, collect_stored_tensors, make_empty_tensor
@@ -152,9 +152,9 @@ def _build_static(
             nodes.append(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
         else:
             renamed[node.output[0]] = node.input[0]
+    rename_inputs(nodes, renamed)
     read_names = set(output_names)
     for node in nodes:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
         read_names.update(node.input)
     set_nodes(graph, nodes)
     tensors = [t for t in graph.initializer if t.name in read_names and t.name not in floats]

@@ -10,7 +10,7 @@ from ltp_pipeline.exporters.int8.layers import (
     QUANTIZED_SUFFIX,
     collect_nested_reads,
 )
-from ltp_pipeline.graph.edit import UniqueNames, set_nodes
+from ltp_pipeline.graph.edit import UniqueNames, rename_inputs, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_attribute, is_standard
 from ltp_pipeline.graph.tensors import make_empty_tensor
@@ -45,8 +45,7 @@ def transpose_weights(
     if not weight_of:
         return model, frozenset()
     proto = copy_proto(model.proto)
-    for node in proto.graph.node:
-        node.input[:] = [weight_of.get(name, name) for name in node.input]
+    rename_inputs(proto.graph.node, weight_of)
     set_nodes(proto.graph, [node for node in proto.graph.node if node.output[0] not in weight_of])
     transposed = frozenset(weight_of.values())
     return _swap_axes(OnnxModel(proto, model.weights, model.sparse), transposed), transposed
@@ -69,8 +68,7 @@ def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxM
     graph = restored.graph
     names = UniqueNames.from_graph(graph)
     transposed = {name: names.make_unique(f"{name}/turned") for name in tensor_names}
-    for node in graph.node:
-        node.input[:] = [transposed.get(name, name) for name in node.input]
+    rename_inputs(graph.node, transposed)
     transposes = [
         helper.make_node("Transpose", [name], [output], perm=[1, 0])
         for name, output in transposed.items()

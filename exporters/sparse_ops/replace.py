@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.graph.constants import collect_constants, get_small_value
-from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import drop_initializers, drop_inputs, raise_ir_version, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import get_attribute, is_standard
 from ltp_pipeline.graph.schemas import get_opsets, get_standard_opset
@@ -86,7 +86,7 @@ def _remove_unused_limits(graph: GraphProto, chains: Collection[ConvertedChain])
                 limits.update(node.input[1:])
     unused = limits - set(iter_read_names(graph))
     drop_inputs(graph, unused)
-    set_initializers(graph, [t for t in graph.initializer if t.name not in unused])
+    drop_initializers(graph, unused)
 
 
 class _ChainFinder:

@@ -1,7 +1,7 @@
 """Changes to a graph: replace or sort its nodes, drop inputs, copy fields, make unique names."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf.message import Message  # type: ignore[import-untyped]
@@ -63,6 +63,23 @@ def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:
     if len(remaining) < len(graph.input):
         del graph.input[:]
         graph.input.extend(remaining)
+
+
+def drop_initializers(graph: GraphProto, names: Collection[str]) -> None:
+    """Remove initializers by name."""
+    set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name not in names])
+
+
+def rename_inputs(nodes: Iterable[NodeProto], new_names: Mapping[str, str]) -> None:
+    """Rename the values that nodes read, in place; other values keep their names."""
+    for node in nodes:
+        node.input[:] = [new_names.get(name, name) for name in node.input]
+
+
+def rename_outputs(nodes: Iterable[NodeProto], new_names: Mapping[str, str]) -> None:
+    """Rename the values that nodes compute, in place; other values keep their names."""
+    for node in nodes:
+        node.output[:] = [new_names.get(name, name) for name in node.output]
 
 
 def raise_ir_version(model: ModelProto, version: int) -> None:
