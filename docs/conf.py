@@ -41,6 +41,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 
+LARGEST_SHOWN_LIMIT = 1e15
 PLACEHOLDER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 
@@ -188,6 +189,13 @@ def _type_name(value: dict[str, Any], anchors: dict[str, str]) -> str:
 
 
 def _limits(value: dict[str, Any]) -> str:
-    """Return the limits of a number as text, for example `, ≥ 0, < 1`."""
+    """Return the limits of a number as text, for example `, ≥ 0, < 1`.
+
+    Limits of the data type, which nobody reaches, are left out.
+    """
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    return "".join(f", {sign} {value[key]:,g}" for key, sign in signs.items() if key in value)
+    limits = ""
+    for key, sign in signs.items():
+        if key in value and abs(value[key]) < LARGEST_SHOWN_LIMIT:
+            limits += f", {sign} {value[key]:,g}"
+    return limits
