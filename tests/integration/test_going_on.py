@@ -191,7 +191,7 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
     again = start(*COMMAND, cwd=example)
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
-    assert "Going on with the run" in err
+    assert "Resuming the run" in err
     assert files(example / "run") == uninterrupted
 
 

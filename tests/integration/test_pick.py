@@ -136,7 +136,7 @@ def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, 
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
     assert f"{finished / 'pick-001'} is finished already" in result.err
-    assert "Going on" not in result.err
+    assert "Resuming" not in result.err
     assert not steps
     assert {path: path.stat().st_mtime_ns for path in before} == before
     judged = invoke(capsys, "gate", finished / "pick-001" / "report.json")
