@@ -39,7 +39,7 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.stages.report.environment import find_processor
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 from ltp_pipeline.system.files import write_json
 
@@ -76,7 +76,7 @@ def main() -> None:
         },
         "load_average_after": os.getloadavg()[0],
         "workers": options.workers,
-        "rows": [{**row, "commit": series.commit(), "processor": processor()} for row in rows],
+        "rows": [{**row, "commit": series.commit(), "processor": find_processor()} for row in rows],
     }
     if options.out is not None:
         write_json(options.out, report)

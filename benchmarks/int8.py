@@ -34,7 +34,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import ExportSettings
-from ltp_pipeline.stages.report.environment import CPUS, processor
+from ltp_pipeline.stages.report.environment import CPUS, find_processor
 
 SPARSITIES = (0.90, 0.95)
 SAMPLES = 64  # by which ranges are chosen
@@ -177,7 +177,7 @@ def main() -> None:
     report = {
         "command": "python -m benchmarks.int8" + (" --quick" if options.quick else ""),
         "machine": {
-            "processor": processor(),
+            "processor": find_processor(),
             "vnni": "vnni" in (CPUS.read_text() if CPUS.is_file() else ""),
             "cores": os.cpu_count(),
             "load": os.getloadavg()[0],

@@ -8,16 +8,17 @@ from onnx import ModelProto
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read_model, write_model
-from ltp_pipeline.results.records import PrunedNetwork, TrailEntry, finetune_key
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune, import_model, prepare
+from ltp_pipeline.stages.finetune import finetune_key
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.prune import count_nonzeros, nonzero_masks
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext, pick_device
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext, pick_device
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import PhaseFactory
 from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors, to_file_weights
@@ -58,13 +59,13 @@ def train_dense(
     return final_numbers(job, state)
 
 
-def learn(job: RunContext, state: StateDict, begin: PhaseFactory) -> TrailEntry:
+def learn(job: RunContext, state: StateDict, begin: PhaseFactory) -> LearnedEntry:
     """Learn for `train.epochs`; the last network of the trail."""
     train(job, dict(state), begin, job.epochs, after=job.finetune_epochs)
     return trail.read_entries(job.workspace)[-1]
 
 
-def finish(job: RunContext, entry: TrailEntry) -> StateDict:
+def finish(job: RunContext, entry: LearnedEntry) -> StateDict:
     """Prune to a network of the trail and fine-tune it, even where a method without floors has lost a whole layer.
 
     A product must not ship that, so `prune` refuses it; here it counts as the method's result.

@@ -34,7 +34,7 @@ from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import get_attribute
 from ltp_pipeline.graph.storage import write_model
-from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.stages.report.environment import find_processor
 from ltp_pipeline.system.arrays import Array
 
 ROUNDS = 25
@@ -303,7 +303,7 @@ def main() -> None:
     report = {
         "command": "python -m benchmarks.kernels" + (" --quick" if options.quick else ""),
         "machine": {
-            "processor": processor(),
+            "processor": find_processor(),
             "path": library.query_instruction_sets(library.sparse_ops_library()).chosen,
             "cores": os.cpu_count(),
             "busy": busy(),

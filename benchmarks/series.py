@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.stages.report.environment import find_processor
 from ltp_pipeline.system.files import write_json
 
 # Modules that make the page of results: rows do not depend on them.
@@ -37,7 +37,7 @@ def run(
     known = read(out)
     rows = {_key(plan): row for plan in plans for row in known if plan.items() <= row.items()}
     left = [plan for plan in plans if _key(plan) not in rows]
-    where = {"commit": commit(), "processor": processor()}
+    where = {"commit": commit(), "processor": find_processor()}
     others = [row for row in known if not any(row is had for had in rows.values())]
     for plan, found in _measured(left, measure, workers):
         rows[_key(plan)] = {**plan, **found, **where}
@@ -99,4 +99,4 @@ def versions() -> dict[str, Any]:
         "torch": torch.__version__,
         "onnxruntime": onnxruntime.__version__,
     }
-    return {"machine": f"{processor()}, one thread a process", "versions": found}
+    return {"machine": f"{find_processor()}, one thread a process", "versions": found}

@@ -75,14 +75,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.compare import Comparison
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.schema import Report
-    from ltp_pipeline.results.schema_parts import GateResult
-    from ltp_pipeline.results.tool_results import (
-        AccelerationResult,
-        InspectionResult,
-        QuantizationResult,
-        TrailEntryInfo,
-        ValidationResult,
-    )
+    from ltp_pipeline.results.schema_parts import GateResult, TrailEntryInfo
     from ltp_pipeline.runner.finish import RunResult
     from ltp_pipeline.settings.schema import (
         BaselineSettings,
@@ -101,6 +94,10 @@ if TYPE_CHECKING:
     )
     from ltp_pipeline.stages.import_model import import_model
     from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.stages.measure.any_file import ValidationResult
+    from ltp_pipeline.stages.tools.accelerate import AccelerationResult
+    from ltp_pipeline.stages.tools.inspect import InspectionResult
+    from ltp_pipeline.stages.tools.quantize import QuantizationResult
 
 
 # Every entry point imports this module before torch is loaded, which reads the environment.
@@ -108,16 +105,16 @@ thread_env.set_passive_waiting()
 
 # Modules of the names that are neither functions of api.py nor classes of settings.
 _MODULES = {
-    "AccelerationResult": "results.tool_results",
+    "AccelerationResult": "stages.tools.accelerate",
     "Comparison": "results.compare",
-    "InspectionResult": "results.tool_results",
-    "ValidationResult": "results.tool_results",
+    "InspectionResult": "stages.tools.inspect",
+    "ValidationResult": "stages.measure.any_file",
     "Metric": "results.metric",
     "Network": "stages.import_model.network",
     "RunResult": "runner.finish",
-    "QuantizationResult": "results.tool_results",
+    "QuantizationResult": "stages.tools.quantize",
     "Report": "results.schema",
-    "TrailEntryInfo": "results.tool_results",
+    "TrailEntryInfo": "results.schema_parts",
     "GateResult": "results.schema_parts",
     "import_model": "stages.import_model",
 }

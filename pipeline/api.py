@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates
+from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, evaluate_own_gates
 from ltp_pipeline.gates.evidence import check_files, read_report
 from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.results.complete import drop_unsupported_values
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.tool_results import TrailEntryInfo
+from ltp_pipeline.results.schema_parts import TrailEntryInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
 from ltp_pipeline.settings.checks import check_lambda, check_metric_limits
@@ -26,13 +26,11 @@ from ltp_pipeline.system.progress import Reporter, SilentReporter
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema_parts import GateResult
-    from ltp_pipeline.results.tool_results import (
-        AccelerationResult,
-        InspectionResult,
-        QuantizationResult,
-        ValidationResult,
-    )
     from ltp_pipeline.runner.finish import RunResult
+    from ltp_pipeline.stages.measure.any_file import ValidationResult
+    from ltp_pipeline.stages.tools.accelerate import AccelerationResult
+    from ltp_pipeline.stages.tools.inspect import InspectionResult
+    from ltp_pipeline.stages.tools.quantize import QuantizationResult
     from ltp_pipeline.tasks.custom import CustomTask
 
 
@@ -153,7 +151,7 @@ def validate(
             train.distill_outputs_as.
         task: Custom task, as for `run`.
     """
-    from ltp_pipeline.stages.measure.network import validate as measure
+    from ltp_pipeline.stages.measure.any_file import validate as measure
 
     custom_task = _load_task(task)
     if isinstance(data, DataSettings):
@@ -167,9 +165,9 @@ def validate(
         against=against,
         seed=settings.train.seed if seed is None else seed,
         provider=provider,
-        imitate=distill_outputs_as or settings.train.distill_outputs_as,
-        asked=settings.task,
-        own=custom_task,
+        distill_outputs_as=distill_outputs_as or settings.train.distill_outputs_as,
+        task_settings=settings.task,
+        custom_task=custom_task,
     )
 
 
@@ -272,7 +270,7 @@ def trail(run: AnyPath) -> tuple[TrailEntryInfo, ...]:
     rows = []
     for entry in entries:
         values = {
-            **vars(entry),
+            **dict(entry),
             "file": directory.relative_name(trail_run.path(entry.file)),
             "metric": metric,
             "pareto": entry.entry in best_entries,
@@ -376,6 +374,7 @@ def handoff(
     """
     from ltp_pipeline.stages import handoff as stage
     from ltp_pipeline.stages.handoff.example import load_samples
+    from ltp_pipeline.stages.handoff.of_baseline import select_baseline
 
     if network not in ("pruned", "baseline"):
         raise InputError(
@@ -387,8 +386,12 @@ def handoff(
     if example_samples:
         samples = load_samples(directory, content, example_samples, _load_task(task))
     if network == "baseline":
+        run_directory = RunDirectory(directory)
+        if run_directory.is_run:
+            run_directory.load_inputs()
+        selected = select_baseline(content, is_picked=run_directory.entry is not None)
         target = Path(out) if out is not None else directory / stage.FOLDER_OF_BASELINE
-        return stage.run_baseline(content, directory, target, samples)
+        return stage.run_baseline(evaluate_own_gates(selected), directory, target, samples)
     target = Path(out) if out is not None else directory / stage.FOLDER
     return stage.run(content, directory, target, samples)
 
@@ -501,7 +504,7 @@ def compare(
     Returns:
         What changed, the results of the limits, and notes.
     """
-    return comparison.compare(
+    return comparison.compare_reports(
         old if isinstance(old, Report) else read_report(old),
         new if isinstance(new, Report) else read_report(new),
         max_drop,

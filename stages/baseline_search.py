@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ltp_pipeline.results.gain import WIDE, TradeoffPoint, between, bracket, by_compression
+from ltp_pipeline.results.gain import (
+    WIDE_RATIO,
+    TradeoffPoint,
+    bracket_value,
+    interpolate_compression,
+    sort_points,
+)
 from ltp_pipeline.results.metric import Metric
 
 MAX_POINTS = 4  # points of the curve, including the one at LTP's compression
@@ -25,7 +31,7 @@ def next_compression(
     original: TradeoffPoint,
     accuracy: float,
     max_compression: float,
-    near: float = WIDE,
+    near: float = WIDE_RATIO,
 ) -> float | None:
     """Return the compression to measure next, so that two near points bracket an accuracy.
 
@@ -46,8 +52,8 @@ def next_compression(
     """
     if len(points) >= MAX_POINTS:
         return None
-    inside, outside = bracket(metric, points, accuracy)
-    ordered = by_compression(metric, points)
+    inside, outside = bracket_value(metric, points, accuracy)
+    ordered = sort_points(metric, points)
     if inside is None:
         compression = _step_milder(metric, ordered[0], original, accuracy)
     elif outside is None:
@@ -73,9 +79,9 @@ def _step_milder(
     if nearest <= low:
         return None
     root = farthest
-    fall = metric.drop(original.accuracy, mildest.accuracy)
+    fall = metric.compute_drop(original.value, mildest.value)
     if fall > 0:
-        root = low + (high - low) * metric.drop(original.accuracy, accuracy) / fall
+        root = low + (high - low) * metric.compute_drop(original.value, accuracy) / fall
     return math.exp(min(max(root, farthest), max(nearest, farthest)))
 
 
@@ -91,11 +97,13 @@ def _step_sparser(
     before = ordered[-2] if len(ordered) > 1 else original
     slope = 0.0
     if last.compression > before.compression:
-        fall = metric.drop(before.accuracy, last.accuracy)
+        fall = metric.compute_drop(before.value, last.value)
         slope = fall / math.log(last.compression / before.compression)
     factor = DEFAULT_STEP
     if slope > 0:  # false also if the fall is so small that the slope underflows
-        factor = math.exp(min(metric.drop(last.accuracy, accuracy) / slope, math.log(MAX_STEP)))
+        factor = math.exp(
+            min(metric.compute_drop(last.value, accuracy) / slope, math.log(MAX_STEP))
+        )
     return min(last.compression * max(factor, MIN_STEP), max_compression)
 
 
@@ -106,7 +114,7 @@ def _step_between(
     low = math.log(inside.compression)
     high = math.log(outside.compression)
     third = (high - low) / 3
-    secant = math.log(between(metric, inside, outside, accuracy))
+    secant = math.log(interpolate_compression(metric, inside, outside, accuracy))
     return math.exp(min(max(secant, low + third), high - third))
 
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.graph.storage import write_model, write_models
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import ExportedFile, ExportResult
+from ltp_pipeline.results.schema import FileResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.file_names import DEPLOY, EXACT, ORIGINAL, ExportFormat, find_format
 from ltp_pipeline.settings.schema import ExportSettings
@@ -43,6 +43,23 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
 PROOF_SAMPLES = 4  # samples on which files must reproduce the outputs of the network
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file that was exported and read back, not measured yet."""
+
+    path: Path
+    result: FileResult
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The files of a network, and the reasons of the files that were skipped, by their names."""
+
+    files: list[ExportedFile]
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,20 +134,17 @@ def run(
                 targets.append(_Target(file_format, storage, path))
         source = _make_source(graph, weight_names, file.sha256)
         for target in _write_verified(source, targets, feeds, settings.external_data):
-            files.append(
-                ExportedFile(
-                    target.path,
-                    run_directory.relative_name(target.path),
-                    graph=name,
-                    encoding=target.format.encoding,
-                    **hash_file(target.path),
-                    bytes=get_file_size(target.path),
-                    weight_storage=target.storage,
-                    notes=graph.notes,
-                    quantization=graph.quantization,
-                    sparse_kernels=graph.sparse_kernels,
-                )
+            result = FileResult(
+                path=run_directory.relative_name(target.path),
+                graph=name,
+                encoding=target.format.encoding,
+                **hash_file(target.path),
+                bytes=get_file_size(target.path),
+                weight_storage=target.storage,
+                quantization=graph.quantization,
+                sparse_kernels=graph.sparse_kernels,
             )
+            files.append(ExportedFile(target.path, result, graph.notes))
     return ExportResult(files, skipped)
 
 

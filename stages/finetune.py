@@ -9,14 +9,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.system.arrays import StateDict
+
+
+def finetune_key(entry: int) -> str:
+    """Return the name of the checkpoint and of the log lines of fine-tuning a trail entry."""
+    return f"finetune-{entry:03d}"
 
 
 class MaskedTrainingPhase:

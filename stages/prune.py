@@ -9,14 +9,14 @@ from torch import Tensor
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read_model
-from ltp_pipeline.results.records import PrunedNetwork, TrailEntry
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors
 from ltp_pipeline.system.arrays import StateDict
 
 
-def run(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
+def run(context: RunContext, entry: LearnedEntry) -> PrunedNetwork:
     """Load the network of a trail entry; its zeros become the masks.
 
     Raises:

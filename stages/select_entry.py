@@ -10,15 +10,12 @@ from typing import NamedTuple
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import (
-    PrunedNetwork,
-    ThresholdLearningResult,
-    TrailEntry,
-    finetune_key,
-)
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages import finetune, prune
+from ltp_pipeline.stages.finetune import finetune_key
+from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system.text import pluralize
 
 MAX_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
@@ -34,7 +31,7 @@ class SelectedEntry(NamedTuple):
         num_trainings: Number of networks that were fine-tuned.
     """
 
-    entry: TrailEntry
+    entry: LearnedEntry
     notes: list[str]
     budget_not_met: str | None = None
     num_trainings: int = 1
@@ -60,7 +57,7 @@ def run(
     entries = sorted(learned.trail, key=lambda entry: entry.compression)
     accuracies = _search_budget(context, entries, worst_accuracy)
     notes = [
-        f"tried {entry.compression:.1f}×: {metric.shown(accuracy)} on the validation split "
+        f"tried {entry.compression:.1f}×: {metric.format_value(accuracy)} on the validation split "
         "after fine-tuning"
         for entry, accuracy in accuracies.items()
     ]
@@ -73,9 +70,9 @@ def run(
     if within_budget:
         best = max(within_budget, key=lambda entry: entry.compression)
     else:
-        best = metric.best(accuracies, lambda entry: accuracies[entry])
+        best = metric.find_best(accuracies, lambda entry: accuracies[entry])
         budget_not_met = (
-            f"no network of the trail reached {metric.shown(worst_accuracy)} "
+            f"no network of the trail reached {metric.format_value(worst_accuracy)} "
             f"within {pluralize(len(accuracies), 'attempt')}; the closest one is reported. "
             "Set a larger budget, more epochs or a lower learning rate"
         )
@@ -84,14 +81,14 @@ def run(
     return selected, finish_entry(context, best)
 
 
-def finish_entry(context: RunContext, entry: TrailEntry) -> PrunedNetwork:
+def finish_entry(context: RunContext, entry: LearnedEntry) -> PrunedNetwork:
     """Hard-prune to an entry of the trail and fine-tune it."""
     pruned = prune.run(context, entry)
     key = finetune_key(entry.entry)
     return finetune.run(context, pruned, context.finetune_epochs, key=key, before=context.epochs)
 
 
-def find_entry(learned: ThresholdLearningResult, number: int) -> TrailEntry:
+def find_entry(learned: ThresholdLearningResult, number: int) -> LearnedEntry:
     """Return the trail entry with a number.
 
     Raises:
@@ -106,12 +103,14 @@ def find_entry(learned: ThresholdLearningResult, number: int) -> TrailEntry:
     )
 
 
-def pareto_entries(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
+def pareto_entries(trail: tuple[LearnedEntry, ...], metric: Metric) -> set[int]:
     """Return the numbers of the entries that no other entry beats in compression and accuracy.
 
     Of two equal entries, neither beats the other.
     """
-    merits = {entry.entry: (entry.compression, metric.goodness(entry.accuracy)) for entry in trail}
+    merits = {
+        entry.entry: (entry.compression, metric.oriented_value(entry.accuracy)) for entry in trail
+    }
     best = (0.0, -math.inf)
     numbers = set()
     for number, merit in sorted(merits.items(), key=lambda item: item[1], reverse=True):
@@ -122,8 +121,8 @@ def pareto_entries(trail: tuple[TrailEntry, ...], metric: Metric) -> set[int]:
 
 
 def _search_budget(
-    context: RunContext, entries: list[TrailEntry], worst_accuracy: float
-) -> dict[TrailEntry, float]:
+    context: RunContext, entries: list[LearnedEntry], worst_accuracy: float
+) -> dict[LearnedEntry, float]:
     """Fine-tune entries in search of the sparsest one within the budget.
 
     The search begins at the sparsest entry that is within the budget before fine-tuning. It goes
@@ -142,7 +141,7 @@ def _search_budget(
     for i, entry in enumerate(entries):
         if metric.is_no_worse(entry.accuracy, worst_accuracy):
             position = i
-    accuracies: dict[TrailEntry, float] = {}
+    accuracies: dict[LearnedEntry, float] = {}
     while 0 <= position < len(entries) and len(accuracies) < MAX_ATTEMPTS:
         entry = entries[position]
         if entry in accuracies:
@@ -152,9 +151,9 @@ def _search_budget(
         accuracies[entry] = accuracy
         is_within = metric.is_no_worse(accuracy, worst_accuracy)
         context.workspace.progress.say(
-            f"{entry.compression:.1f}× after fine-tuning: {metric.shown(accuracy)} on the "
+            f"{entry.compression:.1f}× after fine-tuning: {metric.format_value(accuracy)} on the "
             f"validation split, {'within' if is_within else 'outside'} the budget "
-            f"({metric.no_worse} {metric.shown(worst_accuracy)})"
+            f"({metric.no_worse} {metric.format_value(worst_accuracy)})"
         )
         position += 1 if is_within else -1
     return accuracies

@@ -24,7 +24,7 @@ from ltp_pipeline.graph.nodes import iter_nodes
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import SparseKernelInfo
+from ltp_pipeline.results.schema_parts import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST
 from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.hashing import sha256_file
@@ -83,11 +83,11 @@ def build_graph(context: GraphContext) -> BuiltGraph:
         if min_sparsity is None:
             ratio = _measure_ratio(paths, sample, library_path, selection.skipped)
     info = SparseKernelInfo(
-        instruction_set,
-        sha256_file(library_path),
-        tuple(dict.fromkeys(chain.weight_name for chain in chains)),
-        selection.skipped,
-        ratio,
+        instruction_set=instruction_set,
+        library_sha256=sha256_file(library_path),
+        converted_layers=tuple(dict.fromkeys(chain.weight_name for chain in chains)),
+        dense_layers=dict(selection.skipped),
+        latency_ratio=ratio,
     )
     return BuiltGraph(
         model,

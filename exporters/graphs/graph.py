@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ltp_pipeline.exporters.int8.calibration import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import QuantizationInfo, SparseKernelInfo
+from ltp_pipeline.results.schema_parts import QuantizationInfo, SparseKernelInfo
 from ltp_pipeline.settings.schema import ExportSettings
 
 

@@ -29,7 +29,7 @@ from ltp_pipeline.exporters.int8.transposed import restore_transposes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import QuantizationInfo
+from ltp_pipeline.results.schema_parts import QuantizationInfo
 from ltp_pipeline.system.text import pluralize
 
 OPSET = 13  # first in which a weight may have a scale for each channel
@@ -88,7 +88,7 @@ def build_graph(context: GraphContext) -> BuiltGraph:
         weight_bits=settings.int8_weight_bits,
         samples=None if variant.method == search.DYNAMIC else settings.int8_samples,
         num_layers=len(variant.layers),
-        float_layers=variant.reasons,
+        float_layers=dict(variant.reasons),
         validation_drop=variant.drop,
         trained_epochs=trained_epochs,
     )
@@ -152,7 +152,7 @@ def _format_note(info: QuantizationInfo) -> str:
     ranges = "ranges computed at every run"
     if info.samples is not None:
         ranges = f"ranges by {info.method} on {info.samples} samples"
-    note = f"int8 graph: {pluralize(info.num_layers, 'layer')} in {info.weight_bits} bits, {ranges}"
+    note = f"int8 graph: {pluralize(info.num_layers or 0, 'layer')} in {info.weight_bits} bits, {ranges}"
     if info.trained_epochs:
         note += f", trained in 8 bits for {pluralize(info.trained_epochs, 'epoch')}"
     if info.float_layers:

@@ -263,7 +263,7 @@ class QuantizationSearch:
     def _compare_with_float(self, model: OnnxModel) -> tuple[float, float]:
         """Return the drop of the metric against the float graph, and the distance of outputs."""
         evaluation = self._evaluate_model(model)
-        drop = self.calibration.metric.drop(self._float_evaluation.value, evaluation.value)
+        drop = self.calibration.metric.compute_drop(self._float_evaluation.value, evaluation.value)
         return drop, _measure_distance(evaluation.outputs, self._float_evaluation.outputs)
 
     def _evaluate_model(self, model: OnnxModel) -> FileEvaluation:
@@ -281,7 +281,7 @@ class QuantizationSearch:
     def _report_variant(self, variant: QuantizedVariant, remark: str = "") -> None:
         """Show a line of progress."""
         layers = pluralize(len(variant.layers), "layer")
-        drop = self.calibration.metric.shown_drop(variant.drop)
+        drop = self.calibration.metric.format_drop(variant.drop)
         self.calibration.say(
             f"int8, {variant.method}, {layers}{remark}: drop of {drop} on the validation split"
         )

@@ -52,7 +52,7 @@ def inspect(
 
     result = api.inspect(model)
     if as_json:
-        print_json(asdict(result))
+        print_json(result)
     elif not quiet:
         from ltp_pipeline.cli.tables import show_model
 
@@ -78,7 +78,7 @@ def validate(
 
     result = api.validate(model, data, config=config, against=against, provider=provider, task=task)
     if as_json:
-        print_json(asdict(result))
+        print_json(result)
     elif not quiet:
         from ltp_pipeline.cli.tables import show_validation
 
@@ -111,7 +111,7 @@ def quantize(
         progress=make_reporter(quiet),
     )
     if as_json:
-        print_json(asdict(result))
+        print_json(result)
         return
     from ltp_pipeline.cli.tables import show_validation
 
@@ -156,7 +156,7 @@ def accelerate(
         task=task,
     )
     if as_json:
-        print_json(asdict(result))
+        print_json(result)
     elif not quiet:
         from ltp_pipeline.cli.tables import show_acceleration
 

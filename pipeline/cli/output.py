@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from pydantic_core import to_jsonable_python
 
 from ltp_pipeline.system import distributed
 
@@ -27,13 +27,13 @@ def print_run(result: RunResult, parent: Path, as_json: bool, shows_gates: bool 
         as_json: Print the report as JSON instead of the summary.
         shows_gates: Include the results of the gates in the summary.
     """
-    from ltp_pipeline.results.read_write import plain
+    from ltp_pipeline.results.read_write import to_json
     from ltp_pipeline.run_directory.names import REPORT_HTML
     from ltp_pipeline.stages.report.render import list_warnings, render_summary
 
     report, folder = result.report, parent / result.folder
     if as_json:
-        print_json({"run": str(folder), **plain(report)})
+        print_json({"run": str(folder), **to_json(report)})
     else:
         paths = [folder / file.path for file in report.pruned.files]
         gates = result.gate_results if shows_gates else ()
@@ -58,7 +58,7 @@ def finish_command(result: RunResult, parent: Path, as_json: bool) -> None:
 def print_json(value: Any) -> None:
     """Print a value as JSON; only ASCII if standard output is not UTF-8."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=encoding != "utf8"))
+    typer.echo(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=encoding != "utf8"))
 
 
 def print_path(path: Path, as_json: bool, quiet: bool) -> None:
@@ -72,7 +72,7 @@ def print_path(path: Path, as_json: bool, quiet: bool) -> None:
 def print_gates(results: Sequence[GateResult], as_json: bool, quiet: bool) -> None:
     """Print the result of each gate on one line."""
     if as_json:
-        print_json([asdict(result) for result in results])
+        print_json(results)
     elif not quiet:
         for result in results:
             typer.echo(f"{'passed' if result.passed else 'FAILED'}  {result.line}")

@@ -1,6 +1,5 @@
 """Commands that take a run or its report."""
 
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +38,7 @@ def trail(
 
     entries = api.trail(folder)
     if as_json:
-        print_json([asdict(entry) for entry in entries])
+        print_json(entries)
     elif not quiet:
         from ltp_pipeline.cli.tables import show_trail
 
@@ -254,12 +253,12 @@ def compare(
         allow_different_models=allow_different_models,
     )
     if as_json:
-        print_json(asdict(comparison))
+        print_json(comparison)
     elif not quiet:
         for change in comparison.changes:
             typer.echo(change.line)
-        print_gates(comparison.verdicts, as_json, quiet)
+        print_gates(comparison.gate_results, as_json, quiet)
     # Notes are printed in any case, for readers who look at nothing but the status.
     for note in comparison.notes:
         typer.echo(f"note: {note}", err=True)
-    check_gates(comparison.verdicts)
+    check_gates(comparison.gate_results)

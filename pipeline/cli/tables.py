@@ -12,19 +12,15 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from ltp_pipeline.results.metric import Metric, on_validation
+from ltp_pipeline.results.metric import Metric, name_validation_metric
 from ltp_pipeline.stages.report.filters import format_ratio, format_shape
 from ltp_pipeline.system.text import format_percent, make_printable, one_line, pluralize
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.tool_results import (
-        AccelerationResult,
-        InspectedOperator,
-        InspectionResult,
-        ReferenceResult,
-        TrailEntryInfo,
-        ValidationResult,
-    )
+    from ltp_pipeline.results.schema_parts import TrailEntryInfo
+    from ltp_pipeline.stages.measure.any_file import ReferenceResult, ValidationResult
+    from ltp_pipeline.stages.tools.accelerate import AccelerationResult
+    from ltp_pipeline.stages.tools.inspect import InspectedOperator, InspectionResult
 
 MAX_LINE, MAX_CELL = 2000, 500  # characters of a line, and of a cell of a table
 LABEL_WIDTH = 12  # characters of a label before its value
@@ -33,7 +29,7 @@ LABEL_WIDTH = 12  # characters of a label before its value
 def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
     """Print the entries of a trail; `folder` comes before the paths of their files."""
     metric = entries[0].metric if entries else Metric()
-    titles = ("", "entry", "", "compression", "full model", on_validation(metric), "file")
+    titles = ("", "entry", "", "compression", "full model", name_validation_metric(metric), "file")
     rows = []
     for entry in entries:
         row = (
@@ -42,7 +38,7 @@ def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
             "*" if entry.pareto else "",
             format_ratio(entry.compression),
             format_ratio(entry.model_compression),
-            metric.shown(entry.accuracy),
+            metric.format_value(entry.accuracy),
             os.path.normpath(folder / entry.file),
         )
         rows.append(row)
@@ -143,13 +139,13 @@ def show_validation(result: ValidationResult) -> None:
     """Print what `validate` measured."""
     accuracy, metric = result.accuracy, result.metric
     _print_line(f"{result.path}: {result.bytes:,} bytes")
-    samples = pluralize(accuracy.samples, "sample")
-    value = metric.shown(accuracy.value)
+    samples = pluralize(accuracy.samples or 0, "sample")
+    value = metric.format_value(accuracy.value)
     _print_pair(metric.label, f"{value} on {samples} of the {accuracy.split} split")
     if accuracy.top5 is not None:
         _print_pair("top-5", format_percent(accuracy.top5))
     for extra in accuracy.extra_metrics:
-        _print_pair(extra.metric.label, extra.shown)
+        _print_pair(extra.metric.label, extra.text)
     if result.sparsity is not None:
         layers, model = format_ratio(result.compression), format_ratio(result.model_compression)
         _print_pair(
@@ -171,11 +167,11 @@ def show_validation(result: ValidationResult) -> None:
 
 def _show_reference(reference: ReferenceResult, metric: Metric) -> None:
     """Print the other file of a validation, and how the validated file differs from it."""
-    value = metric.shown(reference.accuracy.value)
+    value = metric.format_value(reference.accuracy.value)
     _print_pair("against", f"{reference.path}: {metric.name} {value}, {reference.bytes:,} bytes")
-    drop = metric.shown_drop(reference.drop)
+    drop = metric.format_drop(reference.drop)
     if reference.drop_interval is not None:
-        drop += f" (95 % interval: {metric.shown_interval(reference.drop_interval)})"
+        drop += f" (95 % interval: {metric.format_interval(reference.drop_interval)})"
     _print_pair("drop", drop)
     if reference.agreement is not None:
         label = "same argmax" if metric.name == "r2_vs_original" else "agreement"

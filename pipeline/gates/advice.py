@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ltp_pipeline.results.schema import IS_BASELINE
+
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.settings.schema import GateSettings
 
 # Reason for a missing baseline in the report of a delivered baseline.
-IS_BASELINE = "this network is the baseline of its run"
 
 MORE_ACCURATE = (
     "train longer (--epochs, --finetune-epochs), or finish a less compressed network of the trail"

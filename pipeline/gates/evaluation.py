@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ltp_pipeline.errors import GateFailed
 from ltp_pipeline.gates.advice import suggest_fix
-from ltp_pipeline.results.intervals import CONFIDENCE, Interval, wilson, with_confidence
+from ltp_pipeline.results.intervals import CONFIDENCE, Interval, change_confidence, wilson_interval
 from ltp_pipeline.results.metric import ROUNDING, Metric
 from ltp_pipeline.results.schema import FileResult, Report
 from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, GateResult
@@ -144,6 +144,12 @@ def evaluate_run_gates(report: Report, gates: GateSettings) -> list[GateResult]:
     return evaluate_gates(report.model_copy(update={"pruned": pruned}), gates)
 
 
+def evaluate_own_gates(report: Report) -> Report:
+    """Return a report with the results of the gates in its own settings."""
+    limits = make_gate_settings(report.settings.get("gates", {}))
+    return set_gate_results(report, evaluate_run_gates(report, limits))
+
+
 def summarize_status(results: Sequence[GateResult]) -> GateStatus:
     """Return the status of a report with these results."""
     if not results:
@@ -234,8 +240,8 @@ def _read_accuracy(report: Report, gates: GateSettings) -> GateValue:
         drop_interval = _drop_interval(report, gates)
         if drop_interval is not None:
             interval = (1 - drop_interval[1], 1 - drop_interval[0])
-    elif report.metric.counts_samples and accuracy and accuracy.samples and value is not None:
-        interval = wilson(value, accuracy.samples, gates.confidence or CONFIDENCE)
+    elif report.metric.is_sample_fraction and accuracy and accuracy.samples and value is not None:
+        interval = wilson_interval(value, accuracy.samples, gates.confidence or CONFIDENCE)
     reason = report.pruned.reasons.get("accuracy", "")
     return GateValue(value, reason, report.metric.described, interval)
 
@@ -254,7 +260,7 @@ def _read_lead(report: Report, gates: GateSettings) -> GateValue:
     accuracy = report.pruned.exact_value
     baseline_accuracy = report.baseline.exact_value if report.baseline else None
     if accuracy is not None and baseline_accuracy is not None:
-        value = report.metric.drop(accuracy, baseline_accuracy)
+        value = report.metric.compute_drop(accuracy, baseline_accuracy)
         detail = f"{detail}: {format_value(accuracy)} against {format_value(baseline_accuracy)}"
     if report.difference is not None:
         interval = _at_confidence(
@@ -350,7 +356,7 @@ def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
 def _metric_rounding(report: Report) -> float:
     """Return the difference of two values of the report up to which they count as equal."""
     values = [part.value for part in (report.original, *report.networks)]
-    return report.metric.rounding(0.0, *(value for value in values if value is not None))
+    return report.metric.rounding_of(0.0, *(value for value in values if value is not None))
 
 
 def _drop_interval(report: Report, gates: GateSettings) -> Interval | None:
@@ -366,8 +372,8 @@ def _at_confidence(
     if interval is None or confidence is None:
         return interval
     if counts is None:
-        return with_confidence(interval, confidence)
-    return counts.interval(confidence)
+        return change_confidence(interval, confidence)
+    return counts.compute_interval(confidence)
 
 
 COUNTED_WEIGHTS = {"compression": "layer weights", "model_compression": "all float weights"}

@@ -27,7 +27,7 @@ class Change:
     old_bound: str | None = None  # where a value is only known to one side
     new_bound: str | None = None
     unit: str | None = None
-    share: bool = False
+    is_fraction: bool = False
 
     @property
     def line(self) -> str:
@@ -48,7 +48,7 @@ class Change:
         return (self.old, self.old_bound), (self.new, self.new_bound)
 
     def _show(self, value: float | None) -> str:
-        if value is not None and self.share:
+        if value is not None and self.is_fraction:
             return f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
         return (
             format_value(value)
@@ -62,7 +62,7 @@ class Comparison:
     """All changes, the verdicts on those with a limit, and what makes the two hard to compare."""
 
     changes: tuple[Change, ...]
-    verdicts: tuple[GateResult, ...]
+    gate_results: tuple[GateResult, ...]
     notes: tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ class Quantity:
     read: Callable[[Report], float | None]
     more_is_better: bool | None = True
     of_metric: bool = False
-    share: bool = False
+    is_fraction: bool = False
     bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
 
 
@@ -89,7 +89,7 @@ QUANTITIES = {
     "drop": Quantity(lambda r: r.pruned.drop, more_is_better=False, of_metric=True),
     "compression": Quantity(lambda r: r.pruned.compression),
     "model compression": Quantity(lambda r: r.pruned.model_compression),
-    "sparsity": Quantity(lambda r: r.pruned.sparsity, share=True),
+    "sparsity": Quantity(lambda r: r.pruned.sparsity, is_fraction=True),
     "baseline METRIC": Quantity(
         lambda r: r.baseline.value if r.baseline else None, None, of_metric=True
     ),
@@ -110,7 +110,7 @@ QUANTITIES = {
 }
 
 
-def compare(
+def compare_reports(
     old: Report,
     new: Report,
     max_drop: float | None = None,
@@ -183,7 +183,7 @@ def _of_file(label: str) -> dict[str, Quantity]:
 
 
 def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
-    metric = new.metric if quantity.of_metric else Metric(is_fraction=quantity.share)
+    metric = new.metric if quantity.of_metric else Metric(is_fraction=quantity.is_fraction)
     before, after = quantity.read(old), quantity.read(new)
     bounds = quantity.bound(old), quantity.bound(new)
     same = Change(name, before, after, None, *bounds, metric.unit, metric.is_fraction)
@@ -201,11 +201,15 @@ def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
 def _rounding(quantity: Quantity, old: Report, new: Report) -> float:
     """Up to which a difference is none: of the metric's values, relative to the originals' where they are no shares."""
     values = [report.original.value or 0.0 for report in (old, new)]
-    return new.metric.rounding(*values) if quantity.of_metric else ROUNDING
+    return new.metric.rounding_of(*values) if quantity.of_metric else ROUNDING
 
 
 def _drop(change: Change, metric: Metric) -> float | None:
-    return None if change.old is None or change.new is None else metric.drop(change.old, change.new)
+    return (
+        None
+        if change.old is None or change.new is None
+        else metric.compute_drop(change.old, change.new)
+    )
 
 
 def _loss(change: Change) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.results.metric import BUILT_IN, ROUNDING, Metric
+from ltp_pipeline.results.metric import BUILT_IN_METRICS, ROUNDING, Metric
 from ltp_pipeline.results.schema import (
     BaselineDifference,
     BaselinePoint,
@@ -161,7 +161,7 @@ def _complete_metric(report: Report) -> Metric:
     metric = report.metric
     if report.custom_task is not None:
         return metric
-    return Metric(metric.name) if metric.name in BUILT_IN else Metric()
+    return Metric(metric.name) if metric.name in BUILT_IN_METRICS else Metric()
 
 
 def _complete_layer(layer: LayerResult) -> LayerResult:
@@ -211,7 +211,7 @@ def _complete_accuracy(
     """Complete an accuracy whose value and number of samples also follow from elsewhere, if not None."""
     if accuracy is None:
         return None
-    top1 = accuracy.top1 if report.metric.counts_right_answers else None
+    top1 = accuracy.top1 if report.metric.is_accuracy else None
     test_samples = report.data.splits.get("test")
     changes = {
         "value": _resolve(f"{key}.accuracy.value", accuracy.value, value, top1),
@@ -253,7 +253,7 @@ def _complete_network(
     changes: dict[str, Any] = {"accuracy": accuracy}
     original = report.original.value
     if original is not None and accuracy is not None and accuracy.value is not None:
-        changes["drop"] = report.metric.drop(original, accuracy.value)
+        changes["drop"] = report.metric.compute_drop(original, accuracy.value)
     drop = changes.get("drop", network.drop)
     changes["drop_interval"] = _complete_interval(network.drop_interval, counts, drop)
     return network.model_copy(
@@ -288,7 +288,7 @@ def _complete_interval(
     stated: Interval | None, counts: PairedCounts | None, value: float | None
 ) -> Interval | None:
     """Return the interval that follows from counts of samples, or the stated one, which holds the value."""
-    interval = None if counts is None else counts.interval()
+    interval = None if counts is None else counts.compute_interval()
     if interval is not None:
         return interval
     if stated is None or value is None:
@@ -350,7 +350,7 @@ def _complete_difference(difference: BaselineDifference, report: Report) -> Base
         _require_same("difference.paired_counts", counts.second_fraction, baseline)
     value = difference.value
     if pruned is not None and baseline is not None:
-        value = report.metric.drop(pruned, baseline)
+        value = report.metric.compute_drop(pruned, baseline)
     interval = _complete_interval(difference.interval, counts, value)
     return difference.model_copy(update={"value": value, "interval": interval})
 
@@ -408,7 +408,7 @@ def _clear_network(network: NetworkT, metric: Metric) -> NetworkT:
 
 def _keeps_interval(metric: Metric, reasons: dict[str, str]) -> bool:
     """Return whether an interval is measured and does not follow from counts of samples."""
-    return not metric.counts_samples or "paired_counts" in reasons
+    return not metric.is_sample_fraction or "paired_counts" in reasons
 
 
 def _drop_unsupported(network: NetworkT, supported: NetworkResult) -> NetworkT:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from ltp_pipeline.results.metric import Metric
 
-WIDE = 1.5  # ratio of compressions up to which two points are near each other
+WIDE_RATIO = 1.5  # ratio of compressions up to which two points are near each other
 Bound = Literal["at least", "at most"]
 
 
@@ -15,7 +15,7 @@ class TradeoffPoint(NamedTuple):
     """A network of the baseline: its compression, and its accuracy on one split, which is the metric's value."""
 
     compression: float
-    accuracy: float
+    value: float
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,21 @@ class Gain:
     @property
     def is_wide(self) -> bool:
         """Whether these points are so far apart that a straight line between them says little."""
-        return len(self.ends) == 2 and self.ends[1].compression > WIDE * self.ends[0].compression
+        return (
+            len(self.ends) == 2 and self.ends[1].compression > WIDE_RATIO * self.ends[0].compression
+        )
 
 
-def compared_at(
+def find_compared_value(
     metric: Metric, accuracy: float, original: float | None, budget: float | None
 ) -> float:
     """The accuracy at which two networks are compared: the first one's, or the worst within the same budget."""
     if budget is None or original is None:
         return accuracy
-    return metric.worst((accuracy, metric.worst_allowed(original, budget)), float)
+    return metric.find_worst((accuracy, metric.find_worst_allowed(original, budget)), float)
 
 
-def compare(
+def compute_gain(
     metric: Metric,
     compression: float,
     accuracy: float,
@@ -52,28 +54,28 @@ def compare(
     points: Sequence[TradeoffPoint],
 ) -> Gain:
     """The gain of a network over the baseline's points: at its own accuracy, or within the same budget."""
-    least = compared_at(metric, accuracy, original, budget)
-    return gain(metric, compression, least, points, interpolate=budget is None)
+    least = find_compared_value(metric, accuracy, original, budget)
+    return gain_at(metric, compression, least, points, interpolate=budget is None)
 
 
-def by_compression(metric: Metric, points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
+def sort_points(metric: Metric, points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     """Points from the mildest to the sparsest; of several of one compression, the best last."""
-    return sorted(points, key=lambda point: (point.compression, metric.goodness(point.accuracy)))
+    return sorted(points, key=lambda point: (point.compression, metric.oriented_value(point.value)))
 
 
-def bracket(
+def bracket_value(
     metric: Metric, points: Sequence[TradeoffPoint], least: float
 ) -> tuple[TradeoffPoint | None, TradeoffPoint | None]:
     """The sparsest point that is as good as this accuracy, and the next sparser one, which is not."""
-    listed = by_compression(metric, points)
-    reached = [i for i, point in enumerate(listed) if metric.is_no_worse(point.accuracy, least)]
+    listed = sort_points(metric, points)
+    reached = [i for i, point in enumerate(listed) if metric.is_no_worse(point.value, least)]
     if not reached:
         return None, listed[0] if listed else None
     inside = reached[-1]
     return listed[inside], listed[inside + 1] if inside + 1 < len(listed) else None
 
 
-def gain(
+def gain_at(
     metric: Metric,
     compression: float,
     least: float,
@@ -87,7 +89,7 @@ def gain(
     """
     if not points:
         raise ValueError("there is no gain over a baseline without points")
-    inside, outside = bracket(metric, points, least)
+    inside, outside = bracket_value(metric, points, least)
     if inside is None:
         mildest = min(point.compression for point in points)
         why = f"no measured point of the baseline is as good, down to {mildest:.3g}×"
@@ -97,16 +99,20 @@ def gain(
         return Gain(compression / inside.compression, None, "at most", why)
     if not interpolate:
         return Gain(compression / inside.compression, inside.compression)
-    equal = between(metric, inside, outside, least)
+    equal = interpolate_compression(metric, inside, outside, least)
     return Gain(compression / equal, equal, ends=(inside, outside))
 
 
-def between(
+def interpolate_compression(
     metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, accuracy: float
 ) -> float:
     """The compression at an accuracy between those of two points, linear in log compression."""
-    apart = metric.drop(inside.accuracy, outside.accuracy)
-    share = min(max(metric.drop(inside.accuracy, accuracy) / apart, 0.0), 1.0) if apart > 0 else 0.0
+    apart = metric.compute_drop(inside.value, outside.value)
+    share = (
+        min(max(metric.compute_drop(inside.value, accuracy) / apart, 0.0), 1.0)
+        if apart > 0
+        else 0.0
+    )
     found = math.exp(
         (1 - share) * math.log(inside.compression) + share * math.log(outside.compression)
     )

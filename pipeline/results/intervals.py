@@ -20,7 +20,7 @@ UNDEFINED = "on most samples that were drawn anew the metric is undefined"  # wh
 Interval = tuple[float, float]
 
 
-def wilson(share: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
+def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
     """Wilson's score interval of a share of samples."""
     z2 = _quantile(confidence) ** 2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
@@ -30,7 +30,7 @@ def wilson(share: float, samples: float, confidence: float = CONFIDENCE) -> Inte
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def with_confidence(stated: Interval, confidence: float) -> Interval:
+def change_confidence(stated: Interval, confidence: float) -> Interval:
     """The interval of a report, stretched from its own confidence to another."""
     low, high = stated
     stretch = _quantile(confidence) / _quantile(CONFIDENCE)

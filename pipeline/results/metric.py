@@ -16,14 +16,16 @@ from ltp_pipeline.system.text import format_number, format_percent, format_point
 ROUNDING = (
     1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
 )
-BUDGET = 0.01  # the default drop of a share; of another metric, relative to the original's value
-COUNTED = ("top-1", "agreement")  # shares of samples
-RELATIVE = ("agreement", "r2_vs_original")  # nearness to the original
+DEFAULT_BUDGET = (
+    0.01  # the default drop of a share; of another metric, relative to the original's value
+)
+SAMPLE_FRACTIONS = ("top-1", "agreement")  # shares of samples
+RELATIVE_METRICS = ("agreement", "r2_vs_original")  # nearness to the original
 # Of the tasks that are told from data: all are shares of which more is better
-BUILT_IN = ("top-1", "agreement", "r2_vs_original", "R²", "mIoU", "mean average precision")
+BUILT_IN_METRICS = ("top-1", "agreement", "r2_vs_original", "R²", "mIoU", "mean average precision")
 
 # How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
-READ = ConfigDict(
+DATACLASS_CONFIG = ConfigDict(
     extra="ignore",
     strict=True,
     allow_inf_nan=False,
@@ -41,7 +43,7 @@ class Metric:
     of its outputs that is met (explained).
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = READ
+    __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
     name: str = "top-1"
     unit: str | None = None
@@ -49,51 +51,51 @@ class Metric:
     is_fraction: Annotated[bool, Field(description="at most 1, and 0.01 is a point")] = True
 
     @property
-    def counts_right_answers(self) -> bool:
+    def is_accuracy(self) -> bool:
         """Whether it is the share of right answers; only that is called accuracy."""
         return self.name == "top-1"
 
     @property
-    def counts_samples(self) -> bool:
+    def is_sample_fraction(self) -> bool:
         """Whether it is a share of samples, each right or wrong."""
-        return self.name in COUNTED
+        return self.name in SAMPLE_FRACTIONS
 
     @property
     def is_relative(self) -> bool:
         """Whether it says how near the original is, so that it takes no labels."""
-        return self.name in RELATIVE
+        return self.name in RELATIVE_METRICS
 
-    def goodness(self, value: float) -> float:
+    def oriented_value(self, value: float) -> float:
         """The value, or its negative: more is better."""
         return value if self.higher_is_better else -value
 
-    def drop(self, before: float, after: float) -> float:
+    def compute_drop(self, before: float, after: float) -> float:
         """How much worse the second value is, in the metric's unit; negative where it is better."""
-        return self.goodness(before) - self.goodness(after)
+        return self.oriented_value(before) - self.oriented_value(after)
 
-    def worst_allowed(self, original: float, budget: float) -> float:
+    def find_worst_allowed(self, original: float, budget: float) -> float:
         """The worst value whose drop is within a budget."""
-        return original - self.goodness(budget)
+        return original - self.oriented_value(budget)
 
     def is_no_worse(self, value: float, least: float) -> bool:
         """Whether a value is no worse than another, but for rounding."""
-        return self.drop(least, value) <= self.rounding(value, least)
+        return self.compute_drop(least, value) <= self.rounding_of(value, least)
 
-    def best(self, items: Iterable[T], value: Callable[[T], float]) -> T:
+    def find_best(self, items: Iterable[T], value: Callable[[T], float]) -> T:
         """The item with the best value."""
-        return max(items, key=lambda item: self.goodness(value(item)))
+        return max(items, key=lambda item: self.oriented_value(value(item)))
 
-    def worst(self, items: Iterable[T], value: Callable[[T], float]) -> T:
+    def find_worst(self, items: Iterable[T], value: Callable[[T], float]) -> T:
         """The item with the worst value."""
-        return min(items, key=lambda item: self.goodness(value(item)))
+        return min(items, key=lambda item: self.oriented_value(value(item)))
 
-    def rounding(self, *values: float) -> float:
+    def rounding_of(self, *values: float) -> float:
         """Differences of these values up to which they are the same."""
         return ROUNDING if self.is_fraction else ROUNDING * max(map(abs, values))
 
     def default_budget(self, original: float) -> float:
         """The largest drop where none was asked for."""
-        return BUDGET if self.is_fraction else BUDGET * abs(original)
+        return DEFAULT_BUDGET if self.is_fraction else DEFAULT_BUDGET * abs(original)
 
     @property
     def label(self) -> str:
@@ -111,11 +113,11 @@ class Metric:
         """How a sentence sets a limit: `at least` 91.32 %, `at most` 2.31 °C."""
         return "at least" if self.higher_is_better else "at most"
 
-    def shown(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """A value: 91.32 %, 2.31 °C."""
         return format_percent(value) if self.is_fraction else self._with_unit(format_number(value))
 
-    def shown_drop(self, value: float) -> str:
+    def format_drop(self, value: float) -> str:
         """A difference of two values: 0.45 points, 0.04 °C."""
         return (
             f"{format_points(value)} percentage points"
@@ -123,7 +125,7 @@ class Metric:
             else self._with_unit(format_number(value))
         )
 
-    def shown_interval(self, interval: tuple[float, float]) -> str:
+    def format_interval(self, interval: tuple[float, float]) -> str:
         """Both ends of a difference, in the unit that stands beside it: −0.04 to 0.94."""
         show = format_points if self.is_fraction else format_number
         return f"{show(interval[0])} to {show(interval[1])}"
@@ -133,7 +135,7 @@ class Metric:
         """The unit of the numbers at an axis."""
         return "%" if self.is_fraction else self.unit
 
-    def at_axis(self, value: float) -> float:
+    def to_axis_unit(self, value: float) -> float:
         """A value in that unit."""
         return 100 * value if self.is_fraction else value
 
@@ -145,7 +147,7 @@ class Metric:
 class ExtraMetric:
     """What is told beside the metric: a value with a name, a unit and a direction of its own."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = READ
+    __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
     name: str
     value: float
@@ -159,11 +161,11 @@ class ExtraMetric:
         return Metric(self.name, self.unit, self.higher_is_better, self.is_fraction)
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The value with its unit."""
-        return self.metric.shown(self.value)
+        return self.metric.format_value(self.value)
 
 
-def on_validation(metric: Metric) -> str:
+def name_validation_metric(metric: Metric) -> str:
     """What the metric of the validation split is called beside others."""
-    return f"{'accuracy' if metric.counts_right_answers else make_printable(metric.name)} (val)"
+    return f"{'accuracy' if metric.is_accuracy else make_printable(metric.name)} (val)"

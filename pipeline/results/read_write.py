@@ -71,10 +71,10 @@ def _check_requested_files(report: Report, where: str) -> None:
 
 def write(report: Report, path: Path) -> None:
     """Write a report in one move."""
-    write_json(path, plain(report))
+    write_json(path, to_json(report))
 
 
-def plain(report: Report) -> dict[str, Any]:
+def to_json(report: Report) -> dict[str, Any]:
     """Return the content of a report as JSON values."""
     return report.model_dump(mode="json", by_alias=True)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
+from ltp_pipeline.results.gain import Gain, TradeoffPoint, compute_gain
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import (
     AccuracyResult,
@@ -27,7 +27,7 @@ from ltp_pipeline.results.schema_parts import (
     ReportPart,
     SparseKernelInfo,
     TaskSummary,
-    TrailEntryResult,
+    TrailEntry,
     WeightHistogram,
     WeightScatter,
     list_hashes,
@@ -49,6 +49,8 @@ IN_BLOCKS, CLASSIFIER_EXCLUDED = (
     "in blocks",
     "classifier excluded",
 )  # what is added to the name of a baseline that does so
+IS_BASELINE = "this network is the baseline of its run"  # why it is compared with none
+COMPARING_GATES = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
 FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
@@ -230,7 +232,7 @@ class NetworkResult(EvaluatedResult):
         """The file whose accuracy is that of the network: a promise holds for every file."""
         known = all(file.value is not None for file in self.files)
         return (
-            metric.worst(self.files, lambda file: file.value or 0.0)
+            metric.find_worst(self.files, lambda file: file.value or 0.0)
             if self.files and known
             else None
         )
@@ -313,7 +315,7 @@ class Report(ReportPart):
     baseline: BaselineResult | None = None
     difference: BaselineDifference | None = None
     layers: Annotated[tuple[LayerResult, ...], MANY] = ()
-    trail: Annotated[tuple[TrailEntryResult, ...], MANY] = ()
+    trail: Annotated[tuple[TrailEntry, ...], MANY] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     resolved: Annotated[
         dict[str, dict[str, Any]],
@@ -382,7 +384,9 @@ class Report(ReportPart):
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
         budget = self.baseline.budget
-        return compare(self.metric, compression, accuracy, self.original.value, budget, self.points)
+        return compute_gain(
+            self.metric, compression, accuracy, self.original.value, budget, self.points
+        )
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -395,7 +399,7 @@ class Report(ReportPart):
         """Refuse percent: a gate would pass on 88 where 0.88 is meant. A share that counts nothing may be below 0."""
         if not self.metric.is_fraction:
             return self
-        lowest = 0.0 if self.metric.counts_samples else -math.inf
+        lowest = 0.0 if self.metric.is_sample_fraction else -math.inf
         for part in (self.original, *self.networks, *self.files):
             _require("accuracy.value", part.value, lowest)
         for entry in self.trail:

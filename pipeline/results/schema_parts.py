@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ltp_pipeline.results.metric import ExtraMetric
+from ltp_pipeline.results.metric import ExtraMetric, Metric
 from ltp_pipeline.results.values import (
     Count,
     CountPair,
@@ -88,7 +88,7 @@ class TaskSummary:
 class AccuracyResult(ReportPart):
     """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 
-    value: Annotated[float | None, Field(description="of the metric")] = None
+    value: Annotated[float, Field(description="of the metric")]
     top1: Fraction | None = None
     top5: Fraction | None = None
     samples: Count | None = None
@@ -254,25 +254,50 @@ class LayerResult(WeightInfo):
         return self
 
 
-class TrailEntryResult(ReportPart):
-    """One of the progressively sparser networks; accuracy is of the validation split, before fine-tuning."""
+class TrailEntry(ReportPart):
+    """One of the progressively sparser networks that a run met, as a file."""
 
     entry: Count = 0
     epoch: Count = 0
     compression: NonNegative | None = None
-    accuracy: float | None = None
+    accuracy: Annotated[
+        float | None, Field(description="on the validation split, before fine-tuning")
+    ] = None
     file: TrailPath = ""
     model_compression: NonNegative | None = None
     sha256: str | None = None
     data_sha256: Annotated[
-        str | None, Field(description="of FILE.data, where the weights are outside")
+        str | None, Field(description="of FILE.data, if the weights are outside")
     ] = None
     selected: bool = False
 
     @property
     def hashes(self) -> dict[str, str | None]:
-        """Its file and hash, and those of the data beside it."""
+        """Hashes of the file and of its external data, by path."""
         return list_hashes(self.file, self.sha256, self.data_sha256)
+
+
+class LearnedEntry(TrailEntry):
+    """A trail entry as its run recorded it, with the thresholds on w² of its layers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    compression: NonNegative
+    accuracy: float
+    thresholds: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
+    temperatures: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.entry)  # the number identifies an entry in its trail
+
+
+class TrailEntryInfo(LearnedEntry):
+    """A trail entry as `trail` lists it, with its file relative to the run that was passed."""
+
+    metric: Annotated[Metric, Field(description="meaning of the accuracy")] = Metric()
+    pareto: Annotated[
+        bool, Field(description="no other entry is better in both compression and accuracy")
+    ] = False
 
 
 class EnvironmentInfo(ReportPart):

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from ltp_pipeline.results import intervals
-from ltp_pipeline.results.metric import READ
+from ltp_pipeline.results.metric import DATACLASS_CONFIG
 from ltp_pipeline.system.text import make_printable, quote_name
 
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
@@ -58,7 +58,7 @@ TrailPath = Annotated[str, AfterValidator(_of_trail)]
 class PairedCounts:
     """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = READ
+    __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
     both_correct: Count
     only_first_correct: Count
@@ -89,7 +89,9 @@ class PairedCounts:
             (self.both_correct + self.only_second_correct) / self.samples if self.samples else None
         )
 
-    def interval(self, confidence: float = intervals.CONFIDENCE) -> tuple[float, float] | None:
+    def compute_interval(
+        self, confidence: float = intervals.CONFIDENCE
+    ) -> tuple[float, float] | None:
         """Of the drop from the first to the second."""
         if not self.samples:
             return None

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.gain import WIDE, TradeoffPoint, compared_at
+from ltp_pipeline.results.gain import WIDE_RATIO, TradeoffPoint, find_compared_value
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import MeasuredBaseline, MeasuredPoint, PrunedNetwork
 from ltp_pipeline.run_directory.names import point_folder
 from ltp_pipeline.runner.networks import (
     export_and_evaluate,
@@ -25,10 +24,10 @@ from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, next_compression
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
-from ltp_pipeline.stages.measure.network import Reference
+from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredPoint, Reference
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import round_duration
@@ -61,7 +60,7 @@ class BaselineTarget:
     @property
     def accuracy_to_match(self) -> float:
         """The accuracy at which the two are compared."""
-        return compared_at(self.metric, self.accuracy, self.original_accuracy, self.budget)
+        return find_compared_value(self.metric, self.accuracy, self.original_accuracy, self.budget)
 
 
 def run(
@@ -268,7 +267,7 @@ def _next_nonzeros(
         if info is not None:
             return info.nonzeros
     metric = target.metric
-    near = WIDE if target.budget is None else NARROW
+    near = WIDE_RATIO if target.budget is None else NARROW
     compression = next_compression(
         metric, points, start, target.accuracy_to_match, max_compression, near
     )
@@ -276,8 +275,8 @@ def _next_nonzeros(
         return None
     if len(points) == 1:
         job.workspace.progress.say(
-            f"The baseline has {metric.shown(points[0].accuracy)} on the validation split, LTP "
-            f"{metric.shown(target.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
+            f"The baseline has {metric.format_value(points[0].value)} on the validation split, LTP "
+            f"{metric.format_value(target.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
             "(--baseline quick skips them)"
         )
     return round(elements / compression)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import MeasuredNetwork, PrunedNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
 from ltp_pipeline.stages.import_model.values import array_to_torch
 from ltp_pipeline.stages.measure import network
+from ltp_pipeline.stages.measure.network import MeasuredNetwork
 from ltp_pipeline.stages.prune import nonzero_masks
 from ltp_pipeline.stages.tools import quantize
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.stages.write_back import (
     from_file_weights,
     list_file_tensors,
@@ -159,7 +159,7 @@ def export_and_evaluate(
             file, weights, names, export_settings, job.workspace, feeds, folder, calibration
         )
     with measure_time(job.workspace, "validate"):
-        return network.run(
+        return network.measure_network(
             exported, job.network, tuned.state, reference, job.data.test, tuned.epochs
         )
 

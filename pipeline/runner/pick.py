@@ -10,7 +10,6 @@ from typing import Any
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import choose_limits, list_gates, make_gate_settings
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
-from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, load_finished_run
 from ltp_pipeline.runner.networks import load_network_info
@@ -29,6 +28,7 @@ from ltp_pipeline.settings.schema import (
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.baseline_search import MAX_POINTS
 from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter

@@ -12,13 +12,7 @@ from pathlib import Path
 
 from ltp_pipeline.data.images.broken import list_corrupt_images
 from ltp_pipeline.graph.tensors import Weights
-from ltp_pipeline.results.records import (
-    MeasuredBaseline,
-    MeasuredOriginal,
-    PrunedNetwork,
-    ThresholdLearningResult,
-    TrailEntry,
-)
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.access import check_writable
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
@@ -34,13 +28,15 @@ from ltp_pipeline.settings.checks import check_contradictions
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.measure import network
+from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredOriginal
 from ltp_pipeline.stages.prepare import defaults, notes
-from ltp_pipeline.stages.report.assemble import Findings, build
+from ltp_pipeline.stages.report.assemble import RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.progress import Reporter
@@ -126,7 +122,7 @@ def finish_candidate(
     job: RunContext,
     original: StateDict,
     learned: ThresholdLearningResult,
-    entry: TrailEntry | None = None,
+    entry: LearnedEntry | None = None,
 ) -> RunResult:
     """Go from the trail to the report: fine-tune, export and measure, and the same for the baseline.
 
@@ -163,17 +159,17 @@ def finish_candidate(
         return load_main_result(job)
     assert measured is not None  # noqa: S101 - the main process has measured
     assert pruned is not None  # noqa: S101 - the main process has measured
-    findings = Findings(
+    findings = RunFindings(
         network=job.network,
         data=job.data,
         settings=settings,
         resolved=job.resolved_settings,
         original=measured,
         learned=learned,
-        chosen=selected.entry,
+        selected=selected.entry,
         pruned=pruned,
         baseline=compared,
-        fine_tuned=selected.num_trainings,
+        num_trainings=selected.num_trainings,
         budget=budget,
         weights=pictures,
         device=job.device.type,
@@ -184,16 +180,16 @@ def finish_candidate(
             *selected.notes,
             *list_corrupt_images(job.data),
         ],
-        budget_missed=selected.budget_not_met,
-        no_baseline=_missing_baseline_reason(compared, workspace),
+        budget_not_met=selected.budget_not_met,
+        baseline_reason=_missing_baseline_reason(compared, workspace),
     )
-    return write_report(build(findings), settings, workspace)
+    return write_report(build_report(findings), settings, workspace)
 
 
 def _select_network(
     job: RunContext,
     learned: ThresholdLearningResult,
-    entry: TrailEntry | None,
+    entry: LearnedEntry | None,
     original: MeasuredOriginal | None,
 ) -> tuple[SelectedEntry, PrunedNetwork, Weights, float]:
     """Return the fine-tuned network of an entry, and its metric on the validation split.
@@ -243,7 +239,7 @@ def _worst_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float
     budget = job.accuracy_budget
     if budget is None:
         return None
-    return job.task.metric.worst_allowed(_validation_accuracy(job, original), budget)
+    return job.task.metric.find_worst_allowed(_validation_accuracy(job, original), budget)
 
 
 def _validation_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float:

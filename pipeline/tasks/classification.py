@@ -10,8 +10,7 @@ import numpy as np
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
 if TYPE_CHECKING:
@@ -94,7 +93,9 @@ class ClassificationTask(SupervisedTask):
         """Return top-1 accuracy and, for more than five classes, top-5 accuracy."""
         top1 = self.metric_value(statistics)
         top5 = float(statistics[:, 1].mean()) if self.num_classes > TOP5_CLASSES else None
-        return AccuracyResult(top1, top1, top5, len(statistics), split)
+        return AccuracyResult(
+            value=top1, top1=top1, top5=top5, samples=len(statistics), split=split
+        )
 
     def correct_samples(self, statistics: Array) -> Array:
         """Return which samples have their class predicted."""

@@ -10,8 +10,7 @@ import numpy as np
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import mean_interval, replicate_interval
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.system import random_state
 from ltp_pipeline.tasks.custom import describe_value, is_numeric, to_array
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
@@ -305,10 +304,10 @@ class CustomTaskAdapter:
         """Return the user's metric, or that of distillation."""
         if self._has_score:
             value = float(statistics.mean())
-            return AccuracyResult(value, None, None, len(statistics), split)
+            return AccuracyResult(value=value, samples=len(statistics), split=split)
         if self._has_measure:
             value, num_samples = statistics[0].tolist()
-            return AccuracyResult(value, None, None, int(num_samples), split)
+            return AccuracyResult(value=value, samples=int(num_samples), split=split)
         return self.distillation.compute_metric(statistics, split)
 
     def correct_samples(self, statistics: Array) -> Array | None:

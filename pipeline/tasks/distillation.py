@@ -11,8 +11,7 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, OutputKind, TaskOutput
 from ltp_pipeline.tasks.shapes import (
     SCORE_PRODUCERS,
@@ -213,10 +212,19 @@ class DistillationTask:
         """Return agreement, or R² together with agreement; R² is at least 0."""
         samples = len(statistics)
         if not self.has_values:
-            return AccuracyResult(float(statistics.mean()), None, None, samples, split)
+            return AccuracyResult(
+                value=float(statistics.mean()), top1=None, top5=None, samples=samples, split=split
+            )
         agreement = float(statistics[:, 1].mean()) if statistics.shape[1] > 1 else None
         value = max(float(statistics[:, 0].mean()), 0.0)
-        return AccuracyResult(value, None, None, samples, split, agreement)
+        return AccuracyResult(
+            value=value,
+            top1=None,
+            top5=None,
+            samples=samples,
+            split=split,
+            argmax_agreement=agreement,
+        )
 
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array]:
         """Return the metric of the original, which is 1 without any measurement."""

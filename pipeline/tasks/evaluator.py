@@ -11,7 +11,7 @@ from ltp_pipeline.tasks.protocol import EvaluatedBatch
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import Split
-    from ltp_pipeline.results.records import AccuracyResult
+    from ltp_pipeline.results.schema_parts import AccuracyResult
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 

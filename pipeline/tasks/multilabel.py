@@ -9,8 +9,7 @@ import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
 if TYPE_CHECKING:
@@ -80,7 +79,14 @@ class MultilabelTask(SupervisedTask):
         accuracy = float((is_predicted == (is_present > 0.5)).mean())
         extra = (ExtraMetric("per-label accuracy", accuracy),)
         value = self.metric_or_zero(statistics)
-        return AccuracyResult(value, None, None, len(statistics), split, extra_metrics=extra)
+        return AccuracyResult(
+            value=value,
+            top1=None,
+            top5=None,
+            samples=len(statistics),
+            split=split,
+            extra_metrics=extra,
+        )
 
     def chance_level(self, split: SplitLabels) -> float:
         """Return the average precision of a random order: the mean frequency of the labels."""

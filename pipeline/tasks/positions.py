@@ -9,8 +9,7 @@ import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
@@ -129,7 +128,9 @@ class PositionTask(ClassMapTask):
     def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
         """Return the accuracy over positions."""
         top1 = self.metric_or_zero(statistics)
-        return AccuracyResult(top1, top1, None, len(statistics), split)
+        return AccuracyResult(
+            value=top1, top1=top1, top5=None, samples=len(statistics), split=split
+        )
 
     def chance_level(self, split: SplitLabels) -> float:
         """Return the accuracy of always predicting the most frequent class."""

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.records import AccuracyResult
-    from ltp_pipeline.results.schema_parts import TaskSummary
+    from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
     from ltp_pipeline.system.arrays import Array
 
     Inputs = Mapping[str, Array]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ltp_pipeline.data.dataset import TARGET
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import AccuracyResult
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
@@ -92,7 +92,14 @@ class RegressionTask(SupervisedTask):
             error = float(np.sqrt(squared_errors.sum() / num_values))
         extra = (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
         value = self.metric_or_zero(statistics)
-        return AccuracyResult(value, None, None, len(statistics), split, extra_metrics=extra)
+        return AccuracyResult(
+            value=value,
+            top1=None,
+            top5=None,
+            samples=len(statistics),
+            split=split,
+            extra_metrics=extra,
+        )
 
     def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - required by Task
         """Return 0, the R² of always predicting the mean."""

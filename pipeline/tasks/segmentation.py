@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.records import AccuracyResult
+from ltp_pipeline.results.schema_parts import AccuracyResult
 from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
@@ -59,7 +59,14 @@ class SegmentationTask(ClassMapTask):
         correct, _, labeled = np.split(statistics.sum(0), 3)
         pixels = ExtraMetric("pixel accuracy", float(correct.sum() / max(labeled.sum(), 1)))
         value = self.metric_or_zero(statistics)
-        return AccuracyResult(value, None, None, len(statistics), split, extra_metrics=(pixels,))
+        return AccuracyResult(
+            value=value,
+            top1=None,
+            top5=None,
+            samples=len(statistics),
+            split=split,
+            extra_metrics=(pixels,),
+        )
 
     def chance_level(self, split: SplitLabels) -> float:
         """Return the mIoU of predicting the most frequent class everywhere."""

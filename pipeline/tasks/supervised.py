@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.records import AccuracyResult
+    from ltp_pipeline.results.schema_parts import AccuracyResult
     from ltp_pipeline.settings.schema import TaskKind
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import EvaluatedBatch, SplitLabels, TaskOutput

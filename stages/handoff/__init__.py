@@ -19,7 +19,6 @@ from ltp_pipeline.settings.schema import (
     TrainSettings,
 )
 from ltp_pipeline.settings.write import format_toml
-from ltp_pipeline.stages.handoff import of_baseline
 from ltp_pipeline.stages.handoff.example import ModelInputs, make_example, read_inputs
 from ltp_pipeline.stages.handoff.page import MARKER, render_page
 from ltp_pipeline.stages.handoff.sparse_ops import (
@@ -76,17 +75,20 @@ def run(
 def run_baseline(
     report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
 ) -> Path:
-    """Fill a handoff folder with the baseline of a run, with a report in which it is the result.
+    """Fill a handoff folder with the baseline of a run.
 
-    The arguments are those of `run`.
+    Args:
+        report: Report in which the baseline is the pruned network, of `select_baseline`.
+        source: Run directory.
+        out: Folder to fill.
+        samples: Stored samples by input for the example; None for generated ones.
+
+    Returns:
+        `out`.
     """
-    run_directory = RunDirectory(source)
-    if run_directory.is_run:
-        run_directory.load_inputs()
-    report = of_baseline.as_pruned(report, picked=run_directory.entry is not None)
-    log = [line for line in run_directory.read_log() if line.get("stage") == BASELINE]
+    log = [line for line in RunDirectory(source).read_log() if line.get("stage") == BASELINE]
     pages = {
-        REPORT_JSON: json_text(read_write.plain(report)),
+        REPORT_JSON: json_text(read_write.to_json(report)),
         REPORT_HTML: render_html(report, log),
     }
     copied = _check_models(report, source / BASELINE)

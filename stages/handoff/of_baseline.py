@@ -1,115 +1,111 @@
-"""The report of a run's baseline alone, as of the network that is handed over."""
+"""Make the report of the baseline of a run, in which the baseline is the pruned network."""
 
 from pathlib import PurePosixPath
+from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.advice import IS_BASELINE
-from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, set_gate_results
-from ltp_pipeline.results.complete import bound_size
-from ltp_pipeline.results.schema import BaselineResult, NetworkResult, Report
-from ltp_pipeline.settings.schema import GateSettings
+from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.schema import (
+    COMPARING_GATES,
+    IS_BASELINE,
+    BaselineResult,
+    NetworkResult,
+    Report,
+)
 from ltp_pipeline.stages.report.filters import name_network
 from ltp_pipeline.stages.report.notes import describe_improvement
 from ltp_pipeline.system.text import pluralize
 
-COMPARING = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
-OF_LEARNING = (
-    "thresholds ",
-    "tried ",
-    "entry ",
-)  # how notes begin that are about thresholds or the trail
+LEARNING_NOTES = ("thresholds ", "tried ", "entry ")  # first words of notes about the trail
 
 
-def as_pruned(report: Report, picked: bool = False) -> Report:
-    """The report with the baseline under `pruned`, judged by the gates that need no baseline.
+def select_baseline(report: Report, is_picked: bool = False) -> Report:
+    """Return a report with the baseline as its pruned network, and without gate results.
 
-    An entry that was `picked` is not judged by the accuracy budget of its run, and so its baseline is not.
+    Args:
+        report: Report of the run.
+        is_picked: Whether the run finished a picked entry. The accuracy budget of its run does not
+            apply to such an entry, and so not to its baseline.
+
+    Raises:
+        InputError: The run has no baseline.
     """
     baseline = report.baseline
     if baseline is None:
-        why = report.reasons.get("baseline", "none was run")
+        reason = report.reasons.get("baseline", "none was trained")
         raise InputError(
-            f"the run has no baseline to hand over: {why}", "start it again with --baseline quick"
+            f"the run has no baseline to hand over: {reason}",
+            "start it again with --baseline quick",
         )
-    pruned = _pruned(baseline)
-    limits = report.settings.get("gates", {})
-    kept = {name: value for name, value in limits.items() if name not in COMPARING}
-    gates = choose_limits(GateSettings(), kept)
-    changes = {
-        "pruned": pruned,
+    cleared = {"baseline_nonzeros": None, "threshold": None, "temperature": None}
+    layers = [
+        layer.model_copy(update={**cleared, "nonzeros": layer.baseline_nonzeros})
+        for layer in report.layers
+    ]
+    gates = {**report.settings.get("gates", {}), **dict.fromkeys(COMPARING_GATES)}
+    changes: dict[str, Any] = {
+        "pruned": _convert_network(baseline),
         "baseline": None,
         "difference": None,
-        "layers": tuple(
-            layer.model_copy(
-                update={
-                    "nonzeros": layer.baseline_nonzeros,
-                    "baseline_nonzeros": None,
-                    "threshold": None,
-                    "temperature": None,
-                }
-            )
-            for layer in report.layers
-        ),
+        "layers": tuple(layers),
         "trail": (),
         "histograms": (),
         "scatter": None,
-        "sizes": {
-            "original": report.sizes.get("original"),
-            **{f.label: f.bytes for f in pruned.files},
-            "entropy_bound": _bound(report, pruned),
-        },
-        "settings": {**report.settings, "gates": gates.model_dump(mode="json")},
-        "notes": tuple(_notes(report, pruned)),
-        "budget_not_met": None if picked else _budget_missed(report, pruned),
-        "suspicious_improvement": describe_improvement(pruned, report.metric),
+        "sizes": {},
+        "settings": {**report.settings, "gates": gates},
         "reasons": {**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
+        "gates": (),
+        "status": "no-gates",
     }
-    alone = report.model_copy(update=changes)
-    return set_gate_results(alone, evaluate_gates(alone, gates))
+    selected = complete(report.model_copy(update=changes))
+    texts = {
+        "notes": tuple(_list_notes(report, selected.pruned)),
+        "budget_not_met": None if is_picked else _describe_missed_budget(selected),
+        "suspicious_improvement": describe_improvement(selected.pruned, report.metric),
+    }
+    return selected.model_copy(update=texts)
 
 
-def _pruned(baseline: BaselineResult) -> NetworkResult:
-    """The network with its files beside the report, and without what compares it."""
-    of_curve = BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys()
-    values = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
-    values["files"] = tuple(
-        f.model_copy(update={"path": PurePosixPath(f.path).name}) for f in baseline.files
+def _convert_network(baseline: BaselineResult) -> NetworkResult:
+    """Return the baseline as a network whose files are beside its report."""
+    content = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
+    content["files"] = tuple(
+        file.model_copy(update={"path": PurePosixPath(file.path).name}) for file in baseline.files
     )
-    values["reasons"] = {key: why for key, why in baseline.reasons.items() if key not in of_curve}
-    return NetworkResult(**{**values, "num_trainings": 1})
+    baseline_keys = BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys()
+    content["reasons"] = {
+        key: reason for key, reason in baseline.reasons.items() if key not in baseline_keys
+    }
+    content["num_trainings"] = 1
+    return NetworkResult(**content)
 
 
-def _bound(report: Report, pruned: NetworkResult) -> int | None:
-    """The least size of a file with as many nonzeros as this network has."""
-    original, elements, nonzeros = (
-        report.original.bytes,
-        report.model.layer_elements,
-        pruned.nonzeros,
-    )
-    return (
-        bound_size(original, elements, nonzeros)
-        if original and elements and nonzeros is not None
-        else None
-    )
-
-
-def _notes(report: Report, pruned: NetworkResult) -> list[str]:
-    """What holds for this network too, after what it is."""
-    epochs = sum(pruned.epochs.model_dump().values()) if pruned.epochs else 0
-    told = [
-        f"pruned by {name_network(pruned)}, the baseline of the run, and trained for {pluralize(epochs, 'epoch')}"
+def _list_notes(report: Report, network: NetworkResult) -> list[str]:
+    """Return notes about the network, and the notes of the run that hold for it too."""
+    epochs = sum(network.epochs.model_dump().values()) if network.epochs else 0
+    notes = [
+        f"pruned by {name_network(network)}, the baseline of the run, and trained for "
+        f"{pluralize(epochs, 'epoch')}"
     ]
-    left_out = [name for name in COMPARING if report.settings.get("gates", {}).get(name)]
-    if left_out:
-        told.append(f"gates that compare with a baseline are left out: {', '.join(left_out)}")
-    others = (report.budget_not_met, report.suspicious_improvement)
-    return [*told, *(n for n in report.notes if n not in others and not n.startswith(OF_LEARNING))]
+    limits = report.settings.get("gates", {})
+    skipped_gates = [name for name in COMPARING_GATES if limits.get(name)]
+    if skipped_gates:
+        notes.append(f"gates that compare with a baseline are left out: {', '.join(skipped_gates)}")
+    of_pruned = (report.budget_not_met, report.suspicious_improvement)
+    for note in report.notes:
+        if note not in of_pruned and not note.startswith(LEARNING_NOTES):
+            notes.append(note)
+    return notes
 
 
-def _budget_missed(report: Report, pruned: NetworkResult) -> str | None:
-    """Whether the baseline itself is outside the accuracy budget, by the test split."""
-    metric, budget = report.metric, report.used_settings.get("budget", {}).get("accuracy_budget")
-    if budget is None or pruned.drop is None or pruned.drop <= budget:
+def _describe_missed_budget(report: Report) -> str | None:
+    """Return why the network is outside the accuracy budget on the test split, or None."""
+    budget = report.used_settings.get("budget", {}).get("accuracy_budget")
+    drop = report.pruned.drop
+    if budget is None or drop is None or drop <= budget:
         return None
-    drop, most = metric.shown_drop(pruned.drop), metric.shown_drop(budget)
-    return f"the baseline loses {drop} on the test split, and the budget is {most}"
+    metric = report.metric
+    return (
+        f"the baseline loses {metric.format_drop(drop)} on the test split, and the budget is "
+        f"{metric.format_drop(budget)}"
+    )

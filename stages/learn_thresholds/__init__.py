@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ltp_pipeline.errors import InputError, TrainingFailed
 from ltp_pipeline.graph.layer_weights import find_normalized_weights, get_block_axes
-from ltp_pipeline.results.records import ThresholdLearningResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model.network import Network
@@ -30,6 +29,7 @@ from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
+from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
@@ -61,7 +61,7 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
     budget = context.accuracy_budget
     worst_accuracy = None
     if budget is not None:
-        worst_accuracy = context.task.metric.worst_allowed(original, budget)
+        worst_accuracy = context.task.metric.find_worst_allowed(original, budget)
 
     def begin(tensors: Mapping[str, Tensor]) -> ThresholdLearningPhase:
         method = make_pruning_method(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.train.job import RunContext
@@ -127,17 +127,17 @@ class ThresholdLearningPhase:
         values = self.method.log_values(position)
         return {**values, "kept": self._kept_fraction(), "thresholds": thresholds}
 
-    def _warn_out_of_reach(self, entry: TrailEntry, worst_accuracy: float) -> None:
+    def _warn_out_of_reach(self, entry: LearnedEntry, worst_accuracy: float) -> None:
         """Warn if even the least compressed network is far outside the budget."""
         metric = self.context.task.metric
         margin = FAR_OUTSIDE_BUDGETS * metric.default_budget(worst_accuracy)
-        if metric.is_no_worse(entry.accuracy, metric.worst_allowed(worst_accuracy, margin)):
+        if metric.is_no_worse(entry.accuracy, metric.find_worst_allowed(worst_accuracy, margin)):
             return
         self.context.workspace.progress.say(
             "Note: the budget may be out of reach. The least compressed network, "
-            f"{entry.compression:.1f}×, has {metric.shown(entry.accuracy)} on the validation split "
+            f"{entry.compression:.1f}×, has {metric.format_value(entry.accuracy)} on the validation split "
             f"before fine-tuning, and the budget is {metric.no_worse} "
-            f"{metric.shown(worst_accuracy)}. Try a lower learning rate, more epochs or a larger "
+            f"{metric.format_value(worst_accuracy)}. Try a lower learning rate, more epochs or a larger "
             "budget"
         )
 

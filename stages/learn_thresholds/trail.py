@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import dataclass
 
 from pydantic import TypeAdapter, ValidationError
 
 from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
@@ -20,13 +20,20 @@ from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 
-_ENTRIES = TypeAdapter(list[TrailEntry])
+_ENTRIES = TypeAdapter(list[LearnedEntry])
 ENCODING = "packed"  # the smallest encoding that every tool reads
+
+
+@dataclass(frozen=True)
+class ThresholdLearningResult:
+    """The trail that threshold learning leaves, each entry with its thresholds and temperatures."""
+
+    trail: tuple[LearnedEntry, ...]
 
 
 def add_entry(
     context: RunContext, state: StateDict, method: PruningMethod, epoch: int
-) -> TrailEntry:
+) -> LearnedEntry:
     """Evaluate a hard-pruned network with new running statistics and add it to the trail.
 
     Args:
@@ -52,7 +59,7 @@ def add_entry(
     layer_counts = export.count_layers(weights, names)
     model = network.file.model.with_weights(weights)
     model_counts = Sparsity.combine(counts for _, counts in iter_float_weights(model))
-    entry = TrailEntry(
+    entry = LearnedEntry(
         entry=number,
         epoch=number,
         compression=layer_counts.elements / layer_counts.nonzeros,
@@ -63,13 +70,15 @@ def add_entry(
         model_compression=model_counts.compression,
     )
     if distributed.is_main_process():
-        entry = replace(entry, **export.hash_file(path))
-        entries = [asdict(e) for e in [*read_entries(run_directory, before=number), entry]]
+        entry = entry.model_copy(update=export.hash_file(path))
+        entries = [
+            each.model_dump() for each in [*read_entries(run_directory, before=number), entry]
+        ]
         run_directory.save_trail_entry(entry.entry, (entry.sha256, entry.data_sha256), entries)
     return entry
 
 
-def read_entries(run_directory: RunDirectory, before: int | None = None) -> list[TrailEntry]:
+def read_entries(run_directory: RunDirectory, before: int | None = None) -> list[LearnedEntry]:
     """Return the entries written so far.
 
     Args:

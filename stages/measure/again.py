@@ -1,4 +1,4 @@
-"""Measure the accuracy of a report's files again, in onnxruntime on the test split."""
+"""Measure the accuracy of the files of a report again, in onnxruntime on the test split."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.storage import read_model
+from ltp_pipeline.results.complete import complete
 from ltp_pipeline.results.schema import (
     BaselineDifference,
     BaselinePoint,
@@ -21,9 +22,9 @@ from ltp_pipeline.results.schema_parts import AccuracyResult
 from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.measure.network import find_evaluator
-from ltp_pipeline.stages.measure.session import Session, library_for
+from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.measure.any_file import make_evaluator
+from ltp_pipeline.stages.measure.session import Session, find_library
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import sha256_files
 from ltp_pipeline.tasks.custom import CustomTask
@@ -35,84 +36,118 @@ if TYPE_CHECKING:
 
 NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 NO_ORIGINAL = "the original was not measured again"
+NO_BASELINE = "the baseline was not measured again"
 SECTIONS = ("data", "task")
-OF_TRAINING = ("seed", "distill_outputs_as")
+TRAIN_KEYS = ("seed", "distill_outputs_as")
 
 
 def measure_again(
     report: Report,
     folder: Path,
     data: AnyPath | None,
-    own: CustomTask | None = None,
+    custom_task: CustomTask | None = None,
     against: AnyPath | None = None,
 ) -> tuple[Report, list[str]]:
-    """The report with accuracies as they are measured now, prepared as its settings say; and what is to be noted.
+    """Measure the files of a report again, with samples prepared as its settings say.
 
-    The files of the pruned network must be beside it. The original and the baseline are measured where they are there;
-    where they are not, the report's own numbers stand.
+    The original and the baseline are measured if their files are there. Otherwise the numbers of
+    the report remain.
+
+    Args:
+        report: The report.
+        folder: Its folder, with the files of the pruned network.
+        data: The data of the run; None if the custom task brings them.
+        custom_task: The custom task of the run, if it had one.
+        against: The original model, if it is not where the report says.
+
+    Returns:
+        The report with the new accuracies, and notes.
+
+    Raises:
+        InputError: The data, the task or the original are not those of the run.
     """
-    _require_task(report, own)
-    settings = _settings(report, data)
+    _check_task(report, custom_task)
+    settings = _load_run_settings(report, data)
     if not report.pruned.files:
         raise InputError(
             "the report names no file to measure", "give the report.json of a finished run"
         )
     path = folder / report.pruned.files[0].path
-    file = import_model.read_model_file(path)
-    opened = open_model_data(file, settings.data, settings.train.seed, settings.task, own)
-    session, original = Session(path, is_foreign=True), _original(report, folder, against)
-    other = None if original is None else Session(original, is_foreign=True)
-    graph, imitate = file.model.graph, settings.train.distill_outputs_as
-    evaluator, opened = find_evaluator(opened, graph, session, other, settings.task, imitate, own)
+    file = read_model_file(path)
+    splits = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
+    session = Session(path, is_foreign=True)
+    original_path = _find_original(report, folder, against)
+    original = None if original_path is None else Session(original_path, is_foreign=True)
+    evaluator, splits = make_evaluator(
+        splits,
+        file.model.graph,
+        session,
+        original,
+        settings.task,
+        settings.train.distill_outputs_as,
+        custom_task,
+    )
     metric = evaluator.task.metric
     if metric != report.metric:
-        what = f"with these data {metric.described} is measured, and the report has {report.metric.described}"
-        raise InputError(what, "give the data of the run, and its task: --task FILE.py")
-    measured = None if other is None else evaluator.evaluate_original(other.outputs, opened.test)
-    return _Again(report, folder, evaluator, opened.test, *(measured or (None, None))).told()
+        raise InputError(
+            f"these data are measured by {metric.described}, and the report by "
+            f"{report.metric.described}",
+            "give the data of the run, and its task: --task FILE.py",
+        )
+    accuracy = scores = None
+    if original is not None:
+        accuracy, scores = evaluator.evaluate_original(original.compute_outputs, splits.test)
+    remeasurement = _Remeasurement(report, folder, evaluator, splits.test, accuracy, scores)
+    return remeasurement.measure_report()
 
 
-def _require_task(report: Report, own: CustomTask | None) -> None:
-    if report.custom_task is None:
-        if own is not None:
+def _check_task(report: Report, custom_task: CustomTask | None) -> None:
+    """Raise InputError if the custom task is not that of the run."""
+    expected = report.custom_task
+    if expected is None:
+        if custom_task is not None:
             raise InputError(
-                f"the run of the report had no task of its own, and {own.origin} is given",
-                "leave it out",
+                f"the run of the report had no custom task, and {custom_task.origin} was passed",
+                "leave out --task",
             )
         return
-    if own is None:
+    if custom_task is None:
+        raise InputError(f"the run of the report was made with {expected.label}", CUSTOM_TASK_HINT)
+    actual = (custom_task.sha256, custom_task.declared_fingerprint)
+    if actual != (expected.sha256, expected.fingerprint):
         raise InputError(
-            f"the run of the report was made with {report.custom_task.label}", CUSTOM_TASK_HINT
-        )
-    if (own.sha256, own.declared_fingerprint) != (
-        report.custom_task.sha256,
-        report.custom_task.fingerprint,
-    ):
-        raise InputError(
-            f"{own.origin} is another task than that of the run, {report.custom_task.label}",
-            CUSTOM_TASK_HINT,
+            f"{custom_task.origin} is not the task of the run, {expected.label}", CUSTOM_TASK_HINT
         )
 
 
-def _settings(report: Report, data: AnyPath | None) -> Settings:
-    """How samples are prepared and divided, as the run had it."""
-    of_run: dict[str, dict[str, Any]] = {
+def _load_run_settings(report: Report, data: AnyPath | None) -> Settings:
+    """Return the settings by which the run prepared and split its samples."""
+    options: dict[str, dict[str, Any]] = {
         name: dict(report.settings.get(name, {})) for name in SECTIONS
     }
-    of_run["train"] = {key: report.settings.get("train", {}).get(key) for key in OF_TRAINING}
-    of_run["data"].pop("path", None)
-    return load_settings(None, options={**of_run, "data": {**of_run["data"], "path": data}})
+    train = report.settings.get("train", {})
+    options["train"] = {key: train.get(key) for key in TRAIN_KEYS}
+    options["data"]["path"] = data
+    return load_settings(None, options=options)
 
 
-def _original(report: Report, folder: Path, against: AnyPath | None) -> Path | None:
-    """The original: the file given, which must be it, or the one that the report names, where that is it."""
+def _find_original(report: Report, folder: Path, against: AnyPath | None) -> Path | None:
+    """Return the path of the original, or None if it is not there.
+
+    Args:
+        report: The report, which has path and hash of the original.
+        folder: Folder of the report.
+        against: The original, if the user passed it.
+
+    Raises:
+        InputError: `against` is not the original.
+    """
     model = report.model
     if against is not None:
-        found = import_model.read_model_file(against)
-        if found.sha256 != model.sha256:
+        if read_model_file(against).sha256 != model.sha256:
             raise InputError(
                 f"{against} is not the original of the report: it has another hash",
-                "give that model",
+                "give the model of the run",
             )
         return Path(against)
     for path in (folder / model.path, Path(model.path)) if model.path else ():
@@ -122,130 +157,126 @@ def _original(report: Report, folder: Path, against: AnyPath | None) -> Path | N
     return None
 
 
+def _clear_counts(baseline: BaselineResult) -> BaselineResult:
+    """Return the baseline without counts of samples, which compare it with the old original."""
+    files = tuple(file.model_copy(update={"paired_counts": None}) for file in baseline.files)
+    return baseline.model_copy(update={"files": files})
+
+
 @dataclass(frozen=True)
-class _Again:
-    """What is measured, and by what; `original` and `evidence` are None where the original is not there."""
+class _Remeasurement:
+    """What is measured again, and by what; original values are None if its file is not there."""
 
     report: Report
     folder: Path
     evaluator: Evaluator
     split: Split
-    original: Any
-    evidence: Array | None
+    original: AccuracyResult | None
+    original_scores: Array | None
 
-    def told(self) -> tuple[Report, list[str]]:
-        report, metric = self.report, self.report.metric
-        notes = (
-            []
-            if self.original
-            else [f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands"]
-        )
-        pruned, ours = self._network(report.pruned)
-        baseline, theirs = report.baseline, None
-        if baseline is not None:
-            listed = (*baseline.files, *report.baseline_points.values())
-            absent = [f.path for f in listed if not (self.folder / f.path).is_file()]
-            if absent:
-                notes.append(
-                    f"the baseline was not measured again: {absent[0]} is not beside the report"
-                )
+    def measure_report(self) -> tuple[Report, list[str]]:
+        """Return the report with new accuracies, and notes."""
+        report = self.report
+        notes = []
+        changes: dict[str, Any] = {"difference": report.difference}
+        if self.original is None:
+            notes.append(f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands")
+        else:
+            changes["original"] = report.original.model_copy(update={"accuracy": self.original})
+        changes["pruned"], scores = self.measure_network(report.pruned)
+        measured_keys = ["pruned"]
+        if report.baseline is not None:
+            missing = self._find_missing_file(report.baseline)
+            if missing is None:
+                measured_keys.append("baseline")
+                baseline, baseline_scores = self.measure_network(report.baseline)
+                changes["baseline"] = self.measure_points(baseline)
+                changes["difference"] = self._compare(scores, baseline_scores)
             else:
-                baseline, theirs = self._network(baseline)
-                baseline = baseline.model_copy(update=self._points(baseline))
-        for part, said in (
-            (pruned, report.pruned),
-            *([(baseline, report.baseline)] if theirs is not None else []),
-        ):
-            if part and said and part.value is not None and said.value is not None:
-                now, then = metric.shown(part.value), metric.shown(said.value)
-                notes.append(f"{part.method} measured again: {now}, the report says {then}")
-        original = (
-            report.original.model_copy(update={"accuracy": self._plain(self.original)})
-            if self.original
-            else report.original
-        )
-        changes = {
-            "original": original,
-            "pruned": pruned,
-            "baseline": baseline,
-            "difference": self._difference(pruned, baseline, ours, theirs),
-        }
-        return report.model_copy(update=changes), notes
+                notes.append(f"{NO_BASELINE}: {missing} is not beside the report")
+                changes["baseline"] = _clear_counts(report.baseline)
+                changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
+        splits = {**report.data.splits, "test": len(self.split)}
+        changes["data"] = report.data.model_copy(update={"splits": splits})
+        measured = complete(report.model_copy(update=changes))
+        for key in measured_keys:
+            before, after = getattr(report, key), getattr(measured, key)
+            if before.value is not None and after.value is not None:
+                notes.append(
+                    f"{after.method} measured again: {report.metric.format_value(after.value)}, "
+                    f"the report says {report.metric.format_value(before.value)}"
+                )
+        return measured, notes
 
-    def _network(self, part: NetworkT) -> tuple[NetworkT, Array]:
-        """A network through all its files, and the evidence of the one by which networks are compared."""
-        task, metric = self.evaluator.task, self.report.metric
-        found = [self._file(file) for file in part.files]
-        files = tuple(file for file, _ in found)
-        least, evidence = metric.worst(found, lambda pair: pair[0].value or 0.0)
-        original = self.report.original.value if self.original is None else self.original.value
-        interval = (
-            None if self.evidence is None else task.compute_drop_interval(self.evidence, evidence)
+    def measure_network(self, part: NetworkT) -> tuple[NetworkT, Array]:
+        """Measure the files of a network.
+
+        Returns:
+            The network, and the scores of the file by which networks are compared.
+        """
+        measured = [self._measure_file(file) for file in part.files]
+        files = tuple(file for file, _ in measured)
+        least, least_scores = self.report.metric.find_worst(
+            measured, lambda pair: pair[0].value or 0.0
         )
+        interval = None
+        reasons = dict(part.reasons)
+        if self.original_scores is not None:
+            task = self.evaluator.task
+            interval = task.compute_drop_interval(self.original_scores, least_scores)
+        if interval is None:
+            reasons["drop_interval"] = NO_ORIGINAL
         changes = {
             "files": files,
             "accuracy": least.accuracy,
-            "drop": None
-            if original is None or least.value is None
-            else metric.drop(original, least.value),
+            "drop": None,
             "drop_interval": interval,
-            "reasons": {**part.reasons, **({} if interval else {"drop_interval": NO_ORIGINAL})},
+            "reasons": reasons,
         }
         part = part.model_copy(update=changes)
-        return part, next(evidence for file, evidence in found if file is part.exact)
+        exact_scores = next(scores for file, scores in measured if file is part.exact)
+        return part, exact_scores
 
-    def _file(self, file: FileResult) -> tuple[FileResult, Array]:
-        accuracy, evidence = self._measured(file.path)
-        task, before = self.evaluator.task, self.evidence
-        counts = None if before is None else count_pairs(task, before, evidence)
-        return file.model_copy(
-            update={"accuracy": self._plain(accuracy), "paired_counts": counts}
-        ), evidence
-
-    def _measured(self, name: str) -> Any:
-        positions = [output.position for output in self.evaluator.task.outputs]
-        path = self.folder / name
-        model = read_model(path)
-        session = Session(path, positions=positions, library=library_for(model), is_foreign=True)
-        return self.evaluator(session.outputs, self.split)
-
-    def _points(self, baseline: BaselineResult) -> dict[str, Any]:
-        """The points of the baseline with their accuracies, by the keys of the report."""
+    def measure_points(self, baseline: BaselineResult) -> BaselineResult:
+        """Measure the points of the baseline whose files are not among its own."""
         known = {file.path: file.value for file in baseline.files}
 
-        def again(point: BaselinePoint) -> BaselinePoint:
-            value = (
-                known[point.path] if point.path in known else self._measured(point.path)[0].value
-            )
+        def measure(point: BaselinePoint) -> BaselinePoint:
+            if point.path in known:
+                value = known[point.path]
+            else:
+                value = self._evaluate(point.path)[0].value
             return point.model_copy(update={"accuracy": value})
 
-        curve, single = baseline.curve, baseline.unstructured
-        return {
-            "curve": curve and tuple(again(point) for point in curve),
-            "unstructured": None if single is None else again(single),
-        }
+        curve = baseline.curve and tuple(map(measure, baseline.curve))
+        unstructured = baseline.unstructured and measure(baseline.unstructured)
+        return baseline.model_copy(update={"curve": curve, "unstructured": unstructured})
 
-    def _difference(
-        self,
-        pruned: NetworkResult,
-        baseline: NetworkResult | None,
-        ours: Array,
-        theirs: Array | None,
-    ) -> BaselineDifference | None:
-        if baseline is None or pruned.exact_value is None or baseline.exact_value is None:
-            return None
-        value = self.report.metric.drop(pruned.exact_value, baseline.exact_value)
-        if theirs is None:
-            return BaselineDifference(
-                value=value, reasons={"interval": "the baseline was not measured again"}
-            )
+    def _measure_file(self, file: FileResult) -> tuple[FileResult, Array]:
+        accuracy, scores = self._evaluate(file.path)
+        counts = None
+        if self.original_scores is not None:
+            counts = count_pairs(self.evaluator.task, self.original_scores, scores)
+        return file.model_copy(update={"accuracy": accuracy, "paired_counts": counts}), scores
+
+    def _evaluate(self, name: str) -> tuple[AccuracyResult, Array]:
+        path = self.folder / name
+        library = find_library(read_model(path))
+        positions = [output.position for output in self.evaluator.task.outputs]
+        session = Session(path, positions=positions, library=library, is_foreign=True)
+        return self.evaluator(session.compute_outputs, self.split)
+
+    def _find_missing_file(self, baseline: BaselineResult) -> str | None:
+        """Return the path of the first file of the baseline that is not there, or None."""
+        listed = (*baseline.files, *self.report.baseline_points.values())
+        for file in listed:
+            if not (self.folder / file.path).is_file():
+                return file.path
+        return None
+
+    def _compare(self, scores: Array, baseline_scores: Array) -> BaselineDifference:
         task = self.evaluator.task
         return BaselineDifference(
-            value=value,
-            interval=task.compute_drop_interval(ours, theirs),
-            paired_counts=count_pairs(task, ours, theirs),
+            interval=task.compute_drop_interval(scores, baseline_scores),
+            paired_counts=count_pairs(task, scores, baseline_scores),
         )
-
-    @staticmethod
-    def _plain(found: Any) -> AccuracyResult:
-        return AccuracyResult(**vars(found))

@@ -1,4 +1,4 @@
-"""A file in onnxruntime: its outputs, with and without the sparse kernels, and how long it takes."""
+"""Run a file in onnxruntime, with or without sparse operators, and measure how long it takes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.results.records import LatencyResult
+from ltp_pipeline.results.schema import FileLatencyResult, LatencyResult
 from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.system import child_process, memory, threads, tolerance
 from ltp_pipeline.system.scratch import temporary_folder
@@ -27,55 +27,60 @@ from ltp_pipeline.system.timing import Timing, time_interleaved
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
-LATENCY_BATCHES = (1, 16)
+LATENCY_BATCHES = (1, 16)  # samples in the batches that are timed
 FLOAT_BYTES = 4
-TWO = 2  # samples by which an output is told to have a row for each
-
-
-def try_elsewhere(path: Path, inputs: Mapping[str, Array]) -> None:
-    """Run a file in a process of its own, which onnxruntime may crash or keep for ever; other errors are told later."""
-    with temporary_folder("trial") as folder:
-        try:
-            onnxruntime_child.run_model(path.absolute(), inputs, "ALL", folder)
-        except child_process.ChildCrashed as error:
-            raise UnsupportedModel(f"onnxruntime {error} on {path}", "export it again") from None
-        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed) as error:
-            if memory.is_shortage(error):
-                raise UnsupportedModel(
-                    f"{path} does not fit into memory: {error}",
-                    "check pads, scales and sizes of this node, or use a machine with more memory",
-                ) from None
+PROBE_SAMPLES = 2  # samples that show whether an output has a row for each
 
 
 class Session:
-    """A file loaded in onnxruntime; hides whether its batch size is fixed."""
+    """A file loaded in onnxruntime, which takes batches of any size.
+
+    Args:
+        path: The file.
+        provider: Execution provider of onnxruntime.
+        positions: Positions of the outputs that are evaluated.
+        is_optimized: If False, onnxruntime does not optimize the graph.
+        is_single_threaded: If True, use one thread instead of the threads of the run.
+        library: Library of sparse operators to register, if any.
+        is_foreign: If True, the file comes from elsewhere, and a child process runs it first.
+
+    Raises:
+        InputError: The provider does not exist, or onnxruntime cannot load the file.
+        UnsupportedModel: onnxruntime crashes on the file, or it does not fit into memory.
+    """
 
     def __init__(
         self,
         path: Path,
         provider: str = PROVIDER,
         positions: Sequence[int] = (0,),
-        optimised: bool = True,
-        single: bool = False,  # on one thread, whatever the run uses
-        library: Path | None = None,  # of sparse kernels
-        is_foreign: bool = False,  # a file from elsewhere: a child process tries it first
+        is_optimized: bool = True,
+        is_single_threaded: bool = False,
+        library: Path | None = None,
+        is_foreign: bool = False,
     ) -> None:
         import onnxruntime
 
         if provider not in onnxruntime.get_available_providers():
-            known = ", ".join(onnxruntime.get_available_providers())
+            available = ", ".join(onnxruntime.get_available_providers())
             raise InputError(
-                f"onnxruntime has no execution provider {provider!r} here", f"available: {known}"
+                f"onnxruntime has no execution provider {provider!r} here",
+                f"available: {available}",
             )
+        self.path = path
+        self.library = library
+        self.positions = positions
+        self.needs_trial = is_foreign
+        self.threads = 1 if is_single_threaded else threads.current_threads()
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what is wrong is raised, and said once
-        options.intra_op_num_threads = self.threads = 1 if single else threads.current_threads()
+        options.log_severity_level = 4  # errors are raised, so that logging would repeat them
+        options.intra_op_num_threads = self.threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if not optimised:
+        if not is_optimized:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if is_foreign:
-            try_elsewhere(path, {})
-        begun = time.perf_counter()
+            run_in_child(path, {})
+        start = time.perf_counter()
         try:
             if library is not None:
                 options.register_custom_ops_library(str(library))
@@ -85,131 +90,184 @@ class Session:
             raise InputError(
                 f"onnxruntime cannot load {path}: {line}", "check that the file is a model"
             ) from None
-        self.path = path
-        self.library = library
-        self.untried = is_foreign
-        self.positions = positions  # of the outputs that are judged
-        self.load_ms = 1000 * (time.perf_counter() - begun)
-        overridable = {i.name for i in self.session.get_overridable_initializers()}
-        inputs = [i for i in self.session.get_inputs() if i.name not in overridable]
-        self.half = {i.name for i in inputs if i.type == "tensor(float16)"}
-        sizes = [i.shape[0] for i in inputs if i.shape and isinstance(i.shape[0], int)]
-        self.fixed_batch = sizes[0] if sizes else None
+        self.load_ms = 1000 * (time.perf_counter() - start)
+        overridable = {info.name for info in self.session.get_overridable_initializers()}
+        inputs = [info for info in self.session.get_inputs() if info.name not in overridable]
+        self.half_inputs = {info.name for info in inputs if info.type == "tensor(float16)"}
+        self.fixed_batch: int | None = None
         for info in inputs:
-            size = FLOAT_BYTES * math.prod(d for d in info.shape if isinstance(d, int))
-            free = memory.available_memory()
-            if free is not None and size > free:
-                raise UnsupportedModel(
-                    f"{path} does not fit into memory: its input {info.name!r} of shape "
-                    f"{info.shape} takes {size:,} bytes, and {free:,} are free",
-                    "export the model for a smaller batch, or use a machine with more memory",
-                )
+            _check_input_size(path, info.name, info.shape)
+            if self.fixed_batch is None and info.shape and isinstance(info.shape[0], int):
+                self.fixed_batch = info.shape[0]
 
-    def shapes(self, split: Split) -> list[tuple[int, ...] | None]:
-        """Shape of each output for TWO samples; None where it is no floating-point tensor with rows for samples."""
-        given = self.fixed_batch or TWO
-        found = self._run(split.read(np.arange(given) % len(split)).inputs)
-        rows = [
-            isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape[:1] == (given,)
-            for y in found
-        ]
-        return [(TWO, *y.shape[1:]) if r else None for y, r in zip(found, rows, strict=True)]
+    def infer_output_shapes(self, split: Split) -> list[tuple[int, ...] | None]:
+        """Return the shape of each output for PROBE_SAMPLES samples.
 
-    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The judged outputs for a batch of any size, one row per sample."""
-        samples = len(next(iter(inputs.values())))
-        step = self.fixed_batch or samples
-        rows: list[list[Array]] = [[] for _ in self.positions]
-        for start in range(0, samples, step):
-            missing = max(start + step - samples, 0)
-            found = self._run(
-                {name: _filled(x[start : start + step], missing) for name, x in inputs.items()}
-            )
-            for kept, position in zip(rows, self.positions, strict=True):
-                if len(found[position]) != step:
-                    what = f"output {position} of {self.path} has {len(found[position])} rows for {step} samples"
-                    raise InputError(what, "give a model whose outputs have one row per sample")
-                kept.append(found[position][: step - missing])
-        return [np.concatenate(kept).astype(np.float32, copy=False) for kept in rows]
+        Returns:
+            Shapes; None for an output that is not a float tensor with a row for each sample.
+        """
+        num_samples = self.fixed_batch or PROBE_SAMPLES
+        rows = np.arange(num_samples) % len(split)
+        shapes: list[tuple[int, ...] | None] = []
+        for output in self._run_batch(split.read(rows).inputs):
+            is_float = isinstance(output, np.ndarray) and output.dtype.kind == "f"
+            if is_float and output.shape[:1] == (num_samples,):
+                shapes.append((PROBE_SAMPLES, *output.shape[1:]))
+            else:
+                shapes.append(None)
+        return shapes
 
-    def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        feeds = {
-            name: x.astype(np.float16) if name in self.half else x for name, x in inputs.items()
-        }
-        if self.untried:
-            try_elsewhere(self.path, feeds)
-            self.untried = False
+    def compute_outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return the evaluated outputs for a batch of any size, one row per sample."""
+        num_samples = len(next(iter(inputs.values())))
+        step = self.fixed_batch or num_samples
+        parts: list[list[Array]] = [[] for _ in self.positions]
+        for start in range(0, num_samples, step):
+            missing = max(start + step - num_samples, 0)
+            batch = {
+                name: _pad_rows(array[start : start + step], missing)
+                for name, array in inputs.items()
+            }
+            outputs = self._run_batch(batch)
+            for part, position in zip(parts, self.positions, strict=True):
+                output = outputs[position]
+                if len(output) != step:
+                    raise InputError(
+                        f"output {position} of {self.path} has {len(output)} rows for {step} "
+                        "samples",
+                        "give a model whose outputs have one row per sample",
+                    )
+                part.append(output[: step - missing])
+        return [np.concatenate(part).astype(np.float32, copy=False) for part in parts]
+
+    def _run_batch(self, inputs: Mapping[str, Array]) -> list[Array]:
+        feeds = dict(inputs)
+        for name in self.half_inputs & feeds.keys():
+            feeds[name] = feeds[name].astype(np.float16)
+        if self.needs_trial:
+            run_in_child(self.path, feeds)
+            self.needs_trial = False
         try:
-            found: list[Array] = self.session.run(None, feeds)
+            outputs: list[Array] = self.session.run(None, feeds)
         except Exception as error:  # noqa: BLE001 - onnxruntime's errors have no common root
-            raise make_sample_error(
-                inputs, f"onnxruntime does not run {self.path}", error
-            ) from None
-        return found
-
-
-def _filled(part: Array, missing: int) -> Array:
-    """A part of a batch with its last row repeated, as often as rows are missing."""
-    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)]) if missing else part
+            message = f"onnxruntime does not run {self.path}"
+            raise make_sample_error(inputs, message, error) from None
+        return outputs
 
 
 class SparseVsDenseSession:
-    """A session with sparse kernels, whose outputs are compared with those of the same file without them."""
+    """A session with sparse operators, compared with a session of the same file without them."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.dense = Session(session.path, positions=session.positions)
-        self.gaps = [tolerance.MaxDifference(0.0, 0.0)] * len(session.positions)
+        self.differences = [tolerance.MaxDifference(0.0, 0.0)] * len(session.positions)
 
-    def outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Those of the sparse kernels."""
-        ours, theirs = self.session.outputs(inputs), self.dense.outputs(inputs)
-        found = [tolerance.max_difference(a, b) for a, b in zip(ours, theirs, strict=True)]
-        pairs = zip(self.gaps, found, strict=True)
-        self.gaps = [
-            tolerance.MaxDifference(max(a.difference, b.difference), max(a.scale, b.scale))
-            for a, b in pairs
-        ]
-        return ours
+    def compute_outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs of the sparse operators, and record how far the dense ones differ."""
+        sparse_outputs = self.session.compute_outputs(inputs)
+        dense_outputs = self.dense.compute_outputs(inputs)
+        for number, pair in enumerate(zip(sparse_outputs, dense_outputs, strict=True)):
+            before = self.differences[number]
+            new = tolerance.max_difference(*pair)
+            self.differences[number] = tolerance.MaxDifference(
+                max(before.difference, new.difference), max(before.scale, new.scale)
+            )
+        return sparse_outputs
 
-    def largest(self) -> float:
-        """How far outputs are apart as a share of the largest; more than is promised is an error."""
-        for gap in self.gaps:
-            if (
-                tolerance.check_tolerance(gap, fast.TOLERANCE, lambda: 0.0)
-                is tolerance.Agreement.DIFFERENT
-            ):
-                share = f"{gap.relative:.2g} of the largest"
-                what = f"{self.session.path.name}: outputs of the sparse kernels differ by {share}"
+    def check_differences(self) -> float:
+        """Return the largest difference as a fraction of the largest output.
+
+        Raises:
+            ExportFailed: The difference is larger than fast files promise.
+        """
+        for difference in self.differences:
+            agreement = tolerance.check_tolerance(difference, fast.TOLERANCE, lambda: 0.0)
+            if agreement is tolerance.Agreement.DIFFERENT:
                 raise ExportFailed(
-                    what, "leave fast out of --export, and please report this as a bug"
+                    f"{self.session.path.name}: outputs of the sparse operators differ by "
+                    f"{difference.relative:.2g} of the largest",
+                    "leave fast out of --export, and report this as a bug",
                 )
-        return max(gap.relative for gap in self.gaps)
+        return max(difference.relative for difference in self.differences)
 
 
-def library_for(model: OnnxModel) -> Path | None:
-    """The sparse kernels that a model uses, where they can be loaded."""
-    return (
-        sparse_ops_library()
-        if fast.uses_sparse_ops(model) and fast.explain_missing_library() is None
-        else None
-    )
+def run_in_child(path: Path, inputs: Mapping[str, Array]) -> None:
+    """Run a file in a child process, because onnxruntime may crash or never return.
+
+    Other errors are left to the session that runs the file next.
+
+    Raises:
+        UnsupportedModel: The child process crashed, or ran out of time or memory.
+    """
+    with temporary_folder("trial") as folder:
+        try:
+            onnxruntime_child.run_model(path.absolute(), inputs, "ALL", folder)
+        except child_process.ChildCrashed as error:
+            raise UnsupportedModel(
+                f"onnxruntime {error} on {path}", "export the model again"
+            ) from None
+        except (onnxruntime_child.LoadFailed, onnxruntime_child.RunFailed) as error:
+            if memory.is_shortage(error):
+                raise UnsupportedModel(
+                    f"{path} does not fit into memory: {error}",
+                    "check pads, scales and sizes of this node, or use a machine with more memory",
+                ) from None
 
 
-def latency(sessions: Sequence[Session], x: Mapping[str, Array]) -> list[Timing]:
-    """Time one batch, in turns so that all sessions see the same machine."""
-    return time_interleaved([partial(session.outputs, x) for session in sessions])
+def find_library(model: OnnxModel) -> Path | None:
+    """Return the library of sparse operators if the model uses them and they can be loaded."""
+    if not fast.uses_sparse_ops(model) or fast.explain_missing_library() is not None:
+        return None
+    return sparse_ops_library()
 
 
-def latencies(sessions: Sequence[Session], split: Split) -> list[LatencyResult]:
-    """The first session's for batches of both sizes, in turns with the second's, where there is one."""
-    found = []
+def time_batch(sessions: Sequence[Session], inputs: Mapping[str, Array]) -> list[Timing]:
+    """Time one batch in each session, interleaved so that all sessions see the same machine."""
+    return time_interleaved([partial(session.compute_outputs, inputs) for session in sessions])
+
+
+def measure_latency(session: Session, split: Split) -> list[LatencyResult]:
+    """Measure the latency of a session for batches of all LATENCY_BATCHES sizes."""
+    results = []
     for size in LATENCY_BATCHES:
         batch = split.read_first(size)
-        mine, *theirs = latency(sessions, batch.inputs)
-        found.append(
-            LatencyResult(
-                len(batch), sessions[0].threads, mine.ms, theirs[0].ms if theirs else None
+        (timing,) = time_batch([session], batch.inputs)
+        results.append(LatencyResult(batch=len(batch), threads=session.threads, ms=timing.ms))
+    return results
+
+
+def compare_latency(session: Session, original: Session, split: Split) -> list[FileLatencyResult]:
+    """Measure the latency of a session and of the original's for all LATENCY_BATCHES sizes."""
+    results = []
+    for size in LATENCY_BATCHES:
+        batch = split.read_first(size)
+        timing, original_timing = time_batch([session, original], batch.inputs)
+        results.append(
+            FileLatencyResult(
+                batch=len(batch),
+                threads=session.threads,
+                ms=timing.ms,
+                original_ms=original_timing.ms,
             )
         )
-    return found
+    return results
+
+
+def _check_input_size(path: Path, name: str, shape: Sequence[int | str | None]) -> None:
+    """Raise UnsupportedModel if an input does not fit into the free memory."""
+    size = FLOAT_BYTES * math.prod(axis for axis in shape if isinstance(axis, int))
+    free = memory.available_memory()
+    if free is not None and size > free:
+        raise UnsupportedModel(
+            f"{path} does not fit into memory: its input {name!r} of shape {shape} takes "
+            f"{size:,} bytes, and {free:,} are free",
+            "export the model for a smaller batch, or use a machine with more memory",
+        )
+
+
+def _pad_rows(part: Array, missing: int) -> Array:
+    """Return a part of a batch with its last row repeated for each missing row."""
+    if not missing:
+        return part
+    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])

@@ -82,7 +82,7 @@ def check_default_budget(context: RunContext, accuracy: float) -> None:
         distributed.stop_together()
         raise InputError(
             f"the default budget is a fraction of the original's {metric.name}, which is "
-            f"{metric.shown(accuracy)} on the validation split",
+            f"{metric.format_value(accuracy)} on the validation split",
             "set the largest drop that is allowed: --accuracy-budget",
         )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ltp_pipeline.data import recipe
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.intervals import wilson
+from ltp_pipeline.results.intervals import wilson_interval
 from ltp_pipeline.stages.prepare.trials import (
     Trial,
     iter_preparations,
@@ -46,8 +46,8 @@ def describe_original(context: RunContext, value: float, chance: float) -> str:
     """Return a line about the original's metric on the validation split, next to chance."""
     metric = context.task.metric
     return (
-        f"The original has {metric.name} {metric.shown(value)} on the {len(context.data.val)} "
-        f"validation samples; a constant prediction has {metric.shown(chance)}"
+        f"The original has {metric.name} {metric.format_value(value)} on the {len(context.data.val)} "
+        f"validation samples; a constant prediction has {metric.format_value(chance)}"
     )
 
 
@@ -60,7 +60,7 @@ def is_at_chance(context: RunContext, value: float, chance: float) -> bool:
 
 def exceeds_chance(accuracy: float, num_samples: int, chance: float) -> bool:
     """Return True if an accuracy is 1 or its one-sided Wilson interval lies above chance."""
-    return accuracy >= 1 or wilson(accuracy, num_samples, 2 * CONFIDENCE - 1)[0] > chance
+    return accuracy >= 1 or wilson_interval(accuracy, num_samples, 2 * CONFIDENCE - 1)[0] > chance
 
 
 def check_labels(context: RunContext, state: StateDict, value: float, chance: float) -> None:
@@ -78,8 +78,8 @@ def check_labels(context: RunContext, state: StateDict, value: float, chance: fl
         return
     metric = context.task.metric
     message = (
-        f"the original has {metric.name} {metric.shown(value)} on the {len(context.data.val)} "
-        f"validation samples, not better than a constant prediction with {metric.shown(chance)}: "
+        f"the original has {metric.name} {metric.format_value(value)} on the {len(context.data.val)} "
+        f"validation samples, not better than a constant prediction with {metric.format_value(chance)}: "
         "the labels or the preprocessing do not fit the model"
     )
     hints: tuple[str, ...] = (CHECKS,)
@@ -118,7 +118,7 @@ def suggest_changes(context: RunContext, state: StateDict, value: float) -> list
 def _describe_trial(trial: Trial) -> str:
     """Return how good the original is after the changes of a trial."""
     assert trial.value is not None  # noqa: S101 - only evaluated trials are selected
-    value = trial.task.metric.shown(trial.value)
+    value = trial.task.metric.format_value(trial.value)
     changes = " and ".join(trial.changes)
     return f"with {changes} it would have {value} on {trial.num_samples} samples"
 

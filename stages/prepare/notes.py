@@ -63,7 +63,7 @@ def warn_of_weak_result(context: RunContext, value: float) -> list[str]:
     chance = context.task.chance_level(context.data.val)
     if chance is not None and value < chance + NEAR_CHANCE * (1 - chance):
         notes.append(
-            f"the original has only {metric.name} {metric.shown(value)} on the validation split: "
+            f"the original has only {metric.name} {metric.format_value(value)} on the validation split: "
             "check scale, mean, std and layout in [data]"
         )
     num_steps = context.epochs * context.steps_per_epoch
@@ -107,7 +107,7 @@ def describe_budget(context: RunContext) -> list[str]:
     if budget is None or metric.is_fraction:
         return []
     return [
-        f"the budget is a drop of {metric.shown_drop(budget)}, 1 % of the original's {metric.name} "
+        f"the budget is a drop of {metric.format_drop(budget)}, 1 % of the original's {metric.name} "
         "on the validation split; --accuracy-budget sets another"
     ]
 
@@ -151,7 +151,7 @@ def describe_metric(context: RunContext) -> list[str]:
     """Return notes about the metric and the unit of budgets, unless it is top-1 accuracy."""
     task = context.task
     metric = task.metric
-    if metric.counts_right_answers:
+    if metric.is_accuracy:
         return []
     if not task.is_relative:
         return [f"the metric is {metric.described}; budgets, drops and limits are in its unit"]

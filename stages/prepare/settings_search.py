@@ -15,7 +15,7 @@ from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import merge_tables
 from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.stages.measure.session import TWO
+from ltp_pipeline.stages.measure.session import PROBE_SAMPLES
 from ltp_pipeline.stages.prepare.trials import (
     MAX_BYTE,
     Trial,
@@ -112,11 +112,11 @@ def evaluate_custom_task(
     import torch
 
     data = open_model_data(file, settings.data, 0, custom_task=custom)
-    shapes = session.shapes(data.test)
-    distillation, data = infer_task(data, file.model.graph, shapes, TWO, settings.task)
+    shapes = session.infer_output_shapes(data.test)
+    distillation, data = infer_task(data, file.model.graph, shapes, PROBE_SAMPLES, settings.task)
     assert isinstance(distillation, DistillationTask)  # noqa: S101 - the data have no labels
     task = CustomTaskAdapter(custom, distillation).without_interval
-    batch = data.train.read_first(TWO)
+    batch = data.train.read_first(PROBE_SAMPLES)
     outputs = _make_compute(session, task)(batch.inputs)
     task.check_functions([torch.from_numpy(output) for output in outputs], batch)
     trial = Trial(data, task, settings.task, data.val, {})
@@ -126,7 +126,7 @@ def evaluate_custom_task(
 def _make_compute(session: Session, task: Task) -> ComputeOutputs:
     """Return what computes the outputs of a task in onnxruntime."""
     session.positions = [output.position for output in task.outputs]
-    return session.outputs
+    return session.compute_outputs
 
 
 class _SettingsSearch:
@@ -246,9 +246,11 @@ class _SettingsSearch:
         try:
             data = open_model_data(self.file, DataSettings(**values), 0, task_settings)
             num_steps = 1
-            shapes = self.session.shapes(data.test)
+            shapes = self.session.infer_output_shapes(data.test)
             num_steps = 2
-            task, data = infer_task(data, self.file.model.graph, shapes, TWO, task_settings)
+            task, data = infer_task(
+                data, self.file.model.graph, shapes, PROBE_SAMPLES, task_settings
+            )
             return self._evaluate(Trial(data, task, task_settings, data.val, inputs))
         except InputError as error:
             raise TrialError(error, num_steps) from None

@@ -1,8 +1,7 @@
-"""The report from what the stages measured; nothing is computed here that could be measured elsewhere."""
+"""Assemble the report of a run from the results of its stages."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,54 +9,86 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.data import recipe
 from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.layer_weights import get_block_axes
-from ltp_pipeline.results import schema
-from ltp_pipeline.results import schema_parts as parts
-from ltp_pipeline.results.complete import bound_size
-from ltp_pipeline.results.gain import Gain, TradeoffPoint, compare
+from ltp_pipeline.results.complete import complete
 from ltp_pipeline.results.intervals import UNDEFINED
-from ltp_pipeline.stages.measure.file_parts import (
-    accuracy_part,
-    file_part,
-    why_no_outcomes,
-    why_null,
+from ltp_pipeline.results.schema import (
+    CLASSIFIER_EXCLUDED,
+    IN_BLOCKS,
+    MAGNITUDE_METHOD,
+    BaselineDifference,
+    BaselinePoint,
+    BaselineResult,
+    Report,
 )
-from ltp_pipeline.stages.report import environment
+from ltp_pipeline.results.schema_parts import (
+    CustomTaskInfo,
+    DataInfo,
+    InputInfo,
+    LayerResult,
+    ModelInfo,
+    ModelTensorInfo,
+    PreprocessingInfo,
+    TrailEntry,
+    WeightInfo,
+)
+from ltp_pipeline.stages.measure.network import explain_missing_counts
+from ltp_pipeline.stages.report.environment import describe_environment
 from ltp_pipeline.stages.report.notes import describe_improvement, list_file_notes
-from ltp_pipeline.tasks.classification import TOP1
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import count_pairs
 
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import DatasetSplits
-    from ltp_pipeline.results.records import (
+    from ltp_pipeline.results.schema_parts import LearnedEntry
+    from ltp_pipeline.settings.schema import Settings
+    from ltp_pipeline.stages.import_model.network import Network
+    from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
+    from ltp_pipeline.stages.measure.network import (
         MeasuredBaseline,
         MeasuredNetwork,
         MeasuredOriginal,
         MeasuredPoint,
-        ThresholdLearningResult,
-        TrailEntry,
     )
-    from ltp_pipeline.settings.schema import Settings
-    from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.stages.report.weight_samples import WeightSamples
     from ltp_pipeline.tasks.protocol import Task
 
-OTHERS = 5
-NO_SINGLE = "its training failed"
+NUM_OTHER_WEIGHTS = 5
+TRAINING_FAILED = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 
 
 @dataclass(frozen=True)
-class Findings:
-    """Everything a report is made of."""
+class RunFindings:
+    """Everything that the report of a run is made of.
+
+    Attributes:
+        network: The network with the original weights.
+        data: The data.
+        settings: The settings of the run.
+        resolved: Values that were used for settings left open, by section.
+        original: The measured original.
+        learned: The trail.
+        selected: The trail entry that was finished.
+        pruned: The measured network of that entry.
+        baseline: The measured baseline, if any.
+        weights: Samples of weights before and after pruning.
+        device: Name of the device that trained.
+        task: The task.
+        timings: Seconds of each stage.
+        notes: Notes of the run.
+        budget_not_met: Why the network is outside its accuracy budget, if it is.
+        baseline_reason: Why there is no baseline, if there is none.
+        num_trainings: Number of trail entries that were fine-tuned.
+        budget: The accuracy budget that selected the entry, if any.
+    """
 
     network: Network
     data: DatasetSplits
     settings: Settings
-    resolved: Mapping[str, Mapping[str, Any]]  # values used for settings left open, by section
+    resolved: Mapping[str, Mapping[str, Any]]
     original: MeasuredOriginal
     learned: ThresholdLearningResult
-    chosen: TrailEntry
+    selected: LearnedEntry
     pruned: MeasuredNetwork
     baseline: MeasuredBaseline | None
     weights: WeightSamples
@@ -65,261 +96,185 @@ class Findings:
     task: Task
     timings: Mapping[str, float]
     notes: Sequence[str]
-    budget_missed: str | None = None
-    no_baseline: str | None = None  # why there is none
-    fine_tuned: int = 1  # networks of the trail, to find the chosen one
-    budget: float | None = None  # the accuracy budget that chose it
+    budget_not_met: str | None = None
+    baseline_reason: str | None = None
+    num_trainings: int = 1
+    budget: float | None = None
 
 
-def build(f: Findings) -> schema.Report:
-    """The report without its gates."""
-    model = f.network.file
-    pruned = _pruned(f, f.pruned, f.fine_tuned)
-    unlikely = describe_improvement(pruned, f.task.metric)
-    return schema.Report(
-        metric=f.task.metric,
-        task=f.task.describe_output(),
-        model=_model(f),
-        data=_data(f),
-        custom_task=_user_task(f),
-        original=schema.OriginalResult(
-            accuracy=accuracy_part(f.original.accuracy),
-            reasons=why_null(f.original.accuracy),
-            path=str(model.path) if model.path else None,
-            bytes=model.num_bytes,
-            load_ms=f.original.load_ms,
-            latency=tuple(
-                schema.LatencyResult(batch=x.batch, threads=x.threads, ms=x.ms)
-                for x in f.original.latency
-            ),
-        ),
+def build_report(findings: RunFindings) -> Report:
+    """Return the report of a run, without gate results."""
+    pruned = findings.pruned.result.model_copy(update={"num_trainings": findings.num_trainings})
+    settings = findings.settings
+    reasons = {}
+    if findings.baseline_reason is not None:
+        reasons["baseline"] = findings.baseline_reason
+    report = Report(
+        metric=findings.task.metric,
+        task=findings.task.describe_output(),
+        model=_describe_model(findings.network),
+        data=_describe_data(findings),
+        custom_task=_describe_custom_task(findings.task),
+        original=findings.original.result,
         pruned=pruned,
-        baseline=_baseline(f),
-        difference=_difference(f),
-        layers=_layers(f),
-        trail=tuple(_entry(e, chosen=e.entry == f.chosen.entry) for e in f.learned.trail),
-        settings=f.settings.model_dump(mode="json", by_alias=True),
-        resolved={section: dict(values) for section, values in f.resolved.items()},
-        environment=environment.describe(f.device, f.settings.train.seed),
-        timings={stage: round(seconds, 3) for stage, seconds in f.timings.items()},
-        notes=(
-            *f.network.notes,
-            *f.notes,
-            *_task_notes(f),
-            *([unlikely] if unlikely else []),
-            *list_file_notes(f.pruned, pruned, model.num_bytes),
-        ),
-        budget_not_met=f.budget_missed,
-        suspicious_improvement=unlikely,
-        histograms=f.weights.histograms,
-        scatter=f.weights.scatter,
-        sizes=_sizes(f, pruned),
-        reasons={} if f.no_baseline is None else {"baseline": f.no_baseline},
+        baseline=_build_baseline(findings.baseline, findings.budget),
+        difference=_compare_networks(findings),
+        layers=_list_layers(findings),
+        trail=tuple(_convert_entry(entry, findings.selected) for entry in findings.learned.trail),
+        settings=settings.model_dump(mode="json", by_alias=True),
+        resolved={section: dict(keys) for section, keys in findings.resolved.items()},
+        environment=describe_environment(findings.device, settings.train.seed),
+        timings={stage: round(seconds, 3) for stage, seconds in findings.timings.items()},
+        budget_not_met=findings.budget_not_met,
+        histograms=findings.weights.histograms,
+        scatter=findings.weights.scatter,
+        reasons=reasons,
     )
+    report = complete(report)
+    improvement = describe_improvement(report.pruned, report.metric)
+    notes = [*findings.network.notes, *findings.notes]
+    if report.custom_task is not None:
+        source = "samples are" if report.metric.is_relative else "samples and metric are"
+        notes.append(f"{source} those of {report.custom_task.label}")
+    if improvement is not None:
+        notes.append(improvement)
+    notes += list_file_notes(findings.pruned.notes, report.pruned, findings.network.file.num_bytes)
+    return report.model_copy(update={"suspicious_improvement": improvement, "notes": tuple(notes)})
 
 
-def _model(f: Findings) -> parts.ModelInfo:
-    model = f.network.file
-    kernels = {k.name for k in f.network.layer_weights}
+def _describe_model(network: Network) -> ModelInfo:
+    file = network.file
+    layer_names = {layer.name for layer in network.layer_weights}
+    elements = {name: counts.elements for name, counts in iter_float_weights(file.model)}
     others = [
-        (name, c.elements)
-        for name, c in iter_float_weights(f.network.file.model)
-        if name not in kernels
+        WeightInfo(name=name, elements=count)
+        for name, count in elements.items()
+        if name not in layer_names
     ]
-    return parts.ModelInfo(
-        name=model.path.name if model.path else "model",
-        path=str(model.path) if model.path else None,
-        sha256=model.sha256,
-        opset=model.opset,
-        num_layers=len(f.network.layer_weights),
-        layer_elements=sum(k.elements for k in f.network.layer_weights),
-        float_elements=f.pruned.most_nonzeros.whole.elements,
-        largest_other_weights=tuple(
-            parts.WeightInfo(name=name, elements=elements)
-            for name, elements in sorted(others, key=lambda other: -other[1])[:OTHERS]
-        ),
-        data=model.data_files,
-        inputs=tuple(parts.ModelTensorInfo(**asdict(i)) for i in model.inputs),
-        outputs=tuple(parts.ModelTensorInfo(**asdict(o)) for o in model.outputs),
+    others.sort(key=lambda weight: -weight.elements)
+    return ModelInfo(
+        name=file.path.name if file.path else "model",
+        path=str(file.path) if file.path else None,
+        sha256=file.sha256,
+        opset=file.opset,
+        float_elements=sum(elements.values()),
+        largest_other_weights=tuple(others[:NUM_OTHER_WEIGHTS]),
+        data=file.data_files,
+        inputs=tuple(ModelTensorInfo(**asdict(tensor)) for tensor in file.inputs),
+        outputs=tuple(ModelTensorInfo(**asdict(tensor)) for tensor in file.outputs),
     )
 
 
-def _data(f: Findings) -> parts.DataInfo:
-    data = f.data
-    return parts.DataInfo(
-        path=None if f.settings.data.path is None else str(f.settings.data.path),
-        classes=data.num_classes if f.task.metric.name == TOP1.name else None,
+def _describe_data(findings: RunFindings) -> DataInfo:
+    data = findings.data
+    path = findings.settings.data.path
+    inputs = {}
+    for name, described in recipe.describe_inputs(data).items():
+        inputs[name] = InputInfo(
+            sample_shape=described.input_shape,
+            preprocessing_steps=data.steps[name],
+            preprocessing=PreprocessingInfo.model_validate(described.plain(), strict=False),
+        )
+    return DataInfo(
+        path=None if path is None else str(path),
+        classes=data.num_classes if findings.task.metric.is_accuracy else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
-        inputs={
-            name: _input(data.steps[name], found)
-            for name, found in recipe.describe_inputs(data).items()
-        },
+        inputs=inputs,
         notes=tuple(data.notes),
         class_names=None if data.class_names is None else tuple(data.class_names),
     )
 
 
-def _user_task(f: Findings) -> parts.CustomTaskInfo | None:
-    if not isinstance(f.task, CustomTaskAdapter):
+def _describe_custom_task(task: Task) -> CustomTaskInfo | None:
+    if not isinstance(task, CustomTaskAdapter):
         return None
-    own = f.task.custom
-    return parts.CustomTaskInfo(
-        name=own.origin, sha256=own.sha256, fingerprint=own.declared_fingerprint
+    custom = task.custom
+    return CustomTaskInfo(
+        name=custom.origin, sha256=custom.sha256, fingerprint=custom.declared_fingerprint
     )
 
 
-def _input(steps: tuple[str, ...], found: recipe.Recipe) -> parts.InputInfo:
-    plain = parts.PreprocessingInfo.model_validate(found.plain(), strict=False)
-    return parts.InputInfo(
-        sample_shape=found.input_shape, preprocessing_steps=steps, preprocessing=plain
-    )
-
-
-def _pruned(f: Findings, m: MeasuredNetwork, trainings: int) -> schema.NetworkResult:
-    accuracy, counted = m.least_accurate.accuracy, m.most_nonzeros
-    interval = f.task.compute_drop_interval(f.original.scores, m.scores)
-    return schema.NetworkResult(
-        accuracy=accuracy_part(accuracy),
-        reasons=why_null(accuracy)
-        | ({} if interval else {"drop_interval": UNDEFINED})
-        | {parts.FILE_REASON_PREFIX + name: why for name, why in m.skipped.items()},
-        drop=f.task.metric.drop(f.original.accuracy.value, accuracy.value),
-        drop_interval=interval,
-        compression=counted.counted.compression,
-        model_compression=counted.whole.compression,
-        sparsity=counted.counted.sparsity,
-        nonzeros=counted.counted.nonzeros,
-        model_nonzeros=counted.whole.nonzeros,
-        epochs=schema.EpochCounts(**m.epochs),
-        num_trainings=trainings,
-        files=tuple(file_part(v) for v in m.validations),
-    )
-
-
-def _baseline(f: Findings) -> schema.BaselineResult | None:
-    if f.baseline is None:
+def _build_baseline(
+    baseline: MeasuredBaseline | None, budget: float | None
+) -> BaselineResult | None:
+    """Return the baseline with its curve, if they were measured."""
+    if baseline is None:
         return None
-    points = f.baseline.points
-    found = dict(_pruned(f, points[0].measured, len(points)))
-    added = {
-        schema.IN_BLOCKS: f.baseline.in_blocks,
-        schema.CLASSIFIER_EXCLUDED: f.baseline.excludes_classifier,
-    }
-    found["method"] = ", ".join(
-        [schema.MAGNITUDE_METHOD, *(what for what, is_so in added.items() if is_so)]
-    )
-    if f.baseline.unstructured is not None:
-        found["unstructured"] = _point(f.baseline.unstructured)
-    elif f.baseline.in_blocks:
-        found["reasons"] = {**found["reasons"], "unstructured": NO_SINGLE}
-    if not f.baseline.is_curve:
-        unmeasured = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
-        return schema.BaselineResult(**{**found, "reasons": {**found["reasons"], **unmeasured}})
-    curve = tuple(_point(point) for point in points)
-    over = _gain(
-        f,
-        [
-            TradeoffPoint(p.compression, p.accuracy)
-            for p in curve
-            if p.compression and p.accuracy is not None
-        ],
-    )
-    why = {} if over.reason is None else {"compression_at_equal_accuracy": over.reason}
-    return schema.BaselineResult(
-        **{**found, "reasons": {**found["reasons"], **why}},
-        curve=curve,
-        budget=f.budget,
-        compression_at_equal_accuracy=over.compression_at_equal_accuracy,
-        gain=over.value,
-        gain_bound=over.bound,
-    )
+    first = baseline.points[0].measured.result
+    method = [MAGNITUDE_METHOD]
+    if baseline.in_blocks:
+        method.append(IN_BLOCKS)
+    if baseline.excludes_classifier:
+        method.append(CLASSIFIER_EXCLUDED)
+    content = dict(first)
+    content |= {"method": ", ".join(method), "num_trainings": len(baseline.points)}
+    reasons = dict(first.reasons)
+    if baseline.unstructured is not None:
+        content["unstructured"] = _build_point(baseline.unstructured)
+    elif baseline.in_blocks:
+        reasons["unstructured"] = TRAINING_FAILED
+    if baseline.is_curve:
+        content |= {"curve": tuple(map(_build_point, baseline.points)), "budget": budget}
+    else:
+        reasons |= dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
+    return BaselineResult(**{**content, "reasons": reasons})
 
 
-def _point(point: MeasuredPoint) -> schema.BaselinePoint:
-    """A point of the curve, by its file with exact weights."""
-    v = point.measured.exact
-    return schema.BaselinePoint(
-        compression=v.counted.compression,
-        accuracy=v.accuracy.value,
+def _build_point(point: MeasuredPoint) -> BaselinePoint:
+    """Return a point of the baseline, of its file with exact weights."""
+    file = point.measured.result.exact
+    assert file is not None  # noqa: S101 - a measured network has files
+    return BaselinePoint(
+        accuracy=file.value,
         validation_accuracy=point.validation_accuracy,
-        nonzeros=v.counted.nonzeros,
-        path=v.file.name,
-        sha256=v.file.sha256,
-        data_sha256=v.file.data_sha256,
+        nonzeros=file.nonzeros,
+        path=file.path,
+        sha256=file.sha256,
+        data_sha256=file.data_sha256,
     )
 
 
-def _gain(f: Findings, points: Sequence[TradeoffPoint]) -> Gain:
-    """Over the baseline, of files with exact weights."""
-    compression, accuracy = (
-        f.pruned.most_nonzeros.counted.compression,
-        f.pruned.exact.accuracy.value,
-    )
-    return compare(
-        f.task.metric,
-        compression or math.inf,
-        accuracy,
-        f.original.accuracy.value,
-        f.budget,
-        points,
-    )
-
-
-def _task_notes(f: Findings) -> list[str]:
-    task = _user_task(f)
-    whose = "samples are" if f.task.metric.is_relative else "samples and metric are"
-    return [] if task is None else [f"{whose} those of {task.label}"]
-
-
-def _difference(f: Findings) -> schema.BaselineDifference | None:
-    if f.baseline is None:
+def _compare_networks(findings: RunFindings) -> BaselineDifference | None:
+    """Compare the exact files of the pruned network and of the baseline, sample by sample."""
+    if findings.baseline is None:
         return None
-    pruned, baseline = f.pruned, f.baseline.points[0].measured
-    # what is worse in the baseline: a drop from the learned network to it
-    value = f.task.metric.drop(pruned.exact.accuracy.value, baseline.exact.accuracy.value)
-    ours, theirs = (
-        m.scores if m.exact_scores is None else m.exact_scores for m in (pruned, baseline)
-    )
-    interval, counts = f.task.compute_drop_interval(ours, theirs), count_pairs(f.task, ours, theirs)
-    why = ({} if interval else {"interval": UNDEFINED}) | why_no_outcomes(counts)
-    return schema.BaselineDifference(
-        value=value, interval=interval, paired_counts=counts, reasons=why
-    )
+    task = findings.task
+    scores = findings.pruned.exact_scores
+    baseline_scores = findings.baseline.points[0].measured.exact_scores
+    interval = task.compute_drop_interval(scores, baseline_scores)
+    counts = count_pairs(task, scores, baseline_scores)
+    reasons = explain_missing_counts(counts)
+    if interval is None:
+        reasons["interval"] = UNDEFINED
+    return BaselineDifference(interval=interval, paired_counts=counts, reasons=reasons)
 
 
-def _layers(f: Findings) -> tuple[parts.LayerResult, ...]:
-    pruned = f.pruned.most_nonzeros.nonzeros
-    baseline = f.baseline.points[0].measured.most_nonzeros.nonzeros if f.baseline else {}
-    blocks = get_block_axes(f.network.layer_weights, f.settings.method.block)
-    return tuple(
-        parts.LayerResult(
-            name=k.name,
-            op=k.op,
-            shape=k.shape,
-            elements=k.elements,
-            nonzeros=pruned[k.name],
-            threshold=f.chosen.thresholds.get(k.name),
-            temperature=f.chosen.temperatures.get(k.name),
-            baseline_nonzeros=baseline.get(k.name),
-            prunable=k.is_prunable,
-            reason=k.reason,
-            block=f.settings.method.block if k.name in blocks else None,
+def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
+    weights = findings.network.layer_weights
+    block = findings.settings.method.block
+    names_in_blocks = get_block_axes(weights, block)
+    baseline_nonzeros: Mapping[str, int] = {}
+    if findings.baseline is not None:
+        baseline_nonzeros = findings.baseline.points[0].measured.layer_nonzeros
+    layers = []
+    for weight in weights:
+        layer = LayerResult(
+            name=weight.name,
+            op=weight.op,
+            shape=weight.shape,
+            elements=weight.elements,
+            nonzeros=findings.pruned.layer_nonzeros[weight.name],
+            threshold=findings.selected.thresholds.get(weight.name),
+            temperature=findings.selected.temperatures.get(weight.name),
+            baseline_nonzeros=baseline_nonzeros.get(weight.name),
+            reason=weight.reason,
+            block=block if weight.name in names_in_blocks else None,
         )
-        for k in f.network.layer_weights
-    )
+        layers.append(layer)
+    return tuple(layers)
 
 
-def _entry(entry: TrailEntry, chosen: bool) -> parts.TrailEntryResult:
-    row = asdict(entry)
-    del row["thresholds"], row["temperatures"]  # those of the chosen entry stand with the layers
-    return parts.TrailEntryResult(**row, selected=chosen)
-
-
-def _sizes(f: Findings, pruned: schema.NetworkResult) -> dict[str, int | None]:
-    counted, original = f.pruned.most_nonzeros.counted, f.network.file.num_bytes
-    files = {file.label: file.bytes for file in pruned.files}
-    return {
-        "original": original,
-        **files,
-        "entropy_bound": bound_size(original, counted.elements, counted.nonzeros),
-    }
+def _convert_entry(entry: LearnedEntry, selected: LearnedEntry) -> TrailEntry:
+    """Return a trail entry without its thresholds; those of the selected entry are in `layers`."""
+    content = entry.model_dump(include=set(TrailEntry.model_fields))
+    return TrailEntry(**content | {"selected": entry.entry == selected.entry})

@@ -10,7 +10,7 @@ LIBRARIES = ("ltp-pipeline", "torch", "onnx", "onnxruntime", "onnxsim", "numpy")
 CPUS = Path("/proc/cpuinfo")
 
 
-def describe(device: str, seed: int) -> EnvironmentInfo:
+def describe_environment(device: str, seed: int) -> EnvironmentInfo:
     """This machine and what is installed on it."""
     import torch
 
@@ -20,14 +20,14 @@ def describe(device: str, seed: int) -> EnvironmentInfo:
             **{name: _version(name) for name in LIBRARIES},
         },
         platform=platform.platform(),
-        processor=processor(),
+        processor=find_processor(),
         threads=torch.get_num_threads(),
         device=device,
         seed=seed,
     )
 
 
-def processor() -> str | None:
+def find_processor() -> str | None:
     """What the processor calls itself; Linux says so only in a file."""
     lines = (
         CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []

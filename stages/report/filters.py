@@ -39,21 +39,21 @@ def format_value(value: float | None, metric: Metric) -> str:
     """Return a value of the metric with its unit: 91.32 %, 2.31 °C."""
     if value is None:
         return MISSING
-    return metric.shown(value)
+    return metric.format_value(value)
 
 
 def format_drop(value: float | None, metric: Metric) -> str:
     """Return a drop in the metric with its unit; a negative drop is an improvement."""
     if value is None:
         return MISSING
-    return metric.shown_drop(value)
+    return metric.format_drop(value)
 
 
 def format_interval(value: Interval | None, metric: Metric) -> str:
     """Return both ends of an interval of drops: −0.04 to 0.94."""
     if value is None:
         return MISSING
-    return metric.shown_interval(value)
+    return metric.format_interval(value)
 
 
 def format_ratio(value: float | None) -> str:
@@ -198,7 +198,7 @@ def _extra_metrics(result: EvaluatedResult) -> dict[str, str]:
     if accuracy.argmax_agreement is not None:
         values[ARGMAX_AGREEMENT] = format_percent(accuracy.argmax_agreement)
     for extra in accuracy.extra_metrics:
-        values[text.make_printable(extra.metric.label)] = extra.shown
+        values[text.make_printable(extra.metric.label)] = extra.text
     return values
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX
 from ltp_pipeline.settings.file_names import find_format
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.records import MeasuredNetwork
     from ltp_pipeline.results.schema import NetworkResult
 
 
@@ -19,27 +19,29 @@ def describe_improvement(network: NetworkResult, metric: Metric) -> str | None:
         return None
     low, high = network.drop_interval
     return (
-        f"the pruned network is better than the original by {metric.shown_drop(-high)} to "
-        f"{metric.shown_drop(-low)} (95 % interval): the original was not trained to the end, or "
+        f"the pruned network is better than the original by {metric.format_drop(-high)} to "
+        f"{metric.format_drop(-low)} (95 % interval): the original was not trained to the end, or "
         "labels or preprocessing do not fit it; check them before you rely on a gate on the drop"
     )
 
 
 def list_file_notes(
-    network: MeasuredNetwork, result: NetworkResult, original_bytes: int
+    file_notes: Iterable[str], network: NetworkResult, original_bytes: int
 ) -> list[str]:
     """Return notes about the files of a network.
 
     Args:
-        network: Network with the notes of its files.
-        result: The same network in the report.
+        file_notes: Notes of its files.
+        network: The network.
         original_bytes: Size of the original file.
     """
-    notes: dict[str, None] = {}
-    for validation in network.validations:
-        notes |= dict.fromkeys(validation.file.notes)
-    notes |= dict.fromkeys(describe_skipped_files(network.skipped))
-    for file in result.files:
+    skipped = {
+        key.removeprefix(FILE_REASON_PREFIX): reason
+        for key, reason in network.reasons.items()
+        if key.startswith(FILE_REASON_PREFIX)
+    }
+    notes = dict.fromkeys([*file_notes, *describe_skipped_files(skipped)])
+    for file in network.files:
         if file.encoding != "dense" and (file.bytes or 0) >= original_bytes:
             reason = "not smaller than the original: too few zeros for a sparse encoding"
             notes[f"{file.path}: {reason}"] = None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from ltp_pipeline.results import read_write
-from ltp_pipeline.results.records import finetune_key
 from ltp_pipeline.run_directory.names import REPORT_HTML, REPORT_JSON, REPORT_MD, SUMS
+from ltp_pipeline.stages.finetune import finetune_key
 from ltp_pipeline.stages.report import comparison_facts, filters
 from ltp_pipeline.system import text
 from ltp_pipeline.system.files import write_text

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline.results.gain import compared_at
+from ltp_pipeline.results.gain import find_compared_value
 from ltp_pipeline.stages.report import filters, svg
 from ltp_pipeline.stages.report.svg import BASELINE, INK, LEARNED, ORIGINAL
 
@@ -51,7 +51,7 @@ def plot_tradeoff(report: Report) -> str | None:
         if trail:
             _draw_trail(axes, report, trail)
         if report.original.value is not None:
-            value = metric.at_axis(report.original.value)
+            value = metric.to_axis_unit(report.original.value)
             axes.axhline(value, color=ORIGINAL, lw=0.9, ls="--", label="original (test)")
         if report.baseline is not None and baseline:
             label = f"{filters.name_method(report.baseline)} (test)"
@@ -96,7 +96,7 @@ def _select_measured(
     points = []
     for compression, value in pairs:
         if compression and value is not None:
-            points.append((compression, report.metric.at_axis(value)))
+            points.append((compression, report.metric.to_axis_unit(value)))
     return points
 
 
@@ -124,7 +124,7 @@ def _draw_gain(axes: Axes, report: Report) -> None:
         # The curve of the baseline crosses the level at `other`.
         place, shift, align = math.sqrt(other * compression), 0, "center"
     else:
-        label = "accuracy budget" if report.metric.counts_right_answers else "budget"
+        label = "accuracy budget" if report.metric.is_accuracy else "budget"
         axes.axhline(level, color=INK, lw=0.8, ls=":", label=label)
         place, shift, align = max(other, compression), -4, "right"
     bound = f"{baseline.gain_bound} " if baseline.gain_bound else ""
@@ -144,8 +144,8 @@ def _find_compared_value(report: Report) -> float:
     """Return the metric at which the gain compares both methods, in the unit of the axis."""
     budget = None if report.baseline is None else report.baseline.budget
     value = report.pruned.value or 0.0
-    level = compared_at(report.metric, value, report.original.value, budget)
-    return report.metric.at_axis(level)
+    level = find_compared_value(report.metric, value, report.original.value, budget)
+    return report.metric.to_axis_unit(level)
 
 
 def _find_value_limits(report: Report, results: list[Point]) -> tuple[float, float]:
@@ -154,8 +154,8 @@ def _find_value_limits(report: Report, results: list[Point]) -> tuple[float, flo
     _, values = zip(*results, strict=True)
     values += (_find_compared_value(report),)
     if report.original.value is not None:
-        values += (metric.at_axis(report.original.value),)
-    smallest = metric.at_axis(MIN_RANGE * metric.default_budget(report.pruned.value or 0.0))
+        values += (metric.to_axis_unit(report.original.value),)
+    smallest = metric.to_axis_unit(MIN_RANGE * metric.default_budget(report.pruned.value or 0.0))
     margin = MARGIN * max(max(values) - min(values), smallest)
     return min(values) - margin, max(values) + margin
 

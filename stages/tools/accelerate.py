@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,13 @@ from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.sparse_ops.library import query_instruction_sets, sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
-from ltp_pipeline.results.tool_results import AccelerationResult
+from ltp_pipeline.results.schema_parts import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST, ExportFormat
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_likely_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.measure.network import validate_beside
-from ltp_pipeline.stages.measure.session import Session, try_elsewhere
+from ltp_pipeline.stages.measure.any_file import ValidationResult, validate_against
+from ltp_pipeline.stages.measure.session import Session, run_in_child
 from ltp_pipeline.system.files import check_output_path
 from ltp_pipeline.system.timing import time_interleaved
 from ltp_pipeline.tasks.custom_data import open_model_data
@@ -32,6 +32,24 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.system.files import AnyPath
     from ltp_pipeline.tasks.custom import CustomTask
+
+
+@dataclass(frozen=True)
+class AccelerationResult:
+    """A file that uses sparse kernels, beside the one it was made of: for one sample on one thread.
+
+    `measurement` has accuracy and more, where data were given; without, the proof was by random inputs.
+    """
+
+    path: str
+    bytes: int
+    sparse_kernels: SparseKernelInfo
+    latency_ms: float
+    source_latency_ms: float
+    latency_ratio: float
+    proven_on: str
+    notes: tuple[str, ...]
+    measurement: ValidationResult | None = None
 
 
 def accelerate(
@@ -69,12 +87,12 @@ def accelerate(
         raise UnsupportedModel(
             "the model has no layer weights", "`ltp-pipeline inspect` shows what it has"
         )
-    session = Session(source, single=True, is_foreign=True).session
+    session = Session(source, is_single_threaded=True, is_foreign=True).session
     if with_data:
         data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
         feeds = export.select_feeds(file.inputs, data)
         feeds_description = "the test split"
-        try_elsewhere(source, feeds)
+        run_in_child(source, feeds)
     else:
         feeds, feeds_description = _find_random_inputs(source, session, file.inputs)
     weights = {layer.name: flat.get_array(layer.name) for layer in layers}
@@ -85,7 +103,7 @@ def accelerate(
     with export.move_when_done(target) as path:
         export.write_graph(graph, context, ExportFormat(FAST, encoding), path, file.sha256)
         if with_data:
-            measurement = validate_beside(path, source, settings, custom_task)
+            measurement = validate_against(path, source, settings, custom_task)
             measurement = replace(measurement, path=str(target))
         sessions = [run_proof.open_session(path, library_path), run_proof.open_session(source)]
         sample = dict(fast.select_first_sample(flat, feeds))
@@ -128,7 +146,7 @@ def _find_random_inputs(
     for feeds in iter_likely_inputs(inputs, None):
         if feeds is None:
             continue
-        try_elsewhere(path, feeds.arrays)
+        run_in_child(path, feeds.arrays)
         try:
             session.run(None, feeds.arrays)
         except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.data.recipe import describe_inputs
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.metric import BUDGET
+from ltp_pipeline.results.metric import DEFAULT_BUDGET
 from ltp_pipeline.settings.load import (
     SETTINGS_FILE,
     load_settings,
@@ -31,8 +31,8 @@ from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
-    from ltp_pipeline.results.tool_results import InspectionResult
     from ltp_pipeline.settings.schema import Settings
+    from ltp_pipeline.stages.tools.inspect import InspectionResult
     from ltp_pipeline.tasks.custom import CustomTask
 
 REUSED_SECTIONS = ("data", "task")  # sections of an ltp.toml that --force keeps
@@ -142,7 +142,7 @@ def _describe_search(search: SearchResult, settings: Settings) -> dict[str, Any]
         "outputs": outputs,
         "inferred": trial.task_settings.model_fields_set - settings.task.model_fields_set,
         "metric": metric,
-        "format_metric": lambda value: _one_line(metric.shown(value)),
+        "format_metric": lambda value: _one_line(metric.format_value(value)),
         "value": trial.value,
         "unscaled_value": search.unscaled_value,
         "other_outputs": other_outputs,
@@ -181,7 +181,7 @@ def _suggest_settings(
     for name, values in by_input.items():
         section = format_section_name("data", "inputs", name)
         inputs.append(_suggest_input(section, name, values, search))
-    budget = BUDGET
+    budget = DEFAULT_BUDGET
     if search is not None and search.trial.value is not None:
         budget = search.trial.task.metric.default_budget(search.trial.value)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +13,16 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.graph.layer_weights import (
     LayerWeight,
+    OtherWeights,
     describe_other_weights,
     find_layer_weights,
     find_other_weights,
 )
+from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes, normalize_domain
 from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.schemas import get_opsets
 from ltp_pipeline.graph.view import GraphView
-from ltp_pipeline.results.tool_results import InspectedLayer, InspectedOperator, InspectionResult
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
@@ -33,6 +34,61 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
 
     from ltp_pipeline.graph.model import OnnxModel
+
+
+@dataclass(frozen=True)
+class InspectedLayer:
+    """A kernel of a model as it is in the file; `share` is of the weights in all kernels."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    elements: int
+    fraction: float
+    nonzeros: int
+    prunable: bool
+    reason: str | None  # why it would not be pruned
+    block_axis: int | None = (
+        None  # of its output channels, where method.block can prune it in blocks
+    )
+
+
+@dataclass(frozen=True)
+class InspectedOperator:
+    """An operator that a model uses, and how often."""
+
+    name: str
+    domain: str
+    count: int
+    supported: bool
+
+
+@dataclass(frozen=True)
+class InspectionResult:
+    """What a model is made of and, in the sentences of `plan`, what `run` would do with it."""
+
+    path: str
+    sha256: str
+    bytes: int
+    format: str | None  # of a file that this program wrote
+    opset: int
+    ir_version: int
+    producer: str | None
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: tuple[InspectedOperator, ...]
+    unsupported: tuple[str, ...]
+    batch_norms: int
+    folded_batch_norms: int
+    layers: tuple[InspectedLayer, ...]
+    others: tuple[OtherWeights, ...]
+    layer_elements: int
+    float_elements: int  # of the whole model
+    prunable_elements: int
+    sparsity: float | None
+    unpruned: str | None  # float weights outside kernels
+    notes: tuple[str, ...]
+    plan: tuple[str, ...] = ()
 
 
 def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,17 @@ from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
-from ltp_pipeline.results.tool_results import QuantizationResult
+from ltp_pipeline.results.schema_parts import QuantizationInfo
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.file_names import INT8, ExportFormat
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.measure.network import find_evaluator, validate_beside
+from ltp_pipeline.stages.measure.any_file import (
+    ValidationResult,
+    make_evaluator,
+    validate_against,
+)
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.system.files import check_output_path
 from ltp_pipeline.tasks.custom_data import open_model_data
@@ -37,6 +41,15 @@ if TYPE_CHECKING:
 BATCH_SIZE = 8  # small, because all activations of a batch are in memory
 MAX_EVALUATED = 2000  # samples of the validation split that a variant is evaluated on
 NUM_COMPARED = 64  # of these, samples whose outputs are compared
+
+
+@dataclass(frozen=True)
+class QuantizationResult:
+    """An int8 file, measured beside the one it was made of, and how it was made."""
+
+    measurement: ValidationResult
+    quantization: QuantizationInfo
+    notes: tuple[str, ...]
 
 
 def make_calibration(
@@ -62,8 +75,10 @@ def make_calibration(
 
     def evaluate(path: Path) -> FileEvaluation:
         session = Session(path, positions=positions)
-        value = evaluator(session.outputs, data.val, rows)[0].value
-        return FileEvaluation(value, session.outputs(data.val.read_first(NUM_COMPARED).inputs))
+        value = evaluator(session.compute_outputs, data.val, rows)[0].value
+        return FileEvaluation(
+            value, session.compute_outputs(data.val.read_first(NUM_COMPARED).inputs)
+        )
 
     def read_samples(count: int) -> Iterator[Feeds]:
         return _iter_batches(inputs, data.train, count)
@@ -103,7 +118,7 @@ def quantize(
     int8.check_quantizable(flat, weight_names)
     data = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(source, is_foreign=True)
-    evaluator, data = find_evaluator(
+    evaluator, data = make_evaluator(
         data,
         file.model.graph,
         session,
@@ -124,7 +139,7 @@ def quantize(
     assert graph.quantization is not None  # noqa: S101 - an int8 graph has one
     with export.move_when_done(target) as path:
         export.write_graph(graph, context, ExportFormat(INT8, encoding), path, file.sha256)
-        measurement = validate_beside(path, source, settings, custom_task)
+        measurement = validate_against(path, source, settings, custom_task)
     measurement = replace(measurement, path=str(target))
     return QuantizationResult(measurement, graph.quantization, graph.notes)
 

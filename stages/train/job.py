@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,16 @@ class ResolvedDefaults:
     accuracy_budget: float | None = None
     distillation_weight: float = 0.0
     aggressiveness: float = 1.0
+
+
+@dataclass(frozen=True)
+class PrunedNetwork:
+    """A hard-pruned network and the masks that hold during its training."""
+
+    state: StateDict = field(repr=False)
+    masks: Mapping[str, Tensor] = field(repr=False)  # True for a weight that is not pruned
+    nonzeros: int  # of all layer weights
+    epochs: Mapping[str, int]  # epochs of training by phase: {"prune": …, "finetune": …}
 
 
 @dataclass(frozen=True)

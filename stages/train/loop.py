@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import TrainingFailed
-from ltp_pipeline.results.metric import on_validation
+from ltp_pipeline.results.metric import name_validation_metric
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train import memory
 from ltp_pipeline.stages.train.batches import TensorBatch, derive_seed, epoch_batches
@@ -147,7 +147,7 @@ def _displayed_values(context: RunContext, values: Mapping[str, float]) -> dict[
     if "val_accuracy" in displayed:
         metric = context.task.metric
         del displayed["val_accuracy"]
-        displayed[on_validation(metric)] = metric.shown(values["val_accuracy"])
+        displayed[name_validation_metric(metric)] = metric.format_value(values["val_accuracy"])
     return displayed
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.series import commit
-from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.stages.report.environment import find_processor
 from ltp_pipeline.system.files import write_json
 
 AT_A_TIME = 2
@@ -39,7 +39,7 @@ def main() -> None:
     results = {
         "command": f"python -m tests.fuzz --seed {asked.seed}",
         "commit": commit(),
-        "processor": processor(),
+        "processor": find_processor(),
         "cases": sum(found["cases"] for found in classes),
         "findings": findings,
         "classes": classes,

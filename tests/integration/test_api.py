@@ -116,7 +116,7 @@ def test_functions_return_what_the_command_prints(
     path = result.folder / "report.json"
     found = ltp.compare(str(path), result.report, max_drop=0.0)
     assert isinstance(found, ltp.Comparison)
-    assert found.verdicts[0].passed
+    assert found.gate_results[0].passed
     printed = json.loads(invoke(capsys, "compare", path, path, "--max-drop", 0, "--json").out)
     assert printed == json.loads(json.dumps(dataclasses.asdict(found)))
 

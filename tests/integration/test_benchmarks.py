@@ -10,7 +10,7 @@ from benchmarks import blocks, datasets, matrix, restore_bn, results_page, serie
 from benchmarks.ablations import __main__ as ablations
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import measure
-from ltp_pipeline.stages.report.environment import processor
+from ltp_pipeline.stages.report.environment import find_processor
 
 SHORT = {"epochs": 1, "finetune_epochs": 1}
 NOWHERE: dict[str, Any] = {"folders": {}, "cache": Path()}
@@ -75,7 +75,7 @@ def test_rows_of_a_series_make_a_page(tmp_path: Path):
     )
     page = " ".join(results_page.render_page(results_page.load_results(tmp_path)).split())
     assert "test top-1 91.0 ± 1.0 %" in page
-    assert f"| {series.commit()} | {processor()} |" in page
+    assert f"| {series.commit()} | {find_processor()} |" in page
 
 
 def _dense(plan: series.Plan) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def forge_report(run: Path) -> None:
         part["accuracy"] = dict(original)
     for file in pruned["files"]:
         file["paired_counts"] = vars(counts)
-    pruned |= {"drop": 0.0, "drop_interval": counts.interval()}
+    pruned |= {"drop": 0.0, "drop_interval": counts.compute_interval()}
     report |= {"baseline": None, "difference": None, "gates": [], "status": "no-gates"}
     for layer in report["layers"]:
         layer["baseline_nonzeros"] = None
@@ -63,7 +63,7 @@ def test_paired_counts_are_those_of_the_test_split(run: Path) -> None:
         )
     assert report.difference is not None
     assert report.difference.paired_counts is not None
-    assert report.difference.paired_counts.interval() == report.difference.interval
+    assert report.difference.paired_counts.compute_interval() == report.difference.interval
 
 
 def test_gate_with_data_checks_the_measured_accuracy(run: Path, capsys: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ltp_pipeline.gates.evaluation import evaluate_gates
 from ltp_pipeline.results.complete import bound_size as size_bound
-from ltp_pipeline.results.gain import TradeoffPoint, gain
+from ltp_pipeline.results.gain import TradeoffPoint, gain_at
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
@@ -170,7 +170,7 @@ def outcomes(right: int, before: int, after: int) -> dict[str, int]:
 
 
 def interval_of(counts: dict[str, int]) -> list[float]:
-    found = PairedCounts(**counts).interval()
+    found = PairedCounts(**counts).compute_interval()
     assert found is not None
     return list(found)
 
@@ -196,14 +196,14 @@ def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
     digests = [
         hex(hash_like(name))[2:].zfill(64) for name in ("baseline.packed", "second", "third")
     ]
-    over = gain(Metric(), compression, 0.9132, points, interpolate=True)
+    over = gain_at(Metric(), compression, 0.9132, points, interpolate=True)
     return {
         "num_trainings": 3,
         "curve": [
             {
                 "compression": p.compression,
-                "accuracy": p.accuracy,
-                "validation_accuracy": p.accuracy + 0.001,
+                "accuracy": p.value,
+                "validation_accuracy": p.value + 0.001,
                 "nonzeros": round(elements / p.compression),
                 "path": path,
                 "sha256": digest,

@@ -22,7 +22,6 @@ OF_NO_MODULE = (
     "test_documents.py",
 )  # tests of the tree and of its other files
 UPWARD = {  # imports of gates that still have to be cut
-    "ltp_pipeline.stages.handoff.of_baseline": ("advice", "evaluation"),
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

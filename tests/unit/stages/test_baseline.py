@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from ltp_pipeline.graph.layer_weights import LayerWeight
-from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
+from ltp_pipeline.stages.train.job import PrunedNetwork
 
 STATE = {
     "a": torch.tensor([0.5, -0.9, 0.1, 0.0]),
@@ -100,7 +100,7 @@ def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned
     seen: list[tuple[PrunedNetwork, int, str, str]] = []
     monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(
-        baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))
+        baseline.finetune, "measure_network", lambda _, pruned, *rest: seen.append((pruned, *rest))
     )
     baseline.run(job(), STATE, nonzeros=5, epochs=7)
     ((pruned, epochs, name, key),) = seen

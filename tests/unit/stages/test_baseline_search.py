@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.results.gain import WIDE, TradeoffPoint, bracket
+from ltp_pipeline.results.gain import WIDE_RATIO, TradeoffPoint, bracket_value
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, NEAR, next_compression
 
@@ -17,7 +17,7 @@ MOST = 1000.0
 
 
 def walk(
-    accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE
+    accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE_RATIO
 ) -> list[TradeoffPoint]:
     """Every point that is measured of a baseline of which the accuracy at a compression is known."""
     points = [TradeoffPoint(first, accuracy(first))]
@@ -33,7 +33,7 @@ def cliff(at: float) -> Callable[[float], float]:
 
 @pytest.mark.parametrize("at", [4.0, 8.0, 12.0, 20.0, 40.0, 60.0])
 def test_a_cliff_is_found_from_either_side_of_it(at: float) -> None:
-    inside, outside = bracket(METRIC, walk(cliff(at), 30.0, 0.985), 0.985)
+    inside, outside = bracket_value(METRIC, walk(cliff(at), 30.0, 0.985), 0.985)
     assert inside is not None
     assert outside is not None
     assert outside.compression / inside.compression < 2.3
@@ -109,7 +109,7 @@ def test_between_two_points_the_middle_third_is_taken() -> None:
     st.lists(st.floats(0.1, 1.0), min_size=12, max_size=12),
     st.floats(1.05, 200.0),
     st.floats(0.1, 1.0),
-    st.sampled_from([WIDE, NARROW]),
+    st.sampled_from([WIDE_RATIO, NARROW]),
 )
 def test_whatever_is_measured_the_points_are_few_apart_and_possible(
     values, first, wanted, near

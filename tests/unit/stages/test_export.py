@@ -19,10 +19,10 @@ from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read_model
-from ltp_pipeline.results.records import ExportResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, import_model
+from ltp_pipeline.stages.export import ExportResult
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support.kernels import missing, needs_kernels
 from tests.support.models import conv_bn_classifier, prune, random_inputs
@@ -55,11 +55,11 @@ def test_run_writes_deploy_files_with_same_counts(tmp_path: Path, without_onnxsi
     files = exported(
         tmp_path, ExportSettings(formats=(*ENCODINGS, *(f"deploy-{e}" for e in ENCODINGS)))
     )
-    assert [f.format for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
-    assert [(f.graph, f.encoding) for f in files[3:]] == [
+    assert [f.result.name for f in files[3:]] == ["deploy-sparse", "deploy-packed", "deploy-dense"]
+    assert [(f.result.graph, f.result.encoding) for f in files[3:]] == [
         ("deploy", encoding) for encoding in ENCODINGS
     ]
-    assert [f.name for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
+    assert [f.result.path for f in files[3:]] == [f"model.deploy.{f}.onnx" for f in ENCODINGS]
     counts = [count_file_sparsity(f.path, KERNELS) for f in files]
     assert all((c.layers, c.nonzeros) == (counts[0].layers, counts[0].nonzeros) for c in counts)
     assert [c.model for c in counts] == [counts[0].model] * 3 + [counts[3].model] * 3
@@ -76,9 +76,9 @@ def test_run_writes_rounded_files_with_labels(tmp_path: Path, without_onnxsim: N
             formats=("sparse", "packed", "deploy-sparse", "deploy"), weight_storage=values
         ),
     )
-    assert [f.weight_storage for f in files] == 2 * ["exact", "exact", values]
+    assert [f.result.weight_storage for f in files] == 2 * ["exact", "exact", values]
     names = ("sparse", "packed", f"packed.rounded-{values}")
-    assert [f.name for f in files] == [
+    assert [f.result.path for f in files] == [
         f"model.{graph}{n}.onnx" for graph in ("", "deploy.") for n in names
     ]
     for exact, rounded in (files[1:3], files[4:]):
@@ -89,7 +89,7 @@ def test_run_writes_rounded_files_with_labels(tmp_path: Path, without_onnxsim: N
         )
         model = read_model(rounded.path)
         assert read_metadata(model)["values"] == values
-        assert rounded.bytes < 1.05 * exact.bytes
+        assert rounded.result.bytes < 1.05 * exact.result.bytes
 
 
 def test_run_with_rounding_writes_same_exact_file(tmp_path: Path, without_onnxsim: None):
@@ -97,9 +97,9 @@ def test_run_with_rounding_writes_same_exact_file(tmp_path: Path, without_onnxsi
     exact, *rounded = exported(
         tmp_path / "both", ExportSettings(formats=("packed",), weight_storage=("int8", "fp16"))
     )
-    assert (exact.sha256, exact.weight_storage) == (plain.sha256, "exact")
-    assert [f.weight_storage for f in rounded] == ["int8", "fp16"]
-    assert len({f.sha256 for f in (exact, *rounded)}) == 3
+    assert (exact.result.sha256, exact.result.weight_storage) == (plain.result.sha256, "exact")
+    assert [f.result.weight_storage for f in rounded] == ["int8", "fp16"]
+    assert len({f.result.sha256 for f in (exact, *rounded)}) == 3
 
 
 def test_run_without_packed_tensors_writes_no_rounded_file(
@@ -110,7 +110,9 @@ def test_run_without_packed_tensors_writes_no_rounded_file(
         encodings.ENCODINGS, "packed", replace(packed, find_encoded_names=lambda _: [])
     )
     files = exported(tmp_path, ExportSettings(formats=("packed",), weight_storage="int8"))
-    assert [(f.name, f.weight_storage) for f in files] == [("model.packed.onnx", "exact")]
+    assert [(f.result.path, f.result.weight_storage) for f in files] == [
+        ("model.packed.onnx", "exact")
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["model.packed.onnx"]
 
 
@@ -202,7 +204,7 @@ def test_run_with_other_deploy_outputs_raises_export_failed(
 
 def test_run_with_deploy_only_writes_no_original_file(tmp_path: Path, without_onnxsim: None):
     (file,) = exported(tmp_path, ExportSettings(formats=("deploy",)))
-    assert (file.graph, file.encoding, file.format, file.name) == (
+    assert (file.result.graph, file.result.encoding, file.result.name, file.result.path) == (
         "deploy",
         "packed",
         "deploy-packed",
@@ -218,7 +220,7 @@ def test_run_skips_fast_files_that_are_not_faster(
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
-    assert [f.format for f in found.files] == ["packed"]
+    assert [f.result.name for f in found.files] == ["packed"]
     assert set(found.skipped) == {"fast-packed", "fast-dense"}
     assert "was not built" in found.skipped["fast-packed"]
     assert sorted(p.name for p in tmp_path.glob("*.onnx")) == ["model.packed.onnx"]
@@ -229,7 +231,7 @@ def test_run_with_fast_only_falls_back_to_deploy(
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     found = export_of(tmp_path, ExportSettings(formats=("fast",)))
-    assert [f.format for f in found.files] == ["deploy-packed"]
+    assert [f.result.name for f in found.files] == ["deploy-packed"]
     assert set(found.skipped) == {"fast-packed"}
 
 
@@ -244,9 +246,9 @@ def test_run_verifies_fast_file_without_library(
         return [np.full((1,), len(asked), np.float32)]
 
     settings = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
-    assert [f.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files] == [
-        True
-    ]
+    assert [
+        f.result.sparse_kernels is not None for f in export_of(tmp_path / "good", settings).files
+    ] == [True]
     runner = SimpleNamespace(run_model=changed, FAILURES=())
     monkeypatch.setattr(export, "onnxruntime_child", runner)
     with pytest.raises(ExportFailed, match="without the library"):

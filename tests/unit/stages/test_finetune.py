@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from ltp_pipeline.results.records import PrunedNetwork
 from ltp_pipeline.stages import baseline, finetune
 from ltp_pipeline.stages.prune import apply_masks, nonzero_masks
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system.arrays import StateDict
 from tests.support.jobs import with_train
 

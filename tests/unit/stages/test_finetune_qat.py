@@ -21,7 +21,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune_qat, prepare
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.measure.network import find_evaluator
+from ltp_pipeline.stages.measure.network import make_evaluator
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train import loop
@@ -84,7 +84,7 @@ class Run:
         assert file.path is not None
         session = Session(file.path)
         graph = file.model.graph
-        evaluator, data = find_evaluator(
+        evaluator, data = make_evaluator(
             job.data, graph, session, session, settings.task, "auto", None
         )
         calibration = quantize.make_calibration(file.inputs, data, evaluator, settings.export)

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 
 from ltp_pipeline.errors import InputError, TrainingFailed
-from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
@@ -28,7 +28,15 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     state["stem.weight"][::2] = 0
     nonzeros = sum(count_nonzeros(job.network, state).values())
     before = sum(k.elements for k in job.network.layer_weights) / nonzeros
-    entry = TrailEntry(1, 1, before * pruned, 0.9, "trail/001.onnx", {}, {})
+    entry = LearnedEntry(
+        entry=1,
+        epoch=1,
+        compression=before * pruned,
+        accuracy=0.9,
+        file="trail/001.onnx",
+        thresholds={},
+        temperatures={},
+    )
     monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
     monkeypatch.setattr(learn_thresholds.trail, "read_entries", lambda _: [entry])
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():

@@ -14,7 +14,7 @@ from ltp_pipeline.cli.progress import (
     format_values,
     make_reporter,
 )
-from ltp_pipeline.results.metric import Metric, on_validation
+from ltp_pipeline.results.metric import Metric, name_validation_metric
 from ltp_pipeline.system.progress import SilentReporter
 
 PLAN = {"learn": 120, "finetune": 60, "baseline": 180}
@@ -117,7 +117,11 @@ def test_make_reporter_fits_standard_error(monkeypatch: pytest.MonkeyPatch):
 
 def test_format_values_has_labels_and_units():
     error = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
-    values = {"loss": 0.5, "model_compression": 3.14, on_validation(error): error.shown(2.3104)}
+    values = {
+        "loss": 0.5,
+        "model_compression": 3.14,
+        name_validation_metric(error): error.shown(2.3104),
+    }
     assert format_values(values) == "loss 0.500  full model 3.1×  MAE (val) 2.31 °C"
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from ltp_pipeline.cli.tables import show_trail, show_validation
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.records import AccuracyResult
-from ltp_pipeline.results.tool_results import ReferenceResult, TrailEntryInfo, ValidationResult
+from ltp_pipeline.results.schema_parts import AccuracyResult, TrailEntryInfo
+from ltp_pipeline.stages.measure.any_file import ReferenceResult, ValidationResult
 
 CELSIUS = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
@@ -17,7 +17,7 @@ def validation(**changes: Any) -> ValidationResult:
     values: dict[str, Any] = {
         "path": "m",
         "metric": Metric(),
-        "accuracy": AccuracyResult(0.9, 0.9, None, 10, "test"),
+        "accuracy": AccuracyResult(value=0.9, top1=0.9, top5=None, samples=10, split="test"),
         "sparsity": 0.8,
         "compression": 5.0,
         "model_compression": 1.01,
@@ -50,8 +50,10 @@ def test_show_validation_other_metric_has_its_unit(
     shown_interval: str | None,
 ) -> None:
     extra = (ExtraMetric("R²", 0.95),)
-    accuracy = AccuracyResult(2.3104, None, None, 10, "test", extra_metrics=extra)
-    other = AccuracyResult(2.1, None, None, 10, "test")
+    accuracy = AccuracyResult(
+        value=2.3104, top1=None, top5=None, samples=10, split="test", extra_metrics=extra
+    )
+    other = AccuracyResult(value=2.1, top1=None, top5=None, samples=10, split="test")
     reference = ReferenceResult("o", other, 0.2104, interval, None, 1.0, (1.0, 1.0), 1.5, 2)
     show_validation(validation(metric=CELSIUS, accuracy=accuracy, sparsity=None, against=reference))
     shown = capsys.readouterr().out
@@ -66,9 +68,17 @@ def test_show_validation_other_metric_has_its_unit(
 
 def test_show_trail_has_metric_unit_and_marks(capsys: pytest.CaptureFixture[str]) -> None:
     entries = [
-        TrailEntryInfo(1, 1, 2.0, 2.3104, "trail/001.onnx", metric=CELSIUS),
         TrailEntryInfo(
-            2, 2, 4.0, 2.5, "trail/002.onnx", metric=CELSIUS, selected=True, pareto=True
+            entry=1, compression=2.0, accuracy=2.3104, file="trail/001.onnx", metric=CELSIUS
+        ),
+        TrailEntryInfo(
+            entry=2,
+            compression=4.0,
+            accuracy=2.5,
+            file="trail/002.onnx",
+            metric=CELSIUS,
+            selected=True,
+            pareto=True,
         ),
     ]
     show_trail(entries, Path("run"))

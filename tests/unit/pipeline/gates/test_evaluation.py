@@ -29,7 +29,7 @@ from tests.support.sample_report import (
 
 # Gate, limit that passes, limit that fails, keys of the value, and what stands there without it.
 CASES = [
-    ("min_accuracy", 0.91, 0.92, ("pruned", "accuracy", "value"), None),
+    ("min_accuracy", 0.91, 0.92, ("pruned", "accuracy"), None),
     ("max_drop", 0.0045, 0.004, ("pruned", "drop"), None),
     ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity"), None),
     ("min_compression", 8.3, 8.4, ("pruned", "compression"), None),
@@ -214,7 +214,7 @@ def test_confidence_holds_for_accuracy_and_baseline(report: dict[str, Any]) -> N
 
 def test_confidence_interval_is_counted_if_paired_counts_are_known(report: dict[str, Any]) -> None:
     counts = PairedCounts(**report["pruned"]["files"][0]["paired_counts"])
-    interval = counts.interval(0.8)
+    interval = counts.compute_interval(0.8)
     assert interval is not None
     result = evaluate(report, max_drop=0.5, confidence=0.8)
     assert f"80 % interval {interval[0]:.4g} to {interval[1]:.4g}" in result.detail

@@ -14,7 +14,7 @@ from tests.support.sample_report import bounded, in_celsius, report_of, sample, 
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
-    return comparison.compare(report_of(old), report_of(new), **limits)
+    return comparison.compare_reports(report_of(old), report_of(new), **limits)
 
 
 def worse() -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_nothing_changed() -> None:
     report = sample()[0]
     result = compare(report, report, max_drop=0.0, max_compression_loss=0.0, max_size_increase=0.0)
     assert all(c.better is None for c in result.changes)
-    assert all(v.passed for v in result.verdicts)
+    assert all(v.passed for v in result.gate_results)
     assert result.notes == ()
 
 
@@ -78,14 +78,14 @@ def test_a_gain_known_to_one_side_is_compared_where_that_is_enough(
 
 @pytest.mark.parametrize(("limit", "passed"), [(0.02, True), (0.019, False)])
 def test_loss_is_gated(limit: float, passed: bool) -> None:
-    (verdict,) = compare(sample()[0], worse(), max_drop=limit).verdicts
+    (verdict,) = compare(sample()[0], worse(), max_drop=limit).gate_results
     assert verdict.passed is passed
 
 
 def test_a_missing_side_fails_its_limit() -> None:
     new = worse()
     new["pruned"]["accuracy"] = None
-    assert not compare(sample()[0], new, max_drop=0.5).verdicts[0].passed
+    assert not compare(sample()[0], new, max_drop=0.5).gate_results[0].passed
 
 
 def test_other_conditions_are_noted() -> None:
@@ -125,7 +125,7 @@ def test_both_compressions_are_compared() -> None:
 def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: Any) -> None:
     new = less_accurate()
     new["settings"]["train"]["epochs"] = 3
-    (verdict,) = compare(sample()[0], new, max_drop=0.01).verdicts
+    (verdict,) = compare(sample()[0], new, max_drop=0.01).gate_results
     assert verdict.advice == "look at what changed: train.epochs was 12, is 3"
     write_json(tmp_path / "old.json", sample()[0])
     write_json(tmp_path / "new.json", new)
@@ -133,7 +133,7 @@ def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: 
         capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--max-drop", 0.01
     )
     assert (failed.code, "max_drop: look at what changed: train.epochs" in failed.err) == (7, True)
-    (same,) = compare(sample()[0], worse(), max_drop=0.01).verdicts
+    (same,) = compare(sample()[0], worse(), max_drop=0.01).gate_results
     assert "train.seed" in same.advice
 
 
@@ -142,7 +142,7 @@ def test_compare_of_a_resolved_setting_names_its_value() -> None:
     old["settings"]["train"] |= {"lr": None}
     new["settings"]["train"] |= {"lr": 0.01}
     old["resolved"] = {"train": {"lr": 0.03}}
-    (verdict,) = compare(old, new, max_drop=0.01).verdicts
+    (verdict,) = compare(old, new, max_drop=0.01).gate_results
     assert "train.lr was 0.03, is 0.01" in verdict.advice
 
 
@@ -160,7 +160,7 @@ def test_percent_instead_of_fraction_is_refused() -> None:
 def test_right_answers_and_agreement_are_not_compared() -> None:
     plain, agreeing = ({**sample()[0], "metric": {"name": name}} for name in ("top-1", "agreement"))
     result = compare(plain, agreeing, max_drop=0.5)
-    assert not result.verdicts[0].passed
+    assert not result.gate_results[0].passed
     assert "another metric: top-1 before, agreement now" in result.notes
     assert [c.name for c in result.changes][:3] == ["compression", "model compression", "sparsity"]
 
@@ -174,7 +174,7 @@ def test_the_lines_have_the_name_of_the_metric() -> None:
         "drop",
     ]
     assert result.changes[1].line == "r2_vs_original: 91.32 % → 91.32 %, same"
-    assert result.verdicts[0].passed
+    assert result.gate_results[0].passed
 
 
 def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction() -> None:
@@ -186,18 +186,18 @@ def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction(
         changes["MAE, lower is better"].line == "MAE, lower is better: 2.5868 °C → 2.6068 °C, worse"
     )
     assert changes["drop"].line == "drop: 0.0045 °C → 0.0045 °C, same"
-    (verdict,) = result.verdicts
+    (verdict,) = result.gate_results
     assert not verdict.passed
     assert verdict.value == pytest.approx(0.02)
     assert verdict.line == "max_drop: limit 0.01, value 0.02 (MAE in °C, lower is better)"
-    assert compare(new, in_celsius(), max_drop=0).verdicts[0].passed
+    assert compare(new, in_celsius(), max_drop=0).gate_results[0].passed
 
 
 def test_the_same_metric_in_another_unit_is_not_compared() -> None:
     new = in_celsius()
     new["metric"]["unit"] = "°F"
     result = compare(in_celsius(), new, max_drop=0.5)
-    assert not result.verdicts[0].passed
+    assert not result.gate_results[0].passed
     assert any(
         "another metric: MAE in °C, lower is better before, MAE in °F" in note
         for note in result.notes

@@ -24,7 +24,7 @@ from ltp_pipeline.results.complete import (
     drop_unsupported_values,
     is_same,
 )
-from ltp_pipeline.results.read_write import check_consistency, plain
+from ltp_pipeline.results.read_write import check_consistency, to_json
 from ltp_pipeline.system.files import write_json
 from tests.support.finished import SMALL
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
@@ -266,8 +266,8 @@ def test_complete_restores_every_number_that_it_computes(report: dict[str, Any])
     for path in computed:
         at(cleared, path[:-1])[path[-1]] = None
     cleared["sizes"] = {}
-    restored = dict(leaves_of(plain(complete(report_of(cleared)))))
-    for path, value in leaves_of(plain(report_of(report))):
+    restored = dict(leaves_of(to_json(complete(report_of(cleared)))))
+    for path, value in leaves_of(to_json(report_of(report))):
         assert is_same(restored[path], value), path
 
 

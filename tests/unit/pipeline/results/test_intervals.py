@@ -11,7 +11,7 @@ from ltp_pipeline.results.intervals import (
     bootstrap_interval,
     paired_interval,
     replicate_interval,
-    wilson,
+    wilson_interval,
 )
 
 Outcomes = list[tuple[bool, bool]]
@@ -97,7 +97,7 @@ def test_parts_below_nothing_give_an_interval_around_what_is_reported() -> None:
 
 
 def test_wilson_known_value() -> None:
-    assert wilson(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)
+    assert wilson_interval(0.9, 100, 0.95) == pytest.approx((0.8256, 0.9448), abs=5e-5)
 
 
 def share_of_positives(rows: Any) -> float:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
-from ltp_pipeline.results.gain import TradeoffPoint, compare
-from ltp_pipeline.results.metric import BUILT_IN, ExtraMetric, Metric
-from ltp_pipeline.results.records import ThresholdLearningResult, TrailEntry
+from ltp_pipeline.results.gain import TradeoffPoint, compute_gain
+from ltp_pipeline.results.metric import BUILT_IN_METRICS, ExtraMetric, Metric
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.baseline_search import next_compression
+from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.system.text import format_number
 from tests.support.sample_report import in_metric, report_of, sample
 
@@ -29,12 +30,12 @@ POINTS = st.lists(st.builds(TradeoffPoint, COMPRESSIONS, VALUES), min_size=1, ma
 
 
 def mirrored(points: list[TradeoffPoint]) -> list[TradeoffPoint]:
-    return [TradeoffPoint(p.compression, -p.accuracy) for p in points]
+    return [TradeoffPoint(p.compression, -p.value) for p in points]
 
 
 @given(VALUES, VALUES)
 def test_a_drop_is_positive_where_it_is_worse(before: float, after: float) -> None:
-    assert UP.drop(before, after) == DOWN.drop(-before, -after) == before - after
+    assert UP.compute_drop(before, after) == DOWN.compute_drop(-before, -after) == before - after
 
 
 @given(VALUES, st.floats(0, 1e6))
@@ -42,16 +43,16 @@ def test_the_worst_value_within_a_budget_drops_by_the_budget(
     original: float, budget: float
 ) -> None:
     for metric in (UP, DOWN):
-        least = metric.worst_allowed(original, budget)
-        assert metric.drop(original, least) == pytest.approx(budget, abs=1e-9)
+        least = metric.find_worst_allowed(original, budget)
+        assert metric.compute_drop(original, least) == pytest.approx(budget, abs=1e-9)
         assert metric.is_no_worse(original, least)
-        assert not metric.is_no_worse(metric.worst_allowed(least, 1.0), least)
+        assert not metric.is_no_worse(metric.find_worst_allowed(least, 1.0), least)
 
 
 @pytest.mark.parametrize(("metric", "best", "worst"), [(UP, 3, 1), (DOWN, 1, 3)])
 def test_best_and_worst_follow_the_direction(metric: Metric, best: float, worst: float) -> None:
-    assert metric.best([2, 3, 1], float) == best
-    assert metric.worst([2, 3, 1], float) == worst
+    assert metric.find_best([2, 3, 1], float) == best
+    assert metric.find_worst([2, 3, 1], float) == worst
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -82,9 +83,9 @@ def test_the_default_budget_is_a_point_or_one_percent_of_the_original(
 def test_values_and_drops_have_their_unit(
     metric: Metric, value: str, drop: str, spread: str
 ) -> None:
-    assert metric.shown(2.3104) == value
-    assert metric.shown_drop(2.3104) == drop
-    assert metric.shown_interval((-0.0004, 2.3104)) == spread
+    assert metric.format_value(2.3104) == value
+    assert metric.format_drop(2.3104) == drop
+    assert metric.format_interval((-0.0004, 2.3104)) == spread
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,9 @@ def test_name_unit_and_direction_stand_together() -> None:
 
 
 def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
-    assert ExtraMetric("pixel accuracy", 0.9132).shown == "91.32 %"
+    assert ExtraMetric("pixel accuracy", 0.9132).text == "91.32 %"
     assert (
-        ExtraMetric("error", 1.5, "mm", higher_is_better=False, is_fraction=False).shown == "1.5 mm"
+        ExtraMetric("error", 1.5, "mm", higher_is_better=False, is_fraction=False).text == "1.5 mm"
     )
 
 
@@ -124,8 +125,8 @@ def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
 def test_mirrored_values_give_the_same_gain(
     compression, accuracy, original, budget, points
 ) -> None:
-    found = compare(UP, compression, accuracy, original, budget, points)
-    turned = compare(DOWN, compression, -accuracy, -original, budget, mirrored(points))
+    found = compute_gain(UP, compression, accuracy, original, budget, points)
+    turned = compute_gain(DOWN, compression, -accuracy, -original, budget, mirrored(points))
     assert (turned.value, turned.bound, turned.reason) == (found.value, found.bound, found.reason)
     assert turned.compression_at_equal_accuracy == found.compression_at_equal_accuracy
     assert mirrored(list(turned.ends)) == list(found.ends)
@@ -150,7 +151,8 @@ def _selected(
 ) -> Any:
     """What is selected of networks with a compression and the metric's value before and after fine-tuning."""
     trail = tuple(
-        TrailEntry(i, i, c, sign * before, "") for i, (c, before, _) in enumerate(networks)
+        LearnedEntry(entry=i, epoch=i, compression=c, accuracy=sign * before)
+        for i, (c, before, _) in enumerate(networks)
     )
     tuned = {i: sign * after for i, (_, _, after) in enumerate(networks)}
     job: Any = SimpleNamespace(
@@ -215,4 +217,4 @@ def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_be
         regression.R2,
         segmentation.MIOU,
     )
-    assert [*found, multilabel.MAP] == [Metric(name) for name in BUILT_IN]
+    assert [*found, multilabel.MAP] == [Metric(name) for name in BUILT_IN_METRICS]

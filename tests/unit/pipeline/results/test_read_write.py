@@ -8,7 +8,8 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import evaluate_gates, make_gate_settings
-from ltp_pipeline.results.read_write import plain, read, write
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.read_write import read, to_json, write
 from ltp_pipeline.system.files import write_json
 from tests.support.sample_report import report_of, sample
 
@@ -20,7 +21,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
     assert report == report_of(content | {"later": {"key": 1}})
     write(report, tmp_path / "again.json")
     again = json.loads((tmp_path / "again.json").read_text(encoding="utf-8"))
-    assert again == plain(report)
+    assert again == to_json(report)
     assert again["later"] == {"key": 1}
     assert again["pruned"]["files"][1]["latency"] == content["pruned"]["files"][1]["latency"]
     assert read(tmp_path / "again.json") == report
@@ -147,15 +148,20 @@ def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path:
         "higher_is_better": False,
         "is_fraction": False,
     }
-    report = read(written(tmp_path, pruned={"accuracy": {"extra_metrics": [figure]}}))
-    assert plain(report)["pruned"]["accuracy"]["extra_metrics"] == [figure]
+    report = read(written(tmp_path, pruned={"accuracy": {"value": 0.9, "extra_metrics": [figure]}}))
+    assert to_json(report)["pruned"]["accuracy"]["extra_metrics"] == [figure]
     with pytest.raises(InputError, match=r"extra_metrics\.0\.value"):
-        read(written(tmp_path, pruned={"accuracy": {"extra_metrics": [figure | {"value": "1.5"}]}}))
+        read(
+            written(
+                tmp_path,
+                pruned={"accuracy": {"value": 0.9, "extra_metrics": [figure | {"value": "1.5"}]}},
+            )
+        )
 
 
 def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path: Path) -> None:
-    figure = {"name": "error", "value": 1.5, "shown": "x", "metric": 1}
-    hostile = {"goodness": 1, "shown": 2, "drop": 3, "holds": 4, "shown_drop": 5}
+    figure = {"name": "error", "value": 1.5, "text": "x", "metric": 1}
+    hostile = dict.fromkeys(vars(Metric).keys() - Metric.__dataclass_fields__.keys(), 1)
     content = {"metric": hostile, "original": {"accuracy": {"value": 0.9}}}
     report = read(
         written(
@@ -167,6 +173,6 @@ def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path
     assert evaluate_gates(report, make_gate_settings({"max_drop": 0.2, "min_accuracy": 0.7}))[
         0
     ].passed
-    assert report.metric.shown(0.5) == "50.00 %"
+    assert report.metric.format_value(0.5) == "50.00 %"
     assert report.pruned.accuracy is not None
-    assert report.pruned.accuracy.extra_metrics[0].shown == "150.00 %"
+    assert report.pruned.accuracy.extra_metrics[0].text == "150.00 %"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from ltp_pipeline.results.read_write import plain
+from ltp_pipeline.results.read_write import to_json
 from ltp_pipeline.results.schema import FileResult, Report, json_schema
 from tests.support.sample_report import report_of, sample
 
@@ -32,16 +32,16 @@ def holds(whole: Any, part: Any) -> bool:
 @pytest.mark.parametrize("baseline", [True, False])
 def test_what_is_written_has_every_key_and_what_was_given(baseline: bool) -> None:
     given = sample(baseline)[0]
-    written = plain(report_of(given))
+    written = to_json(report_of(given))
     assert holds(written, given)
-    assert list(plain(Report())) == list(written)
-    assert plain(Report())["schema"] == "ltp-report/1"
-    assert plain(Report())["pruned"]["drop"] is None
+    assert list(to_json(Report())) == list(written)
+    assert to_json(Report())["schema"] == "ltp-report/1"
+    assert to_json(Report())["pruned"]["drop"] is None
 
 
 def test_more_keys_are_welcome() -> None:
     report: dict[str, Any] = sample()[0] | {"later": 1}
-    assert plain(report_of(report))["later"] == 1
+    assert to_json(report_of(report))["later"] == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_whole_numbers_stay_whole() -> None:
     assert [repr(gate.limit) for gate in report.gates] == ["1310720", "True", "0.5"]
     stored = {"stored": {"range": [0, 2**63 - 1]}}
     report = report_of({"data": {"inputs": {"x": {"preprocessing": stored}}}})
-    stored = plain(report)["data"]["inputs"]["x"]["preprocessing"]["stored"]
+    stored = to_json(report)["data"]["inputs"]["x"]["preprocessing"]["stored"]
     assert repr(stored["range"]) == f"[0, {2**63 - 1}]"
 
 

@@ -8,11 +8,11 @@ import torch
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import MeasuredPoint
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.runner.baseline import BaselineTarget
 from ltp_pipeline.settings.schema import Settings
+from ltp_pipeline.stages.measure.network import MeasuredPoint
 
 
 def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:

@@ -1,53 +1,52 @@
-"""What a report says of a network whose files were written without the data of the run."""
+"""Reports of networks with files that were written without the data of the run."""
 
 from typing import Any
 
 import pytest
 
-from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema import NetworkResult
-from ltp_pipeline.runner.export_again import _summed_up
+from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.schema import NetworkResult, Report
+from ltp_pipeline.runner.export_again import put_files
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
 
 
 @pytest.fixture
-def baseline() -> NetworkResult:
-    """A baseline of one point, which says why it has no curve."""
-    found = report_of(one_point(sample()[0])).baseline
-    assert found is not None
-    return found
+def report() -> Report:
+    """A report with a baseline of one point, whose reasons say why it has no curve."""
+    return report_of(one_point(sample()[0]))
 
 
-def with_accuracy(part: NetworkResult, value: float | None) -> NetworkResult:
-    (file,) = part.files
-    known = (
-        None
-        if value is None or file.accuracy is None
-        else file.accuracy.model_copy(update={"value": value})
+def put_value(part: NetworkResult, number: int, value: float | None, report: Report) -> Any:
+    """A network of the report with another accuracy of one of its files."""
+    files = list(part.files)
+    accuracy = files[number].accuracy
+    assert accuracy is not None
+    changed = accuracy.model_copy(update={"value": value, "top1": None})
+    files[number] = files[number].model_copy(
+        update={"accuracy": None if value is None else changed, "paired_counts": None}
     )
-    return _summed_up(part, (file.model_copy(update={"accuracy": known}),), Metric())
+    return put_files(part, tuple(files), report.metric)
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "new_reasons"),
     [(None, {"accuracy", "drop", "drop_interval"}), (0.9, {"drop_interval"}), (0.9041, set())],
 )
-def test_reasons_that_still_hold_stay(
-    baseline: NetworkResult, value: float | None, told: set[str]
+def test_put_files_keeps_reasons_that_still_hold(
+    report: Report, value: float | None, new_reasons: set[str]
 ) -> None:
-    found: dict[str, Any] = dict(with_accuracy(baseline, value).reasons)
-    assert found.keys() == {"curve", "gain", "compression_at_equal_accuracy", *told}
-    assert all(found[key] == why for key, why in baseline.reasons.items())
+    assert report.baseline is not None
+    network = put_value(report.baseline, 0, value, report)
+    assert network.reasons.keys() == report.baseline.reasons.keys() | new_reasons
+    assert (network.drop_interval is None) == bool(new_reasons)
+    for key, reason in report.baseline.reasons.items():
+        assert network.reasons[key] == reason
 
 
-def test_where_less_is_better_the_largest_value_of_the_files_counts() -> None:
+def test_put_files_error_metric_counts_the_largest_value() -> None:
     report = report_of(in_celsius())
-    part, (first, second) = report.pruned, report.pruned.files
-    assert second.accuracy is not None
-    files = (
-        first,
-        second.model_copy(update={"accuracy": second.accuracy.model_copy(update={"value": 2.6})}),
-    )
-    found = _summed_up(part, files, report.metric)
-    assert found.value == 2.6
-    assert found.drop == pytest.approx(0.0045 + 2.6 - 2.5868)
+    network = put_value(report.pruned, 1, 2.6, report)
+    completed = complete(report.model_copy(update={"pruned": network})).pruned
+    assert report.original.value is not None
+    assert completed.value == 2.6
+    assert completed.drop == pytest.approx(2.6 - report.original.value)

@@ -9,7 +9,7 @@ import torch
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.records import TrailEntry
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.learn_thresholds import make_pruning_method, trail
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train.job import RunContext
@@ -136,7 +136,7 @@ def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_on
         0.9,
     )
     phase.method.pruned_weights = lambda share: shares.append(share) or {}
-    entry = TrailEntry(1, 1, 2.0, 0.5, "")
+    entry = LearnedEntry(entry=1, epoch=1, compression=2.0, accuracy=0.5)
     monkeypatch.setattr(trail, "add_entry", lambda *_: entry)
     ends = range(every - 1, epochs, every)
     for epoch in ends:
@@ -168,6 +168,6 @@ def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric
     )
     method: Any = SimpleNamespace(layer_weights={})
     ThresholdLearningPhase({}, job, method, least)._warn_out_of_reach(
-        TrailEntry(1, 1, 2.0, mildest, ""), least
+        LearnedEntry(entry=1, epoch=1, compression=2.0, accuracy=mildest), least
     )
     assert bool(said) == told

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.stages.measure import again as remeasure
+from ltp_pipeline.stages.measure import again
 from ltp_pipeline.system.hashing import sha256_files
 from tests.support.sample_report import report_of, sample
 
@@ -40,7 +40,7 @@ def task(sha256: str, name: str) -> Any:
 def test_only_the_task_of_the_run_is_taken(of_run: Any, given: Any, refused: bool) -> None:
     report: Any = SimpleNamespace(custom_task=of_run)
     with pytest.raises(InputError) if refused else nullcontext():
-        remeasure._require_task(report, given)
+        again._check_task(report, given)
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def named(tmp_path: Path) -> Any:
 
 
 def test_an_original_beside_the_report_is_found_with_its_data(named: Any, tmp_path: Path) -> None:
-    assert remeasure._original(named, tmp_path, None) == tmp_path / "model.onnx"
+    assert again._find_original(named, tmp_path, None) == tmp_path / "model.onnx"
     (tmp_path / "weights.bin").unlink()
-    assert remeasure._original(named, tmp_path, None) is None
+    assert again._find_original(named, tmp_path, None) is None
 
 
 @pytest.mark.parametrize("sha256", ["0" * 64, "f" * 64])
@@ -64,58 +64,72 @@ def test_a_file_of_another_hash_is_not_the_original(
     named: Any, tmp_path: Path, sha256: str
 ) -> None:
     named.model.sha256 = sha256
-    assert remeasure._original(named, tmp_path, None) is None
+    assert again._find_original(named, tmp_path, None) is None
 
 
 def test_an_original_without_a_name_is_not_looked_for(named: Any, tmp_path: Path) -> None:
     named.model.path = None
-    assert remeasure._original(named, tmp_path, None) is None
+    assert again._find_original(named, tmp_path, None) is None
 
 
-def again(report: Any) -> remeasure._Again:
-    """Without an original and without data: what is measured is patched."""
-    return remeasure._Again(report, Path(), SimpleNamespace(task=None), None, None, None)
+@pytest.fixture
+def patched_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring a file gives the accuracy that it has, and its path as scores."""
+    patched = staticmethod(lambda file: (file, file.path))
+    monkeypatch.setattr(again._Remeasurement, "_measure_file", patched)
 
 
-def test_networks_are_compared_by_the_evidence_of_the_exact_file(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def make_remeasurement(report: Any) -> again._Remeasurement:
+    """What measures a report whose original is not there."""
+    evaluator: Any = SimpleNamespace(task=None)
+    split: Any = range(10_000)
+    return again._Remeasurement(report, Path(), evaluator, split, None, None)
+
+
+@pytest.mark.usefixtures("patched_scores")
+def test_measure_network_returns_the_scores_of_the_exact_file() -> None:
     content = sample()[0]
     content["pruned"]["files"][0]["weight_storage"] = "int8"
     report = report_of(content)
-    monkeypatch.setattr(remeasure._Again, "_file", lambda _, file: (file, file.path))
-    part, evidence = again(report)._network(report.pruned)
-    assert evidence == report.pruned.files[1].path
-    assert part.drop == pytest.approx(report.pruned.drop)
+    network, scores = make_remeasurement(report).measure_network(report.pruned)
+    assert scores == report.pruned.files[1].path
+    assert network.accuracy == report.pruned.files[0].accuracy
 
 
-@pytest.mark.parametrize("gone", ["original", "pruned"])
-def test_a_drop_needs_both_accuracies(monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
-    content = sample()[0]
-    for part in (content["original"],) if gone == "original" else content["pruned"]["files"]:
+@pytest.mark.usefixtures("patched_scores")
+@pytest.mark.parametrize("missing", ["original", "pruned", None])
+def test_measure_report_drop_needs_both_accuracies(missing: str | None) -> None:
+    content = sample(baseline=False)[0]
+    parts = {"original": [content["original"]], "pruned": content["pruned"]["files"]}
+    for part in parts.get(missing or "", []):
         part["accuracy"] = None
+        part.pop("paired_counts", None)
     report = report_of(content)
-    monkeypatch.setattr(remeasure._Again, "_file", lambda _, file: (file, file.path))
-    assert again(report)._network(report.pruned)[0].drop is None
+    measured, _ = make_remeasurement(report).measure_report()
+    assert (measured.pruned.drop is None) == (missing is not None)
 
 
-def test_points_of_the_baseline_are_measured_but_for_its_files_which_are_already(
+def test_measure_points_evaluates_only_files_that_are_not_the_baseline_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = report_of(sample()[0])
-    monkeypatch.setattr(
-        remeasure._Again, "_measured", lambda *_: (SimpleNamespace(value=0.125), None)
-    )
+    accuracy: Any = SimpleNamespace(value=0.125)
+    monkeypatch.setattr(again._Remeasurement, "_evaluate", lambda *_: (accuracy, None))
     assert report.baseline is not None
-    curve = again(report)._points(report.baseline)["curve"]
-    assert [point.accuracy for point in curve] == [
-        report.baseline.files[0].value,
-        *[0.125] * (len(curve) - 1),
-    ]
+    curve = make_remeasurement(report).measure_points(report.baseline).curve
+    assert curve is not None
+    expected = [report.baseline.files[0].value, *[0.125] * (len(curve) - 1)]
+    assert [point.accuracy for point in curve] == expected
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(0.75, 0.5), (None, 0.5), (0.75, None)])
-def test_networks_differ_where_both_were_measured(ours: float | None, theirs: float | None) -> None:
-    pruned, baseline = (SimpleNamespace(exact_value=value) for value in (ours, theirs))
-    found = again(report_of(sample()[0]))._difference(pruned, baseline, None, None)
-    assert (found and found.value) == (0.25 if ours and theirs else None)
+@pytest.mark.usefixtures("patched_scores")
+def test_measure_report_without_the_baseline_keeps_its_numbers() -> None:
+    report = report_of(sample()[0])
+    measured, notes = make_remeasurement(report).measure_report()
+    assert measured.baseline is not None
+    assert report.baseline is not None
+    assert measured.baseline.value == report.baseline.value
+    assert measured.difference is not None
+    assert measured.difference.value == pytest.approx(0.0091)
+    assert "interval" in measured.difference.reasons
+    assert any(report.baseline.files[0].path in note for note in notes)

@@ -11,12 +11,11 @@ import torch
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import ExportFailed
-from ltp_pipeline.results.records import MeasuredNetwork
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, ExportSettings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.measure import network as validate
-from ltp_pipeline.stages.measure.network import Reference
+from ltp_pipeline.stages.measure.network import MeasuredNetwork, Reference
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.tasks.distillation import DistillationTask
@@ -39,11 +38,13 @@ def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
     task = DistillationTask.from_graph(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
-    evaluator = Evaluator(task, session.outputs)
+    evaluator = Evaluator(task, session.compute_outputs)
     return (
         model,
         data,
-        Reference(session, evaluator, evaluator.evaluate_original(session.outputs, data.test)[1]),
+        Reference(
+            session, evaluator, evaluator.evaluate_original(session.compute_outputs, data.test)[1]
+        ),
     )
 
 
@@ -60,22 +61,22 @@ def prove(
     exported = export.run(
         network.file, to_file_weights(network, state), kernels, formats, RunDirectory(out), feeds
     )
-    return validate.run(exported, network, {**state, **changed}, reference, data.test, {})
+    return validate.measure_network(
+        exported, network, {**state, **changed}, reference, data.test, {}
+    )
 
 
 @pytest.mark.usefixtures("quickly")
 def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path):
     """The deploy graph, whose norms are folded, too."""
-    assert [v.file.format for v in prove(silent, tmp_path / "run").validations] == [
-        "dense",
-        "deploy-dense",
-    ]
+    files = prove(silent, tmp_path / "run").result.files
+    assert [file.name for file in files] == ["dense", "deploy-dense"]
 
 
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("name", ["conv2.weight", "bn2.bias"])
 def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
-    with pytest.raises(ExportFailed, match="computes something else than the pruned network"):
+    with pytest.raises(ExportFailed, match=r"model(\.deploy)?\.dense\.onnx"):
         prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})
 
 
@@ -84,4 +85,4 @@ def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path
     g.add("MatMul", "x", g.tensor("w", [[1], [-1], [-1]]), outputs=["y"])
     onnx.save(g.model({"x": ("N", 3)}, ["y"]), tmp_path / "model.onnx")
     x = np.array([[1.5 * 2.0**64, 2.0**64, 2.0**63]], np.float32)  # all of which cancels
-    assert validate._noise(Session(tmp_path / "model.onnx"), {"x": x}, 0) == 2.0**39
+    assert validate._estimate_noise(Session(tmp_path / "model.onnx"), {"x": x}, 0) == 2.0**39

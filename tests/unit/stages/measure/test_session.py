@@ -19,9 +19,9 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
     with pytest.raises(
         InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"
     ):
-        session.outputs({"ids": ids, "ids_mask": ids})
+        session.compute_outputs({"ids": ids, "ids_mask": ids})
     with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
-        session.outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
+        session.compute_outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
 
 
 @pytest.mark.parametrize(("apart", "found"), [(0.9e-5, True), (1.1e-4, False)])
@@ -32,16 +32,18 @@ def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(
     onnx.save(masked_tokens(), tmp_path / "model.onnx")
     beside = SparseVsDenseSession(Session(tmp_path / "model.onnx"))
     for scale, more in ((10.0, 0.0), (1.0, 10 * apart)):
-        beside.dense.outputs = lambda _, scale=scale: [np.array([[scale]])]
-        beside.session.outputs = lambda _, scale=scale, more=more: [np.array([[scale + more]])]
-        beside.outputs({})
+        beside.dense.compute_outputs = lambda _, scale=scale: [np.array([[scale]])]
+        beside.session.compute_outputs = lambda _, scale=scale, more=more: [
+            np.array([[scale + more]])
+        ]
+        beside.compute_outputs({})
     if found:
-        assert beside.largest() == pytest.approx(apart)
+        assert beside.check_differences() == pytest.approx(apart)
     else:
         with pytest.raises(
-            ExportFailed, match=r"outputs of the sparse kernels differ by 0\.00011 of the largest"
+            ExportFailed, match=r"outputs of the sparse operators differ by 0\.00011 of the largest"
         ):
-            beside.largest()
+            beside.check_differences()
 
 
 def saved(model: ModelProto, folder: Path) -> Path:
@@ -79,5 +81,5 @@ def test_what_onnxruntime_refuses_by_itself_is_told_in_its_words(tmp_path: Path)
     path = saved(mlp(), tmp_path)
     session = Session(path, is_foreign=True)
     with pytest.raises(InputError, match=r"does not run .*model\.onnx on these samples"):
-        session.outputs({"x": np.zeros((2, 3), np.float32)})
+        session.compute_outputs({"x": np.zeros((2, 3), np.float32)})
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]

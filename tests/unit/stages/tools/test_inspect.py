@@ -11,9 +11,8 @@ import pytest
 from ltp_pipeline.cli.tables import show_model
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.results.tool_results import InspectedOperator
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
-from ltp_pipeline.stages.tools.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import InspectedOperator, inspect
 from tests.support.imported import imported
 from tests.support.models import Graph, conv_bn_classifier
 from tests.support.victims import VICTIMS
