@@ -120,7 +120,7 @@ def test_format_values_has_labels_and_units():
     values = {
         "loss": 0.5,
         "model_compression": 3.14,
-        name_validation_metric(error): error.shown(2.3104),
+        name_validation_metric(error): error.format_value(2.3104),
     }
     assert format_values(values) == "loss 0.500  full model 3.1×  MAE (val) 2.31 °C"
 
