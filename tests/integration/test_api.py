@@ -63,7 +63,7 @@ def test_functions_take_any_kind_of_path(finished: tuple[str, ltp.RunResult], ki
     assert all(isinstance(v, ltp.GateResult) and v.passed for v in gate_results)
     found = ltp.validate(kind(packed), kind(data), against=kind(model))
     assert result.report.pruned.accuracy is not None
-    assert dataclasses.asdict(found.accuracy) == result.report.pruned.accuracy.model_dump()
+    assert found.accuracy == result.report.pruned.accuracy
     assert found.against is not None
     assert found.against.drop == pytest.approx(result.report.pruned.drop)
     config = str(Path(model).parent / "ltp.toml")
@@ -77,9 +77,7 @@ def test_validate_data_settings_replace_those_of_the_file(finished: tuple[str, l
     )  # without the scale that is beside the model
     assert ltp.validate(model, data).accuracy != ltp.validate(model).accuracy
     assert result.report.original.accuracy is not None
-    assert result.report.original.accuracy.model_dump() == dataclasses.asdict(
-        ltp.validate(model).accuracy
-    )
+    assert result.report.original.accuracy == ltp.validate(model).accuracy
 
 
 def test_results_are_frozen(finished: tuple[str, ltp.RunResult]):
@@ -101,7 +99,7 @@ def test_functions_return_what_the_command_prints(
         isinstance(row, ltp.TrailEntryInfo) and (result.folder / row.file).is_file() for row in rows
     )
     assert json.loads(invoke(capsys, "trail", run, "--json").out) == [
-        dataclasses.asdict(row) for row in rows
+        row.model_dump(mode="json") for row in rows
     ]
     assert any(row.pareto for row in rows)
     assert not any(row.selected for row in rows)

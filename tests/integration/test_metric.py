@@ -18,7 +18,7 @@ SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--skip-la
 def judged_by(monkeypatch: pytest.MonkeyPatch, metric: Metric) -> None:
     """Call the share of right answers something else, as a task of the user's may."""
     monkeypatch.setattr(ClassificationTask, "metric", metric)
-    monkeypatch.setattr(assemble, "_user_task", lambda _: CustomTaskInfo(name="task"))
+    monkeypatch.setattr(assemble, "_describe_custom_task", lambda _: CustomTaskInfo(name="task"))
 
 
 def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -> Result:
