@@ -134,7 +134,10 @@ def finish_entry(
         entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
         learned = ThresholdLearningResult(
-            tuple(e.model_copy(update={"file": workspace.relative_name(parent.path(e.file))}) for e in entries)
+            tuple(
+                e.model_copy(update={"file": workspace.relative_name(parent.path(e.file))})
+                for e in entries
+            )
         )
         entry = select_entry.find_entry(learned, number)
         job, original = prepare.prepare_run(read_model_file(model), settings, workspace, task)
