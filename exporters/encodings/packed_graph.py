@@ -238,8 +238,8 @@ def _locate_values(
     has_value = decoder.add_node("Cast", [is_less], name_part("r"), to=TensorProto.INT32)
     lengths = decoder.add_node("Add", [steps, has_value], name_part("a"))
     ends = decoder.add_node("CumSum", [lengths, axis], name_part("e"))
-    one = decoder.add_integer(1, TensorProto.INT32)
-    positions = decoder.add_node("Sub", [ends, one], name_part("p"))
+    unit = decoder.add_integer(1, TensorProto.INT32)
+    positions = decoder.add_node("Sub", [ends, unit], name_part("p"))
     return positions, _pick_values(name_part, values, has_value, decoder)
 
 

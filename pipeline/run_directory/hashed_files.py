@@ -49,11 +49,11 @@ class HashedFiles:
         self._manifest.check_exists()
         content = self._manifest.content
 
-        def ready(digest: str) -> None:
+        def save_hash(digest: str) -> None:
             content.moving[name] = digest
             self._manifest.write()
 
-        content.files[name] = write_hashed(self.root / name, pieces, ready)
+        content.files[name] = write_hashed(self.root / name, pieces, save_hash)
         del content.moving[name]  # the next that is written into the manifest takes it out there
 
     def add_hashes(self, hashes: Mapping[str, str]) -> None:

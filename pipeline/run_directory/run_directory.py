@@ -315,7 +315,7 @@ class RunDirectory:
         Args:
             entry: Number of the entry, whose file is written.
             hashes: SHA-256 of the file and of its external data.
-            listed: All entries, as trail.json holds them.
+            entries: All entries, as trail.json holds them.
         """
         file = names.trail_file_name(entry)
         self._files.add_hashes(
@@ -375,7 +375,7 @@ class RunDirectory:
         Nothing in the new report verifies them.
 
         Args:
-            wanted: Names of the files to keep.
+            requested: Names of the files to keep.
 
         Returns:
             Names of the removed files.

@@ -150,8 +150,8 @@ def _measure_unstructured(
 def _find_excluded(job: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
     """Return the layers that the baseline does not prune although LTP does.
 
-    These are the classifier's, with baseline.exclude_classifier. It is pruned all the same if it would
-    make up most of the weights that may stay.
+    These are the classifier's, with baseline.exclude_classifier. It is pruned all the same if it
+    would make up most of the weights that may stay.
     """
     if not job.settings.baseline.exclude_classifier:
         return set()
@@ -232,11 +232,11 @@ def _makes_curve(job: RunContext) -> bool:
     makes_curve = seconds < MAX_CURVE_SECONDS if decided < 0 else bool(decided)
     workspace.update_manifest(curve=makes_curve)
     if not makes_curve:
-        more = MAX_POINTS - 1
+        further_points = MAX_POINTS - 1
         workspace.progress.say(
             "The baseline is measured at LTP's compression only, because training it took "
-            f"{round_duration(seconds)}; --baseline curve adds up to {more} points, "
-            f"about {round_duration(more * seconds)}"
+            f"{round_duration(seconds)}; --baseline curve adds up to {further_points} points, "
+            f"about {round_duration(further_points * seconds)}"
         )
     return makes_curve
 

@@ -136,17 +136,15 @@ def _report_inputs(content: Report, settings: Settings) -> ReportInputs:
 
     Another request makes the report again, without training.
     """
-    baseline = content.baseline
-    mode: BaselineMode = (
-        "none" if baseline is None else "quick" if baseline.curve is None else "curve"
-    )
-    made = BaselineSettings(mode=mode, exclude_classifier=settings.baseline.exclude_classifier)
-    hashed = _hash_library(settings.export)
+    mode: BaselineMode = "none"
+    if content.baseline is not None:
+        mode = "quick" if content.baseline.curve is None else "curve"
+    excludes_classifier = settings.baseline.exclude_classifier
     return ReportInputs(
         export=settings.export,
-        baseline=made,
+        baseline=BaselineSettings(mode=mode, exclude_classifier=excludes_classifier),
         quantize=settings.train.quantization_aware,
-        library=hashed,
+        library=_hash_library(settings.export),
     )
 
 
@@ -172,14 +170,18 @@ def _covers(
         makes_curve: Whether `auto` decided for a curve of the baseline.
         exactly: More files than the requested ones are not accepted.
     """
-    had, made = done.export, done.baseline
-    if done.quantize != settings.train.quantization_aware or done.library != _hash_library(had):
+    if done.quantize != settings.train.quantization_aware:
         return False
-    if not (had == settings.export if exactly else had.has_all_files(settings.export)):
+    if done.library != _hash_library(done.export):
         return False
-    wanted = settings.requested_baseline
-    if wanted == "auto":
-        wanted = "quick" if makes_curve is False else "curve"
-    enough = {"none": ("none", "quick", "curve"), "quick": ("quick", "curve"), "curve": ("curve",)}
-    alike = wanted == "none" or made.exclude_classifier == settings.baseline.exclude_classifier
-    return alike and made.mode in enough[wanted]
+    if exactly and done.export != settings.export:
+        return False
+    if not done.export.has_all_files(settings.export):
+        return False
+    mode = settings.requested_baseline
+    if mode == "none":
+        return True
+    if done.baseline.exclude_classifier != settings.baseline.exclude_classifier:
+        return False
+    needs_curve = mode == "curve" or (mode == "auto" and makes_curve is not False)
+    return done.baseline.mode in (("curve",) if needs_curve else ("quick", "curve"))

@@ -199,7 +199,10 @@ def finish_entry(
 def _trained_mode(
     run: RunDirectory, points: Sequence[str], spares_classifier: bool
 ) -> BaselineMode:
-    """Return how much of a baseline a run has trained; a curve may have ended at its first point."""
+    """Return how much of a baseline a run has trained.
+
+    A curve may have ended at its first point.
+    """
     has_point = [run.load_weights_metadata(name) is not None for name in points[:2]]
     if not has_point[0]:
         return "none"

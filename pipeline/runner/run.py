@@ -124,7 +124,7 @@ def finish_candidate(
     learned: ThresholdLearningResult,
     entry: LearnedEntry | None = None,
 ) -> RunResult:
-    """Go from the trail to the report: fine-tune, export and measure, and the same for the baseline.
+    """Fine-tune, export and measure an entry, do the same for the baseline, and report.
 
     Networks that were trained before are loaded from the run directory.
 

@@ -51,10 +51,10 @@ def time_interleaved(
         done, passed = len(times[0]), time.perf_counter() - begun
         if (done >= rounds and passed >= seconds) or (done >= MIN_ROUNDS and passed > MAX_SECONDS):
             break
-        for call, taken in zip(calls, times, strict=True):
+        for call, durations in zip(calls, times, strict=True):
             call()
             start = clock()
             call()
-            taken.append(1000 * (clock() - start))
+            durations.append(1000 * (clock() - start))
     low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
     return [Timing(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]

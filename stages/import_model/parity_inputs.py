@@ -146,8 +146,8 @@ def _iter_shapes(
                 shapes: list[Shape] = []
                 for info, dims in zip(infos, declared, strict=True):
                     shape = _fill_shape(dims, size, channels, batch, symbol_sizes)
-                    known = [s for _, s in _match_sample(dims, sample_shapes.get(info.name))]
-                    shapes.append((*shape[:1], *known) if known else shape)
+                    fixed = [s for _, s in _match_sample(dims, sample_shapes.get(info.name))]
+                    shapes.append((*shape[:1], *fixed) if fixed else shape)
                 if tuple(shapes) not in tried:
                     tried.add(tuple(shapes))
                     yield shapes

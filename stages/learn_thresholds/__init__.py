@@ -152,7 +152,7 @@ def _check_clamp_optimizer(network: Network, settings: Settings) -> None:
     is_clamped = WeightGradient(settings.method.weight_gradient) is WeightGradient.CLAMPED
     if is_clamped and choose_optimizer(settings.train, network.file.model) == "adamw":
         raise InputError(
-            'method.weight_gradient = "clamped" limits the steps of SGD, and the optimizer is AdamW',
+            'method.weight_gradient = "clamped" needs SGD, and the optimizer is AdamW',
             'set train.optimizer to "sgd", or method.weight_gradient to "approximate" or "exact"',
         )
 

@@ -1,10 +1,15 @@
-"""What a model is made of and what `run` would do with it; needs no data, no torch, and changes nothing."""
+"""Describe what a model is made of and what `run` would do with it.
+
+This needs no data and no torch, and changes nothing.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +33,7 @@ from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.import_model.unsupported import find_operator_problem, find_problems
 from ltp_pipeline.system.files import AnyPath
+from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
@@ -38,7 +44,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InspectedLayer:
-    """A kernel of a model as it is in the file; `share` is of the weights in all kernels."""
+    """A layer weight of a model.
+
+    Attributes:
+        name: Name of the tensor.
+        op: Operator that uses it.
+        shape: Its shape in the file.
+        elements: Number of elements.
+        fraction: Its elements / the elements of all layer weights.
+        nonzeros: Number of elements that are not zero.
+        prunable: Whether it would be pruned.
+        reason: Why it would not be pruned.
+        block_axis: Axis of its output channels; None if it cannot be pruned in blocks.
+    """
 
     name: str
     op: str
@@ -47,15 +65,13 @@ class InspectedLayer:
     fraction: float
     nonzeros: int
     prunable: bool
-    reason: str | None  # why it would not be pruned
-    block_axis: int | None = (
-        None  # of its output channels, where method.block can prune it in blocks
-    )
+    reason: str | None
+    block_axis: int | None = None
 
 
 @dataclass(frozen=True)
 class InspectedOperator:
-    """An operator that a model uses, and how often."""
+    """An operator of a model, and how often it occurs."""
 
     name: str
     domain: str
@@ -65,12 +81,37 @@ class InspectedOperator:
 
 @dataclass(frozen=True)
 class InspectionResult:
-    """What a model is made of and, in the sentences of `plan`, what `run` would do with it."""
+    """What a model is made of, and in `plan` what `run` would do with it.
+
+    Attributes:
+        path: The file.
+        sha256: Hash of the file and of its external data.
+        bytes: Size of the file and of its external data.
+        format: Name of the file format, if this program wrote the file.
+        opset: Version of the standard operators.
+        ir_version: Version of the file format of ONNX.
+        producer: Program that wrote the file.
+        inputs: Inputs of the graph.
+        outputs: Outputs of the graph.
+        operators: Operators of the graph.
+        unsupported: Reasons why the model cannot be trained.
+        batch_norms: Number of BatchNormalization nodes.
+        folded_batch_norms: Number of those that were probably folded into convolutions.
+        layers: The layer weights.
+        others: The other float weights, grouped by their role.
+        layer_elements: Elements of all layer weights.
+        float_elements: Elements of all float weights.
+        prunable_elements: Elements of the layer weights that would be pruned.
+        sparsity: Fraction of zeros in the layer weights; None without layer weights.
+        unpruned: A sentence about other weights, if they are many.
+        notes: What was changed in the graph on import.
+        plan: What `run` would do, in sentences.
+    """
 
     path: str
     sha256: str
     bytes: int
-    format: str | None  # of a file that this program wrote
+    format: str | None
     opset: int
     ir_version: int
     producer: str | None
@@ -83,34 +124,39 @@ class InspectionResult:
     layers: tuple[InspectedLayer, ...]
     others: tuple[OtherWeights, ...]
     layer_elements: int
-    float_elements: int  # of the whole model
+    float_elements: int
     prunable_elements: int
     sparsity: float | None
-    unpruned: str | None  # float weights outside kernels
+    unpruned: str | None
     notes: tuple[str, ...]
     plan: tuple[str, ...] = ()
 
 
 def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:
-    """Describe a model."""
+    """Describe a model.
+
+    Args:
+        model: The ONNX file.
+        kernels: Patterns of the layer weights to prune; None for all.
+    """
     file = read_model_file(model)
     metadata = read_metadata(file.model)
     try:
-        file, walked, notes = import_model.prepare_graph(file)
-        reasons = find_problems(walked.proto)
+        file, prepared, notes = import_model.prepare_graph(file)
+        problems = find_problems(prepared.proto)
     except UnsupportedModel as error:
-        walked, notes, reasons = file.model, [], list(error.reasons) or [error.message]
-    uses = find_readers(walked.graph)
+        prepared = file.model
+        notes = []
+        problems = list(error.reasons) or [error.message]
+    readers = find_readers(prepared.graph)
     patterns = kernels or PruneSettings()
-    found = find_layer_weights(walked, patterns.include, patterns.exclude, uses)
-    listed, rest = _kernels(walked, found), find_other_weights(walked, found, uses)
+    weights = find_layer_weights(prepared, patterns.include, patterns.exclude, readers)
+    others = find_other_weights(prepared, weights, readers)
+    layers = _inspect_layers(prepared, weights)
+    elements = sum(layer.elements for layer in layers)
+    nonzeros = sum(layer.nonzeros for layer in layers)
     proto = file.model.proto
-    elements, prunable = (
-        sum(k.elements for k in listed),
-        sum(k.elements for k in listed if k.prunable),
-    )
-    zeros = elements - sum(k.nonzeros for k in listed)
-    described = InspectionResult(
+    result = InspectionResult(
         path=os.fspath(model),
         sha256=file.sha256,
         bytes=file.num_bytes,
@@ -120,110 +166,88 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         producer=f"{proto.producer_name} {proto.producer_version}".strip() or None,
         inputs=file.inputs,
         outputs=file.outputs,
-        operators=_operators(walked.proto),
-        unsupported=tuple(reasons),
-        batch_norms=sum(is_standard(n, "BatchNormalization") for n in walked.graph.node),
-        folded_batch_norms=_folded(walked.graph),
-        layers=listed,
-        others=tuple(rest),
+        operators=_inspect_operators(prepared.proto),
+        unsupported=tuple(problems),
+        batch_norms=sum(is_standard(n, "BatchNormalization") for n in prepared.graph.node),
+        folded_batch_norms=_count_folded_norms(prepared.graph),
+        layers=layers,
+        others=tuple(others),
         layer_elements=elements,
-        float_elements=elements + sum(group.elements for group in rest),
-        prunable_elements=prunable,
-        sparsity=zeros / elements if elements else None,
-        unpruned=describe_other_weights(found, rest),
+        float_elements=elements + sum(group.elements for group in others),
+        prunable_elements=sum(layer.elements for layer in layers if layer.prunable),
+        sparsity=(elements - nonzeros) / elements if elements else None,
+        unpruned=describe_other_weights(weights, others),
         notes=tuple(notes),
     )
-    return replace(described, plan=tuple(_plan(described)))
+    return replace(result, plan=_describe_plan(result))
 
 
-def _kernels(model: OnnxModel, found: list[LayerWeight]) -> tuple[InspectedLayer, ...]:
-    total = sum(k.elements for k in found)
+def _inspect_layers(model: OnnxModel, weights: Sequence[LayerWeight]) -> tuple[InspectedLayer, ...]:
+    """Return the layer weights with their nonzeros."""
+    total = sum(weight.elements for weight in weights)
     return tuple(
         InspectedLayer(
-            name=k.name,
-            op=k.op,
-            shape=k.shape,
-            elements=k.elements,
-            fraction=k.elements / total,
-            nonzeros=int(np.count_nonzero(model.get_array(k.name))),
-            prunable=k.is_prunable,
-            reason=k.reason,
-            block_axis=k.block_axis,
+            name=weight.name,
+            op=weight.op,
+            shape=weight.shape,
+            elements=weight.elements,
+            fraction=weight.elements / total,
+            nonzeros=int(np.count_nonzero(model.get_array(weight.name))),
+            prunable=weight.is_prunable,
+            reason=weight.reason,
+            block_axis=weight.block_axis,
         )
-        for k in found
+        for weight in weights
     )
 
 
-def _operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
-    counts = Counter((normalize_domain(n.domain), n.op_type) for n in iter_nodes(model.graph))
+def _inspect_operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
+    """Return the operators of a model, by name and domain."""
+    counts = Counter((n.op_type, normalize_domain(n.domain)) for n in iter_nodes(model.graph))
     versions = get_opsets(model)
-    return tuple(
-        InspectedOperator(
-            name,
-            domain or "ai.onnx",
-            count,
-            supported=find_operator_problem(name, versions.get(domain, 1), domain) is None,
-        )
-        for (domain, name), count in sorted(
-            counts.items(), key=lambda item: (item[0][1], item[0][0])
-        )
-    )
+    operators = []
+    for (name, domain), count in sorted(counts.items()):
+        problem = find_operator_problem(name, versions.get(domain, 1), domain)
+        operators.append(InspectedOperator(name, domain or "ai.onnx", count, problem is None))
+    return tuple(operators)
 
 
-def _folded(graph: GraphProto) -> int:
-    """Convolutions with a bias and no BatchNormalization after them: most exporters leave these of a Conv-BN pair."""
-    convs = [n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]]
-    users = GraphView(graph).consumers if convs else {}
-    return sum(
-        not any(
-            is_standard(use.node, "BatchNormalization") and use.slot == 0
-            for use in users.get(conv.output[0], ())
-        )
-        for conv in convs
-    )
+def _count_folded_norms(graph: GraphProto) -> int:
+    """Return the number of convolutions with a bias and no BatchNormalization after them.
 
-
-def _plan(found: InspectionResult) -> list[str]:
-    """What `run` would do, in sentences."""
-    if found.unsupported:
-        count = pluralize(len(found.unsupported), "problem")
-        return [
-            f"`run` would simplify the graph with onnxsim if that helps, else stop with exit 4: {count}."
-        ]
-    if not found.layers:
-        return ["`run` would stop with exit 4: the model has no kernels to prune."]
-    if not found.prunable_elements:
-        return ["`run` would stop with exit 3: no kernel is left to prune."]
-    prunable = [k for k in found.layers if k.prunable]
-    share = found.prunable_elements / found.layer_elements
-    plan = [
-        f"`run` would prune {pluralize(len(prunable), 'kernel')} with {share:.1%} of the weights in kernels."
+    Most exporters leave these of a convolution with a normalization layer.
+    """
+    convolutions = [
+        n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]
     ]
-    blocks = sum(k.block_axis is not None for k in prunable)
-    plan.append(
-        f'With method.block = "4x1" it would prune {blocks} of them in blocks, the others by single weights.'
+    if not convolutions:
+        return 0
+    consumers = GraphView(graph).consumers
+    count = 0
+    for convolution in convolutions:
+        uses = consumers.get(convolution.output[0], ())
+        count += not any(
+            is_standard(use.node, "BatchNormalization") and use.slot == 0 for use in uses
+        )
+    return count
+
+
+def _describe_plan(result: InspectionResult) -> tuple[str, ...]:
+    """Return what `run` would do, a sentence in each line of the template."""
+    prunable = [layer for layer in result.layers if layer.prunable]
+    has_open_sizes = any(
+        not isinstance(dim, int) for info in result.inputs for dim in (info.shape or (None,))[1:]
     )
-    if found.unpruned:
-        plan.append(f"{found.unpruned[0].upper()}{found.unpruned[1:]}.")
-    left = len(found.layers) - len(prunable)
-    if left:
-        stay = "stays" if left == 1 else "stay"
-        plan.append(
-            f"{pluralize(left, 'kernel')} {stay} dense, so sparsity cannot exceed {share:.1%}."
-        )
-    if found.sparsity and found.sparsity >= 0.001:
-        plan.append(f"{found.sparsity:.1%} of these weights are zero already and would stay so.")
-    if len(found.inputs) > 1:
-        names = ", ".join(repr(i.name) for i in found.inputs)
-        plan.append(
-            f"It has {len(found.inputs)} inputs, and data are wanted for each by its name: {names}."
-        )
-    if any(not isinstance(d, int) for i in found.inputs for d in (i.shape or (None,))[1:]):
-        plan.append("The sizes that inputs leave open are taken from the data.")
-    if found.folded_batch_norms:
-        convolutions = pluralize(found.folded_batch_norms, "convolution")
-        plan.append(
-            f"BatchNormalization was probably folded into {convolutions} (a bias, and no norm after it) and would be "
-            "restored for training."
-        )
-    return [*plan, *(f"Done on the way in: {note}." for note in found.notes)]
+    page = render_template(
+        [Path(__file__).parent],
+        "plan.txt.j2",
+        {
+            "result": result,
+            "num_prunable": len(prunable),
+            "num_blocks": sum(layer.block_axis is not None for layer in prunable),
+            "num_dense": len(result.layers) - len(prunable),
+            "has_open_sizes": has_open_sizes,
+        },
+        {"pluralize": pluralize},
+    )
+    return tuple(line for line in page.splitlines() if line)

@@ -90,7 +90,7 @@ def _replace_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
     graphs = iter_graphs(model.graph)
     name_counts = Counter(name for graph in graphs for name in collect_stored_tensors(graph))
     constants = collect_constants(model.graph)
-    taken = UniqueNames.from_graph(model.graph)
+    used_names = UniqueNames.from_graph(model.graph)
     flat_nodes: list[tuple[NodeProto, NewNames]] = []
     tensors: list[TensorProto] = []
     count = 0
@@ -107,7 +107,7 @@ def _replace_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
                 constants[names.get(node.output[0], node.output[0])] = value
             flat_nodes.append((node, names))
             continue
-        inner_names = names.new_child(_name_branch_values(node, branch, taken, names))
+        inner_names = names.new_child(_name_branch_values(node, branch, used_names, names))
         connections = _connect_outputs(node, branch, names, inner_names)
         waiting += [(connection, no_names) for connection in reversed(connections)]
         waiting += [(inner, inner_names) for inner in reversed(branch.node)]
@@ -157,14 +157,14 @@ def _find_branch(
 
 
 def _name_branch_values(
-    node: NodeProto, branch: GraphProto, taken: UniqueNames, names: NewNames
+    node: NodeProto, branch: GraphProto, used_names: UniqueNames, names: NewNames
 ) -> dict[str, str]:
     """Return new names, prefixed with that of the If, for what the nodes of a branch compute."""
     stored = set(collect_stored_tensors(branch))
     values = {name for inner in branch.node for name in inner.output if name not in stored}
     first_output = next(iter(node.output), "If")
     prefix = node.name or names.get(first_output, first_output)
-    return {name: taken.make_unique(f"{prefix}/{name}") for name in sorted(values - {""})}
+    return {name: used_names.make_unique(f"{prefix}/{name}") for name in sorted(values - {""})}
 
 
 def _connect_outputs(

@@ -52,13 +52,13 @@ def non_max_suppression(
             order = score.argsort(descending=True, stable=True)
             if score_threshold is not None:
                 order = order[score[order] > float(score_threshold)]
-            kept: list[int] = []
-            while len(order) and len(kept) < most:
+            selected_boxes: list[int] = []
+            while len(order) and len(selected_boxes) < most:
                 best = int(order[0])
-                kept.append(best)
+                selected_boxes.append(best)
                 order = order[1:]
                 order = order[~overlapping[best, order]]
-            chosen += [[batch, label, box] for box in kept]
+            chosen += [[batch, label, box] for box in selected_boxes]
     return torch.tensor(chosen, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
 
 

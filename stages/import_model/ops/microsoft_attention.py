@@ -18,7 +18,7 @@ def _split_heads(x: Tensor, count: int) -> Tensor:
 
 
 def _make_padding_bias(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tensor:
-    """Return what is added to the scores for a mask of keys: lengths, or one for each visible key."""
+    """Return what is added to the scores for a mask of keys: lengths, or ones for visible keys."""
     keep = mask.to(like.device)
     if keep.dim() == 1:
         if keep.numel() != len(like):

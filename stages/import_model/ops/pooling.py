@@ -229,5 +229,5 @@ def max_unpool(
     y = flat.reshape(shape)
     if output_shape is None:
         return y
-    extra = [wanted - have for wanted, have in zip(to_ints(output_shape), shape, strict=True)]
+    extra = [new - old for new, old in zip(to_ints(output_shape), shape, strict=True)]
     return F.pad(y, to_torch_pads([0] * len(extra) + extra))

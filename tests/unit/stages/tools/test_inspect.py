@@ -27,7 +27,7 @@ def test_a_classifier(saved, capsys) -> None:
     assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
     assert found.unsupported == ()
     assert sum(k.fraction for k in found.layers) == pytest.approx(1)
-    assert found.plan[0] == "`run` would prune 3 kernels with 100.0% of the weights in kernels."
+    assert found.plan[0] == "`run` would prune 3 layer weights with 100.0% of all elements of layer weights."
     assert [k.block_axis for k in found.layers] == [0, 0, None]
     assert "prune 2 of them in blocks" in found.plan[1]
     json.dumps(asdict(found), allow_nan=False)
@@ -67,7 +67,7 @@ def test_what_is_not_supported(saved, capsys) -> None:
     found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
     assert len(found.unsupported) == 2
     assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]
-    assert "exit 4" in found.plan[0]
+    assert "exit code 4" in found.plan[0]
     assert [k.name for k in found.layers] == ["fc.weight"]
     show_model(found)
     assert "not supported" in capsys.readouterr().out
@@ -92,14 +92,14 @@ def test_no_kernels(saved) -> None:
     g.add("Relu", "x", outputs=["y"])
     found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
     assert found.sparsity is None
-    assert "no kernels" in found.plan[0]
+    assert "no layer weights" in found.plan[0]
 
 
 def test_one_of_a_thing_is_not_called_several(saved) -> None:
     g = Graph()
     g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
     found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
-    assert found.plan[0] == "`run` would prune 1 kernel with 100.0% of the weights in kernels."
+    assert found.plan[0] == "`run` would prune 1 layer weight with 100.0% of all elements of layer weights."
     assert "folded into 1 convolution " in found.plan[-1]
 
 
