@@ -27,7 +27,10 @@ def test_a_classifier(saved, capsys) -> None:
     assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
     assert found.unsupported == ()
     assert sum(k.fraction for k in found.layers) == pytest.approx(1)
-    assert found.plan[0] == "`run` would prune 3 layer weights with 100.0% of all elements of layer weights."
+    assert (
+        found.plan[0]
+        == "`run` would prune 3 layer weights with 100.0% of all elements of layer weights."
+    )
     assert [k.block_axis for k in found.layers] == [0, 0, None]
     assert "prune 2 of them in blocks" in found.plan[1]
     json.dumps(asdict(found), allow_nan=False)
@@ -99,7 +102,10 @@ def test_one_of_a_thing_is_not_called_several(saved) -> None:
     g = Graph()
     g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
     found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
-    assert found.plan[0] == "`run` would prune 1 layer weight with 100.0% of all elements of layer weights."
+    assert (
+        found.plan[0]
+        == "`run` would prune 1 layer weight with 100.0% of all elements of layer weights."
+    )
     assert "folded into 1 convolution " in found.plan[-1]
 
 
