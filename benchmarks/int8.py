@@ -83,17 +83,17 @@ def pruned(model: OnnxModel, kernels: list[str], sparsity: float) -> OnnxModel:
 def calibration(name: str, model: OnnxModel, samples: int) -> Calibration:
     """Random samples, and a judge by the arg-max of the float network."""
     shown = named(inputs(name, JUDGED, 1), model)
-    wanted: list[Any] = []
+    expected: list[Any] = []
 
     def feeds(count: int) -> Iterator[Feeds]:
         for seed in range(0, count, 8):
             yield named(inputs(name, 8, 2 + seed), model)
 
     def judge(path: Path) -> FileEvaluation:
-        found = session(path).run(None, dict(shown))[0]
-        if not wanted:
-            wanted.append(found.argmax(-1))
-        return FileEvaluation(float((found.argmax(-1) == wanted[0]).mean()), [found])
+        result = session(path).run(None, dict(shown))[0]
+        if not expected:
+            expected.append(result.argmax(-1))
+        return FileEvaluation(float((result.argmax(-1) == expected[0]).mean()), [result])
 
     return Calibration(
         feeds,
@@ -107,11 +107,11 @@ def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
     """The first file's median time by the second's, in turns."""
     sessions, times = [session(path) for path in paths], [list[float]() for _ in paths]
     for nth in range(rounds + 2):
-        for one, taken in zip(sessions, times, strict=True):
+        for one, elapsed in zip(sessions, times, strict=True):
             begun = time.perf_counter()
             one.run(None, dict(feeds))
             if nth > 1:
-                taken.append(time.perf_counter() - begun)
+                elapsed.append(time.perf_counter() - begun)
     return float(np.median(times[0]) / np.median(times[1]))
 
 
@@ -120,7 +120,7 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
     proto = network(name)
     original = OnnxModel.from_proto(proto)
     kernels = [kernel.name for kernel in find_layer_weights(original)]
-    found: dict[str, Any] = {"bytes": {}}
+    result: dict[str, Any] = {"bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
         write_model(original, first)
@@ -131,20 +131,20 @@ def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int)
                 {k: model.get_array(k) for k in kernels},
                 named(inputs(name, 2, 0), model),
             )
-            made = int8.build_graph(
+            built = int8.build_graph(
                 GraphContext(model, weights, kernels, shown, calibration(name, model, samples))
             )
-            found.setdefault("quantize_s", time.perf_counter() - begun)
-            scan = NonzeroIndex(made.model, made.weight_names or ())
-            write_model(ENCODINGS["packed"].encode(made.model, scan), second)
-            verify_weights(second, made.weights, "packed")
-            found["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
-            if "latency" not in found:
-                found["latency"] = latency_ratio(
+            result.setdefault("quantize_s", time.perf_counter() - begun)
+            index = NonzeroIndex(built.model, built.weight_names or ())
+            write_model(ENCODINGS["packed"].encode(built.model, index), second)
+            verify_weights(second, built.weights, "packed")
+            result["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
+            if "latency" not in result:
+                result["latency"] = latency_ratio(
                     [second, first], named(inputs(name, 1, 0), model), rounds
                 )
-                found["method"] = made.quantization.method if made.quantization else None
-    return found
+                result["method"] = built.quantization.method if built.quantization else None
+    return result
 
 
 def main() -> None:
@@ -168,7 +168,7 @@ def main() -> None:
         else measure(name, SPARSITIES, SAMPLES, ROUNDS)
         for name in names
     }
-    ratios = {f"{name} latency int8 / float": found["latency"] for name, found in results.items()}
+    ratios = {f"{name} latency int8 / float": result["latency"] for name, result in results.items()}
     ratios |= {
         f"{name} bytes at {at}": value
         for name, f in results.items()

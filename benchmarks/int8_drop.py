@@ -46,7 +46,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     cell = matrix.CELLS[plan["cell"]]
     model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name, form in FORMS.items():
             report = ltp_pipeline.run(
@@ -61,13 +61,13 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
             files = {file.name: file for file in report.pruned.files}
             part = files[INT8].quantization
             assert part is not None  # noqa: S101 - int8 was asked for
-            found[name] = {
+            result[name] = {
                 "float": files[FLOAT].value,
                 "int8": files[INT8].value,
                 "method": part.method,
                 "left_float": len(part.float_layers),
             }
-    return found
+    return result
 
 
 if __name__ == "__main__":

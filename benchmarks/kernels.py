@@ -111,13 +111,13 @@ def deployed(name: str) -> tuple[OnnxModel, list[str]]:
 
 def output_axes(model: OnnxModel) -> dict[str, int]:
     """The axis of each kernel that has one entry for each output."""
-    found = {}
+    result = {}
     for node in model.graph.node:
         if node.op_type == "MatMul" or (
             node.op_type == "Gemm" and not get_attribute(node, "transB", 0)
         ):
-            found[node.input[1]] = 1
-    return found
+            result[node.input[1]] = 1
+    return result
 
 
 def pruned(model: OnnxModel, kernels: list[str], sparsity: float, block: int) -> OnnxModel:
@@ -126,10 +126,10 @@ def pruned(model: OnnxModel, kernels: list[str], sparsity: float, block: int) ->
     for name in kernels:
         array = np.moveaxis(model.get_array(name), axes.get(name, 0), 0)
         rows = len(array) // block if len(array) % block == 0 else len(array)
-        kept = np.repeat(
+        mask = np.repeat(
             rng.random((rows, *array.shape[1:])) >= sparsity, len(array) // rows, axis=0
         )
-        weights[name] = np.ascontiguousarray(np.moveaxis(array * kept, 0, axes.get(name, 0)))
+        weights[name] = np.ascontiguousarray(np.moveaxis(array * mask, 0, axes.get(name, 0)))
     return model.with_weights(weights)
 
 
@@ -148,9 +148,9 @@ def session(
     times = []
     for _ in range(SESSIONS):
         begun = time.process_time()
-        made = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        built = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         times.append(time.process_time() - begun)
-    return made, min(times)
+    return built, min(times)
 
 
 def session_bytes(model: OnnxModel, kernels: Path | None) -> int:
@@ -174,11 +174,11 @@ def in_turns(
     clock = time.process_time if plan.threads == 1 else time.perf_counter
     times = [list[float]() for _ in sessions]
     for _ in range(rounds + 2):
-        for one, taken in zip(sessions, times, strict=True):
+        for one, elapsed in zip(sessions, times, strict=True):
             begun = clock()
             one.run(None, feeds)
-            taken.append(clock() - begun)
-    return [np.array(taken[2:]) for taken in times]
+            elapsed.append(clock() - begun)
+    return [np.array(elapsed[2:]) for elapsed in times]
 
 
 def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float:
@@ -192,13 +192,13 @@ def left(model: OnnxModel, feeds: dict[str, Array], kernels: list[str]) -> float
     values = ort.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     ).run(None, feeds)
-    total = kept = 0.0
+    total = nonzero = 0.0
     for node, value in zip(outputs.values(), values, strict=True):
         weight = model.get_array(next(name for name in node.input if name in kernels))
         positions = value.size / (value.shape[1] if node.op_type == "Conv" else value.shape[-1])
         total += positions * weight.size
-        kept += positions * np.count_nonzero(weight)
-    return kept / total
+        nonzero += positions * np.count_nonzero(weight)
+    return nonzero / total
 
 
 def measure(plan: Plan, rounds: int) -> Iterator[dict[str, Any]]:
@@ -224,19 +224,19 @@ def row(
     rounds: int,
 ) -> dict[str, Any]:
     """One pruned network beside its dense form."""
-    turned, found = convert_to_sparse_ops(sparse, names)
-    fast, made = session(turned, plan, kernels)
+    turned, result = convert_to_sparse_ops(sparse, names)
+    fast, built = session(turned, plan, kernels)
     (reference,) = session(sparse, plan, None)[0].run(None, feeds)[:1]
     error = float(np.abs(fast.run(None, feeds)[0] - reference).max() / np.abs(reference).max())
     ours, theirs = in_turns([fast, dense[0]], feeds, plan, rounds)
     return {
-        "layers": len(found),
+        "layers": len(result),
         "multiply_adds_left": left(sparse, feeds, names),
         "ms": 1000 * float(np.median(ours)),
         "dense_ms": 1000 * float(np.median(theirs)),
         "ratio": float(np.median(ours) / np.median(theirs)),
         "ratio_of_shortest": float(ours.min() / theirs.min()),
-        "session_ratio": made / dense[1],
+        "session_ratio": built / dense[1],
         "session_bytes": session_bytes(turned, kernels),
         "dense_session_bytes": session_bytes(sparse, None),
         "relative_error": error,
@@ -294,11 +294,11 @@ def main() -> None:
             skipped[plan.name] = "unmeasured: the machine has other work"
             continue
         tries = PROCESSES if plan.threads > 1 and not options.quick else 1
-        found = sorted(
+        result = sorted(
             (in_own_process(plan, rounds) for _ in range(tries)), key=lambda one: one[0]["ratio"]
         )
-        several = {"ratios_of_processes": [one[0]["ratio"] for one in found]} if tries > 1 else {}
-        rows += [row | several for row in found[tries // 2]]
+        several = {"ratios_of_processes": [one[0]["ratio"] for one in result]} if tries > 1 else {}
+        rows += [row | several for row in result[tries // 2]]
     ratios = {f"{r['plan']} at {100 * r['sparsity']:.3g} %": r["ratio"] for r in rows}
     report = {
         "command": "python -m benchmarks.kernels" + (" --quick" if options.quick else ""),

@@ -111,13 +111,13 @@ def timed(run: Path) -> dict[str, Any]:
         library.query_instruction_sets(kernels).chosen,
         accelerate_min_sparsity=0.0,
     ).weight_names
-    found = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
-    kept = [layer.density for layer in report.layers if layer.density is not None]
+    result = row(plan, model, list(chosen), feeds, session(model, plan, None), kernels, ROUNDS)
+    densities = [layer.density for layer in report.layers if layer.density is not None]
     return {
-        **{key: found[key] for key in TAKEN},
+        **{key: result[key] for key in TAKEN},
         "kernels": len(names),
         "sparsity": report.pruned.sparsity,
-        "kept_by_layers": [min(kept), max(kept)],
+        "kept_by_layers": [min(densities), max(densities)],
         "accuracy": report.pruned.value,
     }
 

@@ -42,16 +42,16 @@ def report_of(folder: Path) -> dict[str, Any]:
 
 
 def file_of(network: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(f for f in network["files"] if f["graph"] == FAST)
-    return found
+    result: dict[str, Any] = next(f for f in network["files"] if f["graph"] == FAST)
+    return result
 
 
 @needs_kernels
 def test_run_measures_fast_file_and_lists_converted_layers(example: Path) -> None:
     report = report_of(example)
-    made = file_of(report["pruned"])
-    assert made["path"] == PACKED
-    kernels = made["sparse_kernels"]
+    built = file_of(report["pruned"])
+    assert built["path"] == PACKED
+    kernels = built["sparse_kernels"]
     assert (
         len(kernels["converted_layers"]) + len(kernels["dense_layers"])
         == report["model"]["num_layers"]
@@ -62,10 +62,10 @@ def test_run_measures_fast_file_and_lists_converted_layers(example: Path) -> Non
         == library.query_instruction_sets(ltp_pipeline.sparse_ops_library()).chosen
     )
     assert 0 <= kernels["largest_difference"] <= 1e-5
-    assert made["accuracy"]["value"] == pytest.approx(
+    assert built["accuracy"]["value"] == pytest.approx(
         report["pruned"]["files"][0]["accuracy"]["value"], abs=0.01
     )
-    assert [entry["batch"] for entry in made["latency"][:2]] == [1, 16]
+    assert [entry["batch"] for entry in built["latency"][:2]] == [1, 16]
     assert report["pruned"]["files"][0]["sparse_kernels"] is None
     assert file_of(report["baseline"])["sparse_kernels"]["converted_layers"]
 
@@ -86,9 +86,9 @@ def test_validate_and_inspect_read_fast_file(
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
     assert any("measured with the sparse kernels" in note for note in measured["notes"])
-    found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
-    assert found["format"] == "fast-packed"
-    assert len(found["layers"]) == report_of(example)["model"]["num_layers"]
+    result = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
+    assert result["format"] == "fast-packed"
+    assert len(result["layers"]) == report_of(example)["model"]["num_layers"]
 
 
 @needs_kernels
@@ -171,9 +171,11 @@ def test_run_without_library_skips_fast_file_and_gate_fails(
                 "export.accelerate_min_sparsity=0.3",
                 "--no-baseline",
             )
-            told = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
+            expected = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
             assert (
-                invoke(capsys, "run", folder / "model.onnx", "--out", folder / "run", *told).code
+                invoke(
+                    capsys, "run", folder / "model.onnx", "--out", folder / "run", *expected
+                ).code
                 == 0
             )
         assert (folder / "run" / PACKED).is_file()
@@ -188,9 +190,9 @@ def test_accelerate_writes_sparse_file_and_rejects_dense_one(
     out = tmp_path / "fast.onnx"
     done = invoke(capsys, "accelerate", tmp_path / "sparse.onnx", "--out", out, "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert found["sparse_kernels"]["latency_ratio"] < 0.95
-    assert found["proven_on"].startswith("random input")
+    result = json.loads(done.out)
+    assert result["sparse_kernels"]["latency_ratio"] < 0.95
+    assert result["proven_on"].startswith("random input")
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(str(ltp_pipeline.sparse_ops_library()))
     x = {"x": np.random.default_rng(1).standard_normal((3, 3, 28, 28)).astype(np.float32)}
@@ -309,7 +311,7 @@ def test_accelerate_interrupted_leaves_no_file(
 def test_accelerate_with_data_measures_both_files(
     example: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = (
+    arguments = (
         "--config",
         example / "ltp.toml",
         "--data",
@@ -319,7 +321,9 @@ def test_accelerate_with_data_measures_both_files(
         "--json",
     )
     out = tmp_path / "fast.onnx"
-    done = invoke(capsys, "accelerate", example / "run" / "model.packed.onnx", "--out", out, *given)
+    done = invoke(
+        capsys, "accelerate", example / "run" / "model.packed.onnx", "--out", out, *arguments
+    )
     assert done.code == 0, done.err
     assert json.loads(done.out)["measurement"]["against"]["drop"] == pytest.approx(0, abs=0.01)
 
@@ -328,9 +332,9 @@ def test_sparse_ops_command_shows_library_or_fails_with_exit_3(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if (library.SOURCE.parent / library.FILE_NAME).is_file():
-        found = json.loads(invoke(capsys, "sparse-ops", "--json").out)
-        assert Path(found["library"]) == ltp_pipeline.sparse_ops_library()
-        assert found["chosen"] in ("avx512", "avx2", "neon", "portable")
+        result = json.loads(invoke(capsys, "sparse-ops", "--json").out)
+        assert Path(result["library"]) == ltp_pipeline.sparse_ops_library()
+        assert result["chosen"] in ("avx512", "avx2", "neon", "portable")
     monkeypatch.setenv("CXX", "no-such-compiler")
     refused = invoke(capsys, "sparse-ops", "--build")
     assert refused.code == 3

@@ -38,17 +38,17 @@ def report_of(folder: Path) -> dict[str, Any]:
 
 
 def file_of(network: dict[str, Any], graph: str = INT8) -> dict[str, Any]:
-    found: dict[str, Any] = next(f for f in network["files"] if f["graph"] == graph)
-    return found
+    result: dict[str, Any] = next(f for f in network["files"] if f["graph"] == graph)
+    return result
 
 
 def test_run_writes_int8_file_smaller_than_float(example: Path) -> None:
     report = report_of(example)
-    made, float_ = file_of(report["pruned"]), file_of(report["pruned"], "original")
-    assert made["path"] == PACKED
-    assert made["bytes"] == (example / "run" / PACKED).stat().st_size < float_["bytes"]
-    assert made["nonzeros"] <= float_["nonzeros"]
-    how = made["quantization"]
+    built, float_ = file_of(report["pruned"]), file_of(report["pruned"], "original")
+    assert built["path"] == PACKED
+    assert built["bytes"] == (example / "run" / PACKED).stat().st_size < float_["bytes"]
+    assert built["nonzeros"] <= float_["nonzeros"]
+    how = built["quantization"]
     assert how["weight_bits"] == 7
     assert how["num_layers"] + len(how["float_layers"]) == report["model"]["num_layers"]
     assert float_["quantization"] is None
@@ -119,9 +119,9 @@ def test_unpack_writes_dense_int8_file(
 def test_inspect_and_validate_read_int8_file(
     example: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
-    assert found["format"] == "int8-packed"
-    assert len(found["layers"]) == report_of(example)["model"]["num_layers"]
+    result = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
+    assert result["format"] == "int8-packed"
+    assert len(result["layers"]) == report_of(example)["model"]["num_layers"]
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
 
@@ -177,9 +177,9 @@ def test_quantize_converts_any_file(
         capsys, "quantize", example / "run" / "model.packed.onnx", "--out", out, "--json", "--quiet"
     )
     assert done.code == 0, done.err
-    found = json.loads(done.out)
-    assert found["quantization"]["num_layers"] > 0
-    assert found["measurement"]["against"]["drop"] < 0.05
+    result = json.loads(done.out)
+    assert result["quantization"]["num_layers"] > 0
+    assert result["measurement"]["against"]["drop"] < 0.05
     again = invoke(
         capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml"
     )
@@ -200,7 +200,7 @@ def test_run_without_quantizable_layer_fails_before_training(
     x = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x_train=x, x_val=x[:16], x_test=x[:16])
     out = tmp_path / "run"
-    found = invoke(
+    result = invoke(
         capsys,
         "run",
         tmp_path / "m.onnx",
@@ -211,8 +211,8 @@ def test_run_without_quantizable_layer_fails_before_training(
         "--out",
         out,
     )
-    assert found.code == 4
-    assert "no layer that can be quantized" in found.err
+    assert result.code == 4
+    assert "no layer that can be quantized" in result.err
     assert not (out / "trail").exists()
 
 
@@ -256,21 +256,21 @@ def test_pick_trains_in_8_bits_only_for_int8_files(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("arguments", "expected"),
     [
         (("--export", "packed"), "export.formats"),
         (("--export", "int8", "--finetune-epochs", 0), "train.finetune_epochs"),
     ],
 )
 def test_quantization_aware_run_without_effect_exits_with_3(
-    given: tuple[object, ...],
-    told: str,
+    arguments: tuple[object, ...],
+    expected: str,
     example: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ("--set", "train.quantization_aware=true", *given)
+    options = ("--set", "train.quantization_aware=true", *arguments)
     refused = invoke(capsys, "run", example / "model.onnx", "--out", tmp_path / "run", *options)
     assert refused.code == 3
-    assert told in refused.err
+    assert expected in refused.err
     assert not (tmp_path / "run").exists()

@@ -78,9 +78,9 @@ def with_maps() -> ModelProto:
         helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]),
         helper.make_value_info("maps", kind),
     ]
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])]
+    arguments = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])]
     return as_model(
-        helper.make_graph(g.nodes, "test", given, values, g.tensors),
+        helper.make_graph(g.nodes, "test", arguments, values, g.tensors),
         imports=[helper.make_opsetid("ai.onnx.ml", 1)],
     )
 
@@ -249,10 +249,10 @@ def put(model: ModelProto, folder: Path) -> tuple[Path, Path]:
 
 def first_output(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
     """The first output in onnxruntime."""
-    found = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[
-        0
-    ]
-    return np.asarray(found)
+    result = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(
+        None, feeds
+    )[0]
+    return np.asarray(result)
 
 
 @pytest.mark.parametrize("what", RIGHT)
@@ -274,14 +274,14 @@ def test_quantize_writes_accurate_file(
 def test_quantize_of_bad_model_fails_and_keeps_older_file(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make, code, told = REFUSED[what]
+    make, code, expected = REFUSED[what]
     model, data = put(make(), tmp_path)
     (tmp_path / "int8.onnx").write_bytes(b"what was there before")
-    found = invoke(
+    result = invoke(
         capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
     )
-    assert found.code == code
-    assert told in found.err
+    assert result.code == code
+    assert expected in result.err
     assert (tmp_path / "int8.onnx").read_bytes() == b"what was there before"
 
 
@@ -303,11 +303,11 @@ def test_quantize_with_infinite_samples_names_sample(
     x = np.load(data)["x_train"]
     x[3, 2] = np.inf
     np.savez(data, x_train=x, x_val=x[:2], x_test=x[:2])
-    found = invoke(
+    result = invoke(
         capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
     )
-    assert found.code == 3
-    assert "holds inf in sample 3" in found.err
+    assert result.code == 3
+    assert "holds inf in sample 3" in result.err
 
 
 def test_quantize_with_limit_in_percent_exits_with_3(
@@ -315,11 +315,11 @@ def test_quantize_with_limit_in_percent_exits_with_3(
 ) -> None:
     model, data = put(mlp(), tmp_path)
     (tmp_path / "ltp.toml").write_text("[export]\nint8_max_drop = 5\n")
-    found = invoke(
+    result = invoke(
         capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
     )
-    assert found.code == 3
-    assert "export.int8_max_drop" in found.err
+    assert result.code == 3
+    assert "export.int8_max_drop" in result.err
     assert not (tmp_path / "int8.onnx").exists()
 
 
@@ -336,7 +336,7 @@ def hashes(run: Path) -> dict[Path, str]:
 def test_export_of_unquantizable_run_keeps_its_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make, code, told = REFUSED["half precision"]
+    make, code, expected = REFUSED["half precision"]
     model, data = put(make(), tmp_path)
     run = tmp_path / "run"
     options = (
@@ -353,7 +353,7 @@ def test_export_of_unquantizable_run_keeps_its_files(
     done = invoke(capsys, "run", model, "--data", data, "--out", run, *options, "--quiet")
     assert done.code == 0, done.err
     before = hashes(run)
-    found = invoke(capsys, "export", run, "--format", "int8", "--quiet")
-    assert found.code == code
-    assert told in found.err
+    result = invoke(capsys, "export", run, "--format", "int8", "--quiet")
+    assert result.code == code
+    assert expected in result.err
     assert hashes(run) == before

@@ -120,22 +120,22 @@ def watched(model: ModelProto, names: list[str]) -> dict[str, Array]:
 def factors(model: ModelProto) -> list[tuple[NodeProto, str, str]]:
     """Each product of a kernel: its node, the activation in 8 bits and the kernel in 8 bits."""
     producers = {output: node for node in model.graph.node for output in node.output}
-    held = {
+    int8_names = {
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type == onnx.TensorProto.INT8
     }
-    found = []
+    result = []
     for node in model.graph.node:
         if node.op_type == "MatMulInteger":
-            found.append((node, node.input[0], node.input[1]))
+            result.append((node, node.input[0], node.input[1]))
         elif node.op_type in ("Conv", "Gemm", "MatMul"):
             before = [producers.get(name) for name in node.input[:2]]
             if all(n is not None and n.op_type == "DequantizeLinear" for n in before):
                 x, w = (n.input[0] for n in before if n is not None)
-                found.append((node, x, w))
-    assert all(w in held or producers[w].op_type == "Transpose" for _, _, w in found)
-    return found
+                result.append((node, x, w))
+    assert all(w in int8_names or producers[w].op_type == "Transpose" for _, _, w in result)
+    return result
 
 
 def as_matrices(node: NodeProto, x: Array, w: Array) -> tuple[Array, Array]:
@@ -143,9 +143,9 @@ def as_matrices(node: NodeProto, x: Array, w: Array) -> tuple[Array, Array]:
     if node.op_type != "Conv":
         turned = any(a.name == "transB" and a.i for a in node.attribute)
         return x.reshape(-1, x.shape[-1]), w.T if turned else w
-    taken = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    assert taken.get("group", 1) == 1
-    (top, left, bottom, right), size = taken["pads"], w.shape[2:]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    assert attributes.get("group", 1) == 1
+    (top, left, bottom, right), size = attributes["pads"], w.shape[2:]
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
     return windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, w[0].size), w.reshape(len(w), -1).T
@@ -155,10 +155,10 @@ def saturating(model: ModelProto) -> list[str]:
     """The layers whose sums differ without VNNI, on real activations and on the largest ones."""
     layers = factors(model)
     initial = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    wanted = {name for _, x, w in layers for name in (x, w) if name not in initial}
+    expected = {name for _, x, w in layers for name in (x, w) if name not in initial}
     values = {
         **initial,
-        **watched(model, sorted(wanted - {value.name for value in model.graph.output})),
+        **watched(model, sorted(expected - {value.name for value in model.graph.output})),
     }
     assert layers
     wrong = []
@@ -172,9 +172,9 @@ def saturating(model: ModelProto) -> list[str]:
 
 @pytest.mark.parametrize("name", ["static", "mlp", "dynamic"])
 def test_file_with_7_bits_never_saturates(name: str) -> None:
-    _, made = file(name, 7)
-    assert ("MatMulInteger" in {node.op_type for node in made.graph.node}) is (name == "dynamic")
-    assert saturating(made) == []
+    _, built = file(name, 7)
+    assert ("MatMulInteger" in {node.op_type for node in built.graph.node}) is (name == "dynamic")
+    assert saturating(built) == []
 
 
 @pytest.mark.parametrize("name", ["static", "mlp", "dynamic"])

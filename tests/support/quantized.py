@@ -31,7 +31,7 @@ def calibration(
 ) -> Calibration:
     """Random samples and an evaluation by arg-max, which returns `value` if it is set."""
     judged = random_inputs(model, batch=JUDGED, seed=1)
-    wanted = run_onnxruntime(model, judged)[0].argmax(-1)
+    expected = run_onnxruntime(model, judged)[0].argmax(-1)
 
     def samples(count: int) -> Iterator[Feeds]:
         yield from (
@@ -41,12 +41,12 @@ def calibration(
         )
 
     def judge(path: Path) -> FileEvaluation:
-        found = run_onnxruntime(str(path), judged)
-        share = float((found[0].argmax(-1) == wanted).mean())
-        return FileEvaluation(share if value is None else value, [found[0]])
+        result = run_onnxruntime(str(path), judged)
+        share = float((result[0].argmax(-1) == expected).mean())
+        return FileEvaluation(share if value is None else value, [result[0]])
 
-    given = {"int8_samples": 64, **settings}
-    return Calibration(samples, judge, Metric(), ExportSettings(formats=("int8",), **given))
+    all_settings = {"int8_samples": 64, **settings}
+    return Calibration(samples, judge, Metric(), ExportSettings(formats=("int8",), **all_settings))
 
 
 def quantised(

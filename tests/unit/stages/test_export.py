@@ -121,9 +121,9 @@ def changed(monkeypatch: pytest.MonkeyPatch, change: Callable[[ModelProto], None
     packed = encodings.ENCODINGS["packed"]
 
     def wrong(model: OnnxModel, kernels: Collection[str]) -> OnnxModel:
-        made = packed.encode(model, kernels).to_proto()
-        change(made)
-        return OnnxModel.from_proto(made)
+        built = packed.encode(model, kernels).to_proto()
+        change(built)
+        return OnnxModel.from_proto(built)
 
     monkeypatch.setitem(encodings.ENCODINGS, "packed", replace(packed, encode=wrong))
 
@@ -210,8 +210,8 @@ def test_run_with_deploy_only_writes_no_original_file(tmp_path: Path, without_on
         "deploy-packed",
         "model.deploy.packed.onnx",
     )
-    found = read_metadata(read_model(file.path))
-    assert (found["format"], found["graph"]) == ("packed", "deploy")
+    result = read_metadata(read_model(file.path))
+    assert (result["format"], result["graph"]) == ("packed", "deploy")
     assert [path.name for path in tmp_path.iterdir()] == ["model.deploy.packed.onnx"]
 
 
@@ -219,10 +219,10 @@ def test_run_skips_fast_files_that_are_not_faster(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
-    found = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
-    assert [f.result.name for f in found.files] == ["packed"]
-    assert set(found.skipped) == {"fast-packed", "fast-dense"}
-    assert "was not built" in found.skipped["fast-packed"]
+    exports = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
+    assert [f.result.name for f in exports.files] == ["packed"]
+    assert set(exports.skipped) == {"fast-packed", "fast-dense"}
+    assert "was not built" in exports.skipped["fast-packed"]
     assert sorted(p.name for p in tmp_path.glob("*.onnx")) == ["model.packed.onnx"]
 
 
@@ -230,9 +230,9 @@ def test_run_with_fast_only_falls_back_to_deploy(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
-    found = export_of(tmp_path, ExportSettings(formats=("fast",)))
-    assert [f.result.name for f in found.files] == ["deploy-packed"]
-    assert set(found.skipped) == {"fast-packed"}
+    exports = export_of(tmp_path, ExportSettings(formats=("fast",)))
+    assert [f.result.name for f in exports.files] == ["deploy-packed"]
+    assert set(exports.skipped) == {"fast-packed"}
 
 
 @needs_kernels
@@ -284,7 +284,7 @@ def test_move_when_done_after_error_keeps_older_file(
             path.write_text("new")
             raise ExportFailed(f"cannot prove {path}", "ask")
 
-    with pytest.raises(ExportFailed, match=r"^cannot prove .*/model\.onnx") as found:
+    with pytest.raises(ExportFailed, match=r"^cannot prove .*/model\.onnx") as result:
         fail()
-    assert str(target) in str(found.value)
+    assert str(target) in str(result.value)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["older"]

@@ -51,7 +51,7 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
     arrays = {f"x_{split}": feeds["x"][part] for split, part in rows.items()}
     arrays |= {f"y_{split}": labels[part] for split, part in rows.items()}
     np.savez(folder / "data.npz", **arrays)
-    given = {
+    train_settings = {
         "epochs": 2,
         "finetune_epochs": 4,
         "batch_size": 64,
@@ -60,7 +60,11 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
         **train,
     }
     settings = Settings.model_validate(
-        {"data": {"path": folder / "data.npz"}, "train": given, "export": {"formats": ["int8"]}}
+        {
+            "data": {"path": folder / "data.npz"},
+            "train": train_settings,
+            "export": {"formats": ["int8"]},
+        }
     )
     workspace = RunDirectory(folder / "run")
     workspace.begin_run({})
@@ -77,7 +81,7 @@ class Run:
 
     def __init__(self, job: RunContext, after: float = 1.0, trains: bool = True) -> None:
         self.job, self.after, self.trains = job, after, trains
-        self.made = self._make(job)
+        self.built = self._make(job)
 
     def _make(self, job: RunContext) -> BuiltGraph:
         file, settings = job.network.file, job.settings
@@ -126,7 +130,7 @@ class Run:
             ours = network.forward(
                 tensors, {**self.state, **self.rounding.round_weights(self.state)}
             )[0].numpy()
-        return ours, run_onnxruntime(self.made.model.to_proto(), inputs)[0]
+        return ours, run_onnxruntime(self.built.model.to_proto(), inputs)[0]
 
     def last_step(self) -> float:
         """How far a step of the last rounded activation moves an output."""
@@ -185,12 +189,12 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_build_graph_discards_training_that_made_it_worse(tmp_path: Path) -> None:
     done = Run(job_of(NETWORKS["products"](), tmp_path / "job"), after=0.9)
-    assert done.made.quantization is not None
-    assert done.made.quantization.trained_epochs == 0
-    assert any("was discarded" in note for note in done.made.notes)
-    untrained = Run(done.job, trains=False).made
+    assert done.built.quantization is not None
+    assert done.built.quantization.trained_epochs == 0
+    assert any("was discarded" in note for note in done.built.notes)
+    untrained = Run(done.job, trains=False).built
     assert (
-        done.made.model.to_proto().SerializeToString()
+        done.built.model.to_proto().SerializeToString()
         == untrained.model.to_proto().SerializeToString()
     )
 
@@ -208,12 +212,12 @@ def test_run_trains_weights_and_keeps_zeros(done: Run) -> None:
         after = done.trained.float_tensors[layer.weight_name]
         assert not after[~mask].any()
         assert (after != before.get_array(layer.weight_name))[mask].any()
-        assert not done.made.weights[f"{layer.weight_name}_quantized"][~mask].any()
+        assert not done.built.weights[f"{layer.weight_name}_quantized"][~mask].any()
 
 
 def test_run_moves_ranges_of_file(done: Run) -> None:
     initial = {
-        t.name: numpy_helper.to_array(t) for t in done.made.model.to_proto().graph.initializer
+        t.name: numpy_helper.to_array(t) for t in done.built.model.to_proto().graph.initializer
     }
     scales = {float(a) for a in initial.values() if a.dtype == np.float32 and a.size == 1}
     for name, start in done.training.ranges.items():
@@ -226,9 +230,9 @@ def test_run_moves_ranges_of_file(done: Run) -> None:
 
 
 def test_run_notes_number_of_epochs(done: Run) -> None:
-    assert done.made.quantization is not None
-    assert done.made.quantization.trained_epochs == 2
-    assert "trained in 8 bits for 2 epochs" in done.made.notes[-1]
+    assert done.built.quantization is not None
+    assert done.built.quantization.trained_epochs == 2
+    assert "trained in 8 bits for 2 epochs" in done.built.notes[-1]
 
 
 @pytest.mark.parametrize("done", ["norm that is not folded"], indirect=True)
@@ -244,22 +248,22 @@ def test_run_resumed_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     model = NETWORKS["products"]()
     whole = (
         Run(job_of(model, tmp_path / "whole"))
-        .made.model.to_proto()
+        .built.model.to_proto()
         .SerializeToString(deterministic=True)
     )
-    job, taken, step = job_of(model, tmp_path / "stopped"), 0, loop._train_step
+    job, num_steps, step = job_of(model, tmp_path / "stopped"), 0, loop._train_step
 
     def stopping(*arguments: Any) -> None:
-        nonlocal taken
-        taken += 1
-        if taken == 9:  # in the second epoch
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps == 9:  # in the second epoch
             raise KeyboardInterrupt
         step(*arguments)
 
     monkeypatch.setattr(loop, "_train_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         Run(job)
-    assert Run(job).made.model.to_proto().SerializeToString(deterministic=True) == whole
-    steps = taken
-    assert Run(job).made.model.to_proto().SerializeToString(deterministic=True) == whole
-    assert taken == steps  # taken up from what was kept
+    assert Run(job).built.model.to_proto().SerializeToString(deterministic=True) == whole
+    steps = num_steps
+    assert Run(job).built.model.to_proto().SerializeToString(deterministic=True) == whole
+    assert num_steps == steps  # resumed from the saved weights

@@ -73,8 +73,8 @@ def test_encode_scatters_small_tensors_together():
     model.graph.initializer[1].doc_string = "about b"
     encoded = encode(model, kernels)
     assert [n.op_type for n in encoded.graph.node].count("ScatterElements") == 2
-    said = {t.name: t.doc_string for t in to_dense(encoded).graph.initializer}
-    assert said == {"a.weight": "", "b.weight": "about b"}
+    doc_strings = {t.name: t.doc_string for t in to_dense(encoded).graph.initializer}
+    assert doc_strings == {"a.weight": "", "b.weight": "about b"}
 
 
 def test_encode_keeps_dense_weights():

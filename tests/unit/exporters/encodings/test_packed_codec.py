@@ -53,6 +53,6 @@ def test_encode_pairs_fits_both_halves():
 
 
 def test_packed_codec_doctest_passes():
-    found = doctest.testmod(packed_codec)
-    assert found.attempted > 5
-    assert found.failed == 0
+    result = doctest.testmod(packed_codec)
+    assert result.attempted > 5
+    assert result.failed == 0

@@ -37,9 +37,9 @@ def test_iter_float_weights_counts_same_in_every_encoding(tmp_path: Path, name: 
     write_model(
         ENCODINGS[name].encode(OnnxModel.from_proto(model), KERNELS), tmp_path / "model.onnx"
     )
-    found = list(iter_float_weights(read_model(tmp_path / "model.onnx")))
-    assert {n for n, _ in found} == {t.name for t in model.graph.initializer}
-    assert Sparsity.combine(counted for _, counted in found) == by_hand(model)
+    result = list(iter_float_weights(read_model(tmp_path / "model.onnx")))
+    assert {n for n, _ in result} == {t.name for t in model.graph.initializer}
+    assert Sparsity.combine(counted for _, counted in result) == by_hand(model)
     assert by_hand(model).nonzeros < by_hand(model).elements / 4
 
 
@@ -56,10 +56,10 @@ def test_iter_float_weights_skips_integers_and_masks() -> None:
         then_branch=branch("t", "wt", 1),
         else_branch=branch("e", "we", 2),
     )
-    found = dict(iter_float_weights(OnnxModel.from_proto(g.model({"x": ("N", 6)}, ["k"]))))
-    assert {"large", "wt", "we"} <= found.keys()
-    assert not {"ids", "mask", "yes"} & found.keys()
-    assert found["large"] == Sparsity(70_000, 70_000)
+    result = dict(iter_float_weights(OnnxModel.from_proto(g.model({"x": ("N", 6)}, ["k"]))))
+    assert {"large", "wt", "we"} <= result.keys()
+    assert not {"ids", "mask", "yes"} & result.keys()
+    assert result["large"] == Sparsity(70_000, 70_000)
 
 
 def test_iter_float_weights_counts_replaced_weights() -> None:

@@ -33,12 +33,12 @@ def arrays_of_all_sorts():
 
 
 @pytest.mark.parametrize("format_", ENCODINGS)
-@pytest.mark.parametrize("given", [False, True])
-def test_encode_with_index_writes_same_bytes_as_with_names(tmp_path, format_, given):
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_encode_with_index_writes_same_bytes_as_with_names(tmp_path, format_, has_weights):
     arrays = arrays_of_all_sorts()
     proto = identities(arrays, constant="held")
     before = proto.SerializeToString()
-    model = OnnxModel.from_proto(proto).with_weights(arrays if given else {})
+    model = OnnxModel.from_proto(proto).with_weights(arrays if has_weights else {})
     expected = write_metadata(
         ENCODINGS[format_].encode(model, list(arrays)), format=format_
     ).to_proto()

@@ -30,13 +30,13 @@ def test_encode_rounded_is_smaller_labeled_and_folded(tmp_path, values, density)
         "Conv",
     ]
     for name, array in read_tensors(OnnxModel.from_proto(encoded), kernels).items():
-        wanted = kernels[name]
-        assert not array[wanted == 0].any()
+        expected = kernels[name]
+        assert not array[expected == 0].any()
         if values == "fp16":
-            assert (array == wanted.astype(np.float16)).all()
+            assert (array == expected.astype(np.float16)).all()
         else:
-            steps = np.abs(wanted).max(axis=(1, 2, 3), keepdims=True) / 127
-            assert (np.abs(array - wanted) <= 0.5001 * steps).all()
+            steps = np.abs(expected).max(axis=(1, 2, 3), keepdims=True) / 127
+            assert (np.abs(array - expected) <= 0.5001 * steps).all()
     with pytest.raises(ExportFailed, match=r"a\.weight"):
         verify(encoded, kernels)
 
@@ -47,9 +47,9 @@ def test_encode_rounded_keeps_overflowing_tensor_exact():
     encoded = encode(
         OnnxModel.from_proto(model).with_weights(kernels).to_proto(), kernels, storage="fp16"
     )
-    found = read_tensors(OnnxModel.from_proto(encoded), kernels)
-    assert (found["a.weight"] == kernels["a.weight"]).all()
-    assert (found["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
+    result = read_tensors(OnnxModel.from_proto(encoded), kernels)
+    assert (result["a.weight"] == kernels["a.weight"]).all()
+    assert (result["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
 
 
 def test_encode_unknown_storage_raises_usage_error():

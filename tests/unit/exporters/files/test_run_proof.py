@@ -19,8 +19,8 @@ def of(node: onnx.NodeProto, output: onnx.ValueInfoProto) -> ModelProto:
     g = Graph()
     g.tensor("w", np.eye(2))
     g.add("MatMul", "x", "w", outputs=("h",))
-    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])]
-    graph = helper.make_graph([*g.nodes, node], "test", given, [output], g.tensors)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])]
+    graph = helper.make_graph([*g.nodes, node], "test", inputs, [output], g.tensors)
     return as_model(graph, imports=[helper.make_opsetid("ai.onnx.ml", 3)])
 
 
@@ -43,22 +43,27 @@ def text() -> ModelProto:
     return of(helper.make_node("Cast", ["h"], ["y"], to=TensorProto.STRING), output)
 
 
-def found(model: ModelProto, folder: Path) -> list[Array]:
+def result(model: ModelProto, folder: Path) -> list[Array]:
     onnx.save(model, folder / "model.onnx")
     return run_file(folder / "model.onnx", FEEDS)
 
 
 def test_run_file_returns_arrays_of_sequence(tmp_path: Path) -> None:
-    assert [a.tolist() for a in found(sequence(), tmp_path)] == [FEEDS["x"].tolist()] * 2
+    assert [a.tolist() for a in result(sequence(), tmp_path)] == [FEEDS["x"].tolist()] * 2
 
 
 def test_run_file_returns_keys_and_values_of_maps(tmp_path: Path) -> None:
-    assert [a.tolist() for a in found(maps(), tmp_path)] == [["a", "b"], [1, 2], ["a", "b"], [3, 5]]
+    assert [a.tolist() for a in result(maps(), tmp_path)] == [
+        ["a", "b"],
+        [1, 2],
+        ["a", "b"],
+        [3, 5],
+    ]
 
 
 @pytest.mark.parametrize("make", [sequence, maps, text])
 def test_verify_outputs_rejects_other_outputs(make: object, tmp_path: Path) -> None:
-    expected = found(make(), tmp_path)  # type: ignore[operator]
+    expected = result(make(), tmp_path)  # type: ignore[operator]
     verify_outputs(tmp_path / "model.onnx", FEEDS, expected)
     other = np.array(["z"] * expected[0].size, object).reshape(expected[0].shape)
     with pytest.raises(ExportFailed, match="other outputs"):

@@ -22,18 +22,18 @@ KERNELS = ("conv1.weight", "conv2.weight", "fc.weight")
 
 def rewrite(model: ModelProto, kernels: Collection[str]) -> tuple[ModelProto, str]:
     """The deploy graph with everything inside, and the note."""
-    made, note = deploy.rewrite_model(OnnxModel.from_proto(model), kernels)
-    return made.to_proto(), note
+    built, note = deploy.rewrite_model(OnnxModel.from_proto(model), kernels)
+    return built.to_proto(), note
 
 
 def operators(model: ModelProto) -> list[str]:
     return [n.op_type for n in model.graph.node]
 
 
-def check_same(model: ModelProto, made: ModelProto, limit: float = 1e-5) -> None:
-    onnx.checker.check_model(made, full_check=True)
+def check_same(model: ModelProto, built: ModelProto, limit: float = 1e-5) -> None:
+    onnx.checker.check_model(built, full_check=True)
     feeds = random_inputs(model)
-    outputs = zip(run_onnxruntime(made, feeds), run_onnxruntime(model, feeds), strict=True)
+    outputs = zip(run_onnxruntime(built, feeds), run_onnxruntime(model, feeds), strict=True)
     assert all(max_difference(new, old).relative <= limit for new, old in outputs)
 
 
@@ -46,13 +46,13 @@ def check_fold(g: Graph, inputs: dict[str, tuple], output: str = "y", folds: int
     g.nodes[-1].output[0] = output
     model = prune(g.model(inputs, [output]), 0.5)
     kernels = weights_of(model)
-    made = rewrite(model, kernels)[0]
+    built = rewrite(model, kernels)[0]
     norms = operators(model).count("BatchNormalization")
-    assert operators(made).count("BatchNormalization") == norms - folds
-    before, after = (read_tensors(OnnxModel.from_proto(m), kernels) for m in (model, made))
+    assert operators(built).count("BatchNormalization") == norms - folds
+    before, after = (read_tensors(OnnxModel.from_proto(m), kernels) for m in (model, built))
     assert all(((before[k] != 0) == (after[k] != 0)).all() for k in kernels)
-    check_same(model, made)
-    return made
+    check_same(model, built)
+    return built
 
 
 def norm_view_and_shape() -> ModelProto:
@@ -70,23 +70,23 @@ def norm_view_and_shape() -> ModelProto:
 def test_rewrite_model_folds_norms_and_constants_and_keeps_weights():
     model = prune(norm_view_and_shape())
     before = model.SerializeToString()
-    made, note = rewrite(model, ["conv.weight", "w"])
+    built, note = rewrite(model, ["conv.weight", "w"])
     assert model.SerializeToString() == before
     assert "1 of 1 BatchNormalization folded" in note
     assert "not folded" not in note
-    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(made))
-    assert {"conv.weight", "w"} <= {t.name for t in made.graph.initializer}
-    assert made.metadata_props == model.metadata_props
-    assert made.graph.output == model.graph.output
-    check_same(model, made)
+    assert not {"BatchNormalization", "Concat", "Constant"} & set(operators(built))
+    assert {"conv.weight", "w"} <= {t.name for t in built.graph.initializer}
+    assert built.metadata_props == model.metadata_props
+    assert built.graph.output == model.graph.output
+    check_same(model, built)
 
 
 def test_rewrite_model_without_onnxsim_folds_norms_and_notes_it(without_onnxsim: None):
     model = prune(conv_bn_classifier())
-    made, note = rewrite(model, KERNELS)
+    built, note = rewrite(model, KERNELS)
     assert "constants not folded: onnxsim is away" in note
-    assert "BatchNormalization" not in operators(made)
-    check_same(model, made)
+    assert "BatchNormalization" not in operators(built)
+    check_same(model, built)
 
 
 def test_rewrite_model_discards_onnxsim_result_with_other_weights(monkeypatch: pytest.MonkeyPatch):
@@ -95,9 +95,9 @@ def test_rewrite_model_discards_onnxsim_result_with_other_weights(monkeypatch: p
 
     monkeypatch.setattr(simplify, "simplify_model", meddling)
     model = prune(conv_bn_classifier())
-    made, note = rewrite(model, KERNELS)
+    built, note = rewrite(model, KERNELS)
     assert "onnxsim changed the layer weight" in note
-    check_same(model, made)
+    check_same(model, built)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -130,9 +130,9 @@ def test_rewrite_model_folds_norm_after_gemm(
     )
     g.nodes[-1].output[0] = "y"
     model = prune(g.model({"x": ("N", 4)}, ["y"]), 0.5)
-    made = rewrite(model, ["w"])[0]
-    assert operators(made) == ["Gemm"]
-    check_same(model, made)
+    built = rewrite(model, ["w"])[0]
+    assert operators(built) == ["Gemm"]
+    check_same(model, built)
 
 
 def test_rewrite_model_keeps_norm_of_layer_with_other_readers(without_onnxsim: None):
@@ -153,8 +153,8 @@ def test_rewrite_model_adds_bias_if_bias_is_shared(without_onnxsim: None):
     g = Graph()
     h = g.batch_norm(g.conv("x", "a", 4, 4, bias=True), "bn", 4)
     g.add("Conv", h, g.random("b.weight", 4, 4, 3, 3), "a.bias", pads=[1] * 4)
-    made = check_fold(g, {"x": ("N", 4, 5, 5)})
-    assert {"a.bias", "a.weight.folded_bias"} <= {t.name for t in made.graph.initializer}
+    built = check_fold(g, {"x": ("N", 4, 5, 5)})
+    assert {"a.bias", "a.weight.folded_bias"} <= {t.name for t in built.graph.initializer}
 
 
 def test_rewrite_model_keeps_norm_that_would_erase_weights(without_onnxsim: None):
@@ -183,8 +183,8 @@ def test_rewrite_model_keeps_norm_of_overridable_weight(without_onnxsim: None):
     g = Graph()
     g.batch_norm(g.conv("x", "conv", 1, 4), "bn", 4)
     g.nodes[-1].output[0] = "y"
-    given = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
-    model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=given)
+    extra_inputs = [helper.make_tensor_value_info("conv.weight", TensorProto.FLOAT, [4, 1, 3, 3])]
+    model = g.model({"x": ("N", 1, 5, 5)}, ["y"], extra_inputs=extra_inputs)
     assert operators(rewrite(model, ["conv.weight"])[0]) == ["Conv", "BatchNormalization"]
 
 
@@ -197,14 +197,14 @@ def test_rewrite_model_removes_dropout_and_identity(without_onnxsim: None):
     g.add("Identity", h, outputs=("z",))
     g.add("Identity", "x", outputs=("same",))
     model = prune(g.model({"x": ("N", 1, 5, 5)}, ["y", "z", "same"]))
-    made = rewrite(model, ["conv.weight"])[0]
-    assert operators(made) == [
+    built = rewrite(model, ["conv.weight"])[0]
+    assert operators(built) == [
         "Conv",
         "Relu",
         "Identity",
         "Identity",
     ]  # two outputs of one value, and an input passed on
-    check_same(model, made)
+    check_same(model, built)
 
 
 def test_rewrite_model_keeps_dropout_with_mask(without_onnxsim: None):
@@ -225,10 +225,12 @@ def test_rewrite_model_renames_values_in_branches(without_onnxsim: None):
         )
     g.add("If", "c", outputs=("y",), **branches)
     model = g.model({"x": ("N", 4), "c": ()}, ["y"], types={"c": TensorProto.BOOL})
-    made = rewrite(model, [])[0]
-    assert operators(made) == ["Relu", "If"]
+    built = rewrite(model, [])[0]
+    assert operators(built) == ["Relu", "If"]
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(False)}
-    np.testing.assert_array_equal(run_onnxruntime(made, feeds)[0], run_onnxruntime(model, feeds)[0])
+    np.testing.assert_array_equal(
+        run_onnxruntime(built, feeds)[0], run_onnxruntime(model, feeds)[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -255,8 +257,8 @@ def test_deploy_graph_in_half_precision_has_wider_tolerance(
         ), ""
 
     monkeypatch.setattr(deploy, "rewrite_model", shifted)
-    told = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
-    with told:
+    expected = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
+    with expected:
         deploy.build_graph(
             GraphContext(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
         )

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("without_onnxsim")
 FORCED = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
 
 
-def made(
+def built(
     model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()
 ) -> BuiltGraph:
     plain, names = OnnxModel.from_proto(model), names or kernels_of(model)
@@ -53,20 +53,22 @@ def timed(monkeypatch: pytest.MonkeyPatch, *ms: float) -> None:
 @needs_kernels
 def test_fast_graph_of_pruned_network_has_one_sparse_node_per_layer() -> None:
     model = prune(conv_bn_classifier(channels=16))
-    found = made(model)
-    ours = [node.op_type for node in found.model.graph.node if node.domain]
+    result = built(model)
+    ours = [node.op_type for node in result.model.graph.node if node.domain]
     assert [name.startswith(("SparseConv", "SparseGemm")) for name in ours] == [True, True, True]
     assert not {"Conv", "Gemm", "Relu", "BatchNormalization"} & {
-        n.op_type for n in found.model.graph.node
+        n.op_type for n in result.model.graph.node
     }
-    assert found.sparse_kernels is not None
-    assert found.sparse_kernels.converted_layers == ("conv1.weight", "conv2.weight", "fc.weight")
-    assert found.sparse_kernels.latency_ratio is None
-    assert found.sparse_kernels.library_sha256
-    assert found.dense_model is not None
-    for name in found.weights:
-        assert found.model.get_array(name).tobytes() == found.dense_model.get_array(name).tobytes()
-    onnx.checker.check_model(found.model.to_proto(), full_check=True)
+    assert result.sparse_kernels is not None
+    assert result.sparse_kernels.converted_layers == ("conv1.weight", "conv2.weight", "fc.weight")
+    assert result.sparse_kernels.latency_ratio is None
+    assert result.sparse_kernels.library_sha256
+    assert result.dense_model is not None
+    for name in result.weights:
+        assert (
+            result.model.get_array(name).tobytes() == result.dense_model.get_array(name).tobytes()
+        )
+    onnx.checker.check_model(result.model.to_proto(), full_check=True)
 
 
 @needs_kernels
@@ -74,13 +76,13 @@ def test_fast_graph_without_library_matches_deploy_graph_bit_for_bit(
     tmp_path: Path,
 ) -> None:
     model = prune(conv_bn_classifier(channels=16))
-    found, feeds = made(model), random_inputs(model, batch=5, seed=1)
-    assert found.dense_model is not None
+    result, feeds = built(model), random_inputs(model, batch=5, seed=1)
+    assert result.dense_model is not None
     ours, theirs = (
-        run_onnxruntime(m.to_proto(), feeds)[0] for m in (found.model, found.dense_model)
+        run_onnxruntime(m.to_proto(), feeds)[0] for m in (result.model, result.dense_model)
     )
     assert ours.tobytes() == theirs.tobytes()
-    write_model(found.model, tmp_path / "fast.onnx")
+    write_model(result.model, tmp_path / "fast.onnx")
     quick = open_session(tmp_path / "fast.onnx", library.sparse_ops_library()).run(None, feeds)[0]
     np.testing.assert_allclose(quick, theirs, atol=1e-5 * np.abs(theirs).max())
 
@@ -92,12 +94,12 @@ def test_fast_graph_slower_than_dense_graphs_raises_not_faster(
 ) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.97)
     timed(monkeypatch, 0.5, *others)
-    found = made(model, None).sparse_kernels
-    assert found is not None
-    assert found.latency_ratio == 0.5
+    result = built(model, None).sparse_kernels
+    assert result is not None
+    assert result.latency_ratio == 0.5
     timed(monkeypatch, 0.96, *others)
     with pytest.raises(NotFaster, match=r"0\.96 of the dense file's time"):
-        made(model, None)
+        built(model, None)
 
 
 @needs_kernels
@@ -105,15 +107,15 @@ def test_fast_graph_of_dense_network_raises_not_faster_without_timing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fast, "time_interleaved", lambda *_, **__: pytest.fail("it was timed"))
-    with pytest.raises(NotFaster, match=r"conv1\.weight and 1 more") as found:
-        made(conv_bn_classifier(channels=16), None)
-    assert found.value.exit_code == 7
+    with pytest.raises(NotFaster, match=r"conv1\.weight and 1 more") as result:
+        built(conv_bn_classifier(channels=16), None)
+    assert result.value.exit_code == 7
 
 
 def test_fast_graph_without_library_raises_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     with pytest.raises(NotFaster, match="was not built"):
-        made(mlp())
+        built(mlp())
     reason = fast.explain_missing_library()
     assert reason is not None
     assert "was not built" in reason
@@ -135,7 +137,7 @@ def test_fast_graph_with_noisy_outputs_raises_not_faster(
 
     monkeypatch.setattr(run_proof, "run_file", other_bits)
     with pytest.raises(NotFaster, match="cannot be verified"):
-        made(prune(mlp()))
+        built(prune(mlp()))
 
 
 @needs_kernels
@@ -153,7 +155,7 @@ def test_fast_graph_not_faster_error_names_skipped_layers(
     )
     timed(monkeypatch, 1.0, 1.0, 1.0)
     with pytest.raises(NotFaster, match="line: is read by Conv 'one axis'"):
-        made(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), None)
+        built(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), None)
 
 
 @needs_kernels
@@ -170,7 +172,7 @@ def test_fast_graph_with_other_outputs_raises_export_failed(
     turn_over = fast.convert_to_sparse_ops
     monkeypatch.setattr(fast, "convert_to_sparse_ops", wrong)
     with pytest.raises(ExportFailed, match="something else"):
-        made(mlp())
+        built(mlp())
 
 
 @needs_kernels
@@ -186,9 +188,9 @@ def test_fast_graph_converts_layers_in_functions() -> None:
     last = model.graph.node[-1]
     last.output[0] = "before"
     model.graph.node.append(helper.make_node("Layer", ["before", "w"], ["logits"], domain="local"))
-    found = made(model, names=["fc1.weight", "fc2.weight", "w"]).sparse_kernels
-    assert found is not None
-    assert "w" in found.converted_layers
+    result = built(model, names=["fc1.weight", "fc2.weight", "w"]).sparse_kernels
+    assert result is not None
+    assert "w" in result.converted_layers
 
 
 def test_select_first_sample_keeps_fixed_batch() -> None:

@@ -38,65 +38,65 @@ BLOCK = ("QLinearConv", "QLinearAdd", "QLinearGlobalAveragePool", "QGemm")
 
 def optimised(model: OnnxModel, folder: Path) -> Counter[str]:
     """The operators that onnxruntime runs."""
-    path, kept = folder / "int8.onnx", folder / "optimised.onnx"
+    path, optimized_path = folder / "int8.onnx", folder / "optimized.onnx"
     write_model(model, path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    options.optimized_model_filepath = str(kept)
+    options.optimized_model_filepath = str(optimized_path)
     onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return Counter(node.op_type for node in onnx.load(kept).graph.node)
+    return Counter(node.op_type for node in onnx.load(optimized_path).graph.node)
 
 
-def nearly_the_same(model: ModelProto, made: OnnxModel, share: float = 0.1) -> bool:
+def nearly_the_same(model: ModelProto, built: OnnxModel, share: float = 0.1) -> bool:
     feeds = random_inputs(model, batch=16, seed=3)
-    before, after = outputs(model, feeds), outputs(made.to_proto(), feeds)
+    before, after = outputs(model, feeds), outputs(built.to_proto(), feeds)
     return bool(np.abs(before - after).max() <= share * np.abs(before).max())
 
 
 def test_int8_graph_quantizes_every_layer_and_keeps_zeros() -> None:
     model = prune(conv_bn_classifier(), 0.8)
-    made = quantised(model)
-    assert made.weight_names == tuple(f"{name}_quantized" for name in kernels_of(model))
+    built = quantised(model)
+    assert built.weight_names == tuple(f"{name}_quantized" for name in kernels_of(model))
     for name in kernels_of(model):
-        steps = made.weights[f"{name}_quantized"]
+        steps = built.weights[f"{name}_quantized"]
         assert steps.dtype == np.int8
         assert (steps[OnnxModel.from_proto(model).get_array(name) == 0] == 0).all()
         assert np.abs(steps).max() == 64  # 7 bits, all of them used
-    assert nearly_the_same(model, made.model)
+    assert nearly_the_same(model, built.model)
 
 
 def test_int8_graph_runs_in_8_bits_in_onnxruntime(tmp_path: Path) -> None:
-    found = optimised(quantised(conv_bn_classifier()).model, tmp_path)
-    assert set(BLOCK) <= set(found)
-    assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(found)
+    result = optimised(quantised(conv_bn_classifier()).model, tmp_path)
+    assert set(BLOCK) <= set(result)
+    assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(result)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_int8_graph_in_any_encoding_gives_same_outputs(encoding: str, tmp_path: Path) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.9)
-    made, feeds = quantised(model), random_inputs(model, batch=4)
+    built, feeds = quantised(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
-    assert made.weight_names
+    assert built.weight_names
     write_model(
-        ENCODINGS[encoding].encode(made.model, NonzeroIndex(made.model, made.weight_names)), path
+        ENCODINGS[encoding].encode(built.model, NonzeroIndex(built.model, built.weight_names)), path
     )
-    verify_weights(path, made.weights, encoding)
+    verify_weights(path, built.weights, encoding)
     run_proof.verify_outputs(
-        path, feeds, run_proof.run_dense_model(made.model, made.weight_names, feeds)
+        path, feeds, run_proof.run_dense_model(built.model, built.weight_names, feeds)
     )
     assert np.array_equal(
-        run_onnxruntime(str(path), feeds)[0], outputs(made.model.to_proto(), feeds)
+        run_onnxruntime(str(path), feeds)[0], outputs(built.model.to_proto(), feeds)
     )
 
 
 def test_int8_graph_packed_is_smaller_than_float() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
-    made = quantised(model)
+    built = quantised(model)
     small, float_ = (
         ENCODINGS["packed"].encode(m, NonzeroIndex(m, k)).to_proto().ByteSize()
         for m, k in (
-            (made.model, made.weight_names or ()),
+            (built.model, built.weight_names or ()),
             (OnnxModel.from_proto(model), kernels_of(model)),
         )
     )
@@ -115,8 +115,8 @@ def test_int8_graph_with_7_bits_cannot_saturate() -> None:
     model = g.model({"x": ("N", 4)}, ["y"])
     feeds = [{"x": np.ones((8, 4), np.float32)}]
     for bits, saturates in ((7, False), (8, True)):
-        made = quantised(model, calibration(model, feeds, int8_reduce_range=bits == 7))
-        weight = made.weights["w_quantized"].astype(np.int64)
+        built = quantised(model, calibration(model, feeds, int8_reduce_range=bits == 7))
+        weight = built.weights["w_quantized"].astype(np.int64)
         pairs = 255 * weight[0::2] + 255 * weight[1::2]
         clipped = np.clip(pairs, -(2**15), 2**15 - 1)
         assert bool((clipped != pairs).any()) is saturates
@@ -131,28 +131,28 @@ def test_int8_graph_with_7_bits_cannot_saturate() -> None:
 @pytest.mark.parametrize("make", [language_model, vision_transformer])
 def test_int8_graph_of_transformer_is_dynamic(make: object, tmp_path: Path) -> None:
     model = make()  # type: ignore[operator]
-    made = quantised(model, calibration(model, value=0.9))
-    assert made.quantization is not None
-    assert made.quantization.method == search.DYNAMIC
-    assert made.quantization.samples is None
-    found = optimised(made.model, tmp_path)
+    built = quantised(model, calibration(model, value=0.9))
+    assert built.quantization is not None
+    assert built.quantization.method == search.DYNAMIC
+    assert built.quantization.samples is None
+    result = optimised(built.model, tmp_path)
     assert (
-        found["DynamicQuantizeMatMul"] + found["MatMulIntegerToFloat"]
-        == made.quantization.num_layers
+        result["DynamicQuantizeMatMul"] + result["MatMulIntegerToFloat"]
+        == built.quantization.num_layers
     )
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 def test_int8_graph_keeps_recurrent_layers_float(op: str) -> None:
     model = recurrent(op)
-    made = quantised(model)
-    assert made.quantization is not None
-    left = made.quantization.float_layers
+    built = quantised(model)
+    assert built.quantization is not None
+    left = built.quantization.float_layers
     assert len(left) == 2
     assert all("recurrent layers stay float" in reason for reason in left.values())
-    assert all(name in made.notes[-1] for name in left)
-    assert made.weight_names is not None
-    assert set(left) < set(made.weight_names)
+    assert all(name in built.notes[-1] for name in left)
+    assert built.weight_names is not None
+    assert set(left) < set(built.weight_names)
 
 
 def test_int8_graph_keeps_sensitive_layer_float() -> None:
@@ -163,11 +163,11 @@ def test_int8_graph_keeps_sensitive_layer_float() -> None:
     g.add("Add", g.add("MatMul", "x", "scores"), g.add("MatMul", "x", "nothing"), outputs=("y",))
     model = g.model({"x": ("N", 6)}, ["y"])
     without = quantised(model, int8_trials=0).quantization
-    found = quantised(model).quantization
+    result = quantised(model).quantization
     assert without is not None
-    assert found is not None
-    assert without.validation_drop > 0.003 >= found.validation_drop
-    assert found.float_layers == {"scores": search.SENSITIVE}
+    assert result is not None
+    assert without.validation_drop > 0.003 >= result.validation_drop
+    assert result.float_layers == {"scores": search.SENSITIVE}
 
 
 def test_int8_graph_without_layers_raises_unsupported_model() -> None:
@@ -213,9 +213,9 @@ def of_opset_11() -> ModelProto:
 
 def test_int8_graph_of_old_opset_is_converted() -> None:
     model = of_opset_11()
-    made = quantised(model)
-    assert made.model.proto.opset_import[0].version == int8.OPSET
-    assert nearly_the_same(model, made.model)
+    built = quantised(model)
+    assert built.model.proto.opset_import[0].version == int8.OPSET
+    assert nearly_the_same(model, built.model)
 
 
 def test_int8_graph_of_unconvertible_opset_raises_export_failed(
@@ -238,10 +238,10 @@ def test_int8_graph_quantizes_shared_weight_once() -> None:
         "MatMul", g.add("Relu", g.add("MatMul", "x", "w", name="a")), "w", name="b", outputs=("y",)
     )
     model = g.model({"x": ("N", 6)}, ["y"])
-    made = quantised(model)
-    assert made.weight_names == ("w_quantized",)
-    assert "w" not in made.model.tensors
-    assert nearly_the_same(model, made.model, 0.2)
+    built = quantised(model)
+    assert built.weight_names == ("w_quantized",)
+    assert "w" not in built.model.tensors
+    assert nearly_the_same(model, built.model, 0.2)
 
 
 @pytest.mark.parametrize("dead", ["all", "one"])
@@ -251,16 +251,16 @@ def test_int8_graph_keeps_bias_of_empty_channels(dead: str) -> None:
     array = numpy_helper.to_array(weight).copy()
     array[slice(None) if dead == "all" else 3] = 0
     weight.CopyFrom(numpy_helper.from_array(array, weight.name))
-    made = quantised(model)
-    assert "conv2.weight_quantized" in (made.weight_names or ())
-    assert nearly_the_same(model, made.model, 0.05)
+    built = quantised(model)
+    assert "conv2.weight_quantized" in (built.weight_names or ())
+    assert nearly_the_same(model, built.model, 0.05)
 
 
 def test_int8_graph_with_constant_activations_is_finite() -> None:
     model = mlp()
     feeds = [{"x": np.zeros((8, 6), np.float32)}]
-    made = quantised(model, calibration(model, feeds))
-    assert np.isfinite(outputs(made.model.to_proto(), random_inputs(model))).all()
+    built = quantised(model, calibration(model, feeds))
+    assert np.isfinite(outputs(built.model.to_proto(), random_inputs(model))).all()
 
 
 def test_int8_graph_keeps_layers_with_infinite_activations_float() -> None:
@@ -272,9 +272,9 @@ def test_int8_graph_keeps_layers_with_infinite_activations_float() -> None:
     g.gemm(infinite, "fc3", 8, 4)
     g.add("Add", g.nodes[-2].output[0], g.nodes[-1].output[0], outputs=("y",))
     model = g.model({"x": ("N", 6)}, ["y"])
-    found = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
-    assert found is not None
-    assert found.float_layers["fc3.weight"] == search.NOT_FINITE
+    result = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
+    assert result is not None
+    assert result.float_layers["fc3.weight"] == search.NOT_FINITE
 
 
 def test_int8_graph_quantizes_weights_in_constants_and_inputs() -> None:
@@ -284,5 +284,5 @@ def test_int8_graph_quantizes_weights_in_constants_and_inputs() -> None:
         helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims))
         for t in model.graph.initializer
     )
-    made = quantised(model, calibration(mlp()), ["fc1.weight", "fc2.weight"])
-    assert [value.name for value in made.model.graph.input] == ["x"]
+    built = quantised(model, calibration(mlp()), ["fc1.weight", "fc2.weight"])
+    assert [value.name for value in built.model.graph.input] == ["x"]

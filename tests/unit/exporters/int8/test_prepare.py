@@ -25,19 +25,19 @@ def chain(between: str = "between", node: str = "second", offset: str = "offset"
     return g.model({"x": ("N", 6)}, ["y"])
 
 
-def nearly(model: ModelProto, made: ModelProto) -> bool:
+def nearly(model: ModelProto, built: ModelProto) -> bool:
     feeds = random_inputs(model, batch=16, seed=3)
-    before, after = (run_onnxruntime(m, feeds)[0] for m in (model, made))
+    before, after = (run_onnxruntime(m, feeds)[0] for m in (model, built))
     return bool(np.abs(before - after).max() <= 0.05 * np.abs(before).max())
 
 
 @pytest.mark.parametrize("end", TOOL_SUFFIXES)
 def test_prepare_graph_renames_conflicts_with_tool(end: str) -> None:
     model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
-    made = quantised(model)
-    assert made.quantization is not None
-    assert made.quantization.num_layers == 2
-    assert nearly(model, made.model.to_proto())
+    built = quantised(model)
+    assert built.quantization is not None
+    assert built.quantization.num_layers == 2
+    assert nearly(model, built.model.to_proto())
 
 
 def test_prepare_graph_keeps_other_names() -> None:
@@ -54,11 +54,11 @@ def test_prepare_graph_keeps_conflicting_weight_name() -> None:
     )
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
-    made = quantised(model)
-    assert made.quantization is not None
-    assert list(made.quantization.float_layers) == ["w"]
-    assert "w_quantized" in made.quantization.float_layers["w"]
-    assert nearly(model, made.model.to_proto())
+    built = quantised(model)
+    assert built.quantization is not None
+    assert list(built.quantization.float_layers) == ["w"]
+    assert "w_quantized" in built.quantization.float_layers["w"]
+    assert nearly(model, built.model.to_proto())
 
 
 @pytest.mark.parametrize(
@@ -72,11 +72,11 @@ def test_prepare_graph_flattens_bias_of_one_row(shape: tuple[int, ...], is_row: 
     g.gemm(g.add("Relu", first), "fc", 8, 4)
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
-    made = quantised(model)
-    assert made.quantization is not None
-    assert list(made.quantization.float_layers) == ([] if is_row else ["w"])
-    assert is_row or "Gemm 'first'" in made.quantization.float_layers["w"]
-    assert nearly(model, made.model.to_proto())
+    built = quantised(model)
+    assert built.quantization is not None
+    assert list(built.quantization.float_layers) == ([] if is_row else ["w"])
+    assert is_row or "Gemm 'first'" in built.quantization.float_layers["w"]
+    assert nearly(model, built.model.to_proto())
 
 
 def test_prepare_graph_keeps_bias_with_other_readers() -> None:

@@ -31,13 +31,13 @@ def check(
 ) -> None:
     model = name_nodes(OnnxModel.from_proto(prune(mlp(), 0.5)))
     layers = find_quantizable_layers(model, KERNELS).layers
-    made = quantize_dynamic(model, layers, 7)
-    steps = made.get_array(name).copy()
+    built = quantize_dynamic(model, layers, 7)
+    steps = built.get_array(name).copy()
     for at, value in (by or {}).items():
         steps[at] = value
     weights = {kernel: model.get_array(kernel) for kernel in KERNELS}
     proof.verify_int8_weights(
-        changed(made, name, steps),
+        changed(built, name, steps),
         weights,
         KERNELS,
         {layer.weight_name: layer for layer in layers},
@@ -47,8 +47,8 @@ def check(
 
 def place(zero: bool) -> tuple[int, int]:
     weight = OnnxModel.from_proto(prune(mlp(), 0.5)).get_array("fc1.weight")
-    found = np.argwhere((weight == 0) if zero else (weight != 0))[0]
-    return int(found[0]), int(found[1])
+    result = np.argwhere((weight == 0) if zero else (weight != 0))[0]
+    return int(result[0]), int(result[1])
 
 
 def test_verify_int8_weights_accepts_quantized_graph() -> None:

@@ -12,10 +12,10 @@ from tests.support.models import mlp, run_onnxruntime
 
 
 def seen(*batches: np.ndarray) -> HistogramObserver:
-    found = HistogramObserver()
+    result = HistogramObserver()
     for batch in batches:
-        found.add_batch(batch.astype(np.float32))
-    return found
+        result.add_batch(batch.astype(np.float32))
+    return result
 
 
 @given(
@@ -24,23 +24,23 @@ def seen(*batches: np.ndarray) -> HistogramObserver:
     )
 )
 def test_range_of_every_method_lies_within_values(batches: list[list[float]]) -> None:
-    found = seen(*(np.array(batch) for batch in batches))
-    whole = ranges.find_min_max_range(found)
+    result = seen(*(np.array(batch) for batch in batches))
+    whole = ranges.find_min_max_range(result)
     assert whole == (min(0.0, *map(min, batches)), max(0.0, *map(max, batches)))
     for method in RANGE_METHODS.values():
-        low, high = method(found)
+        low, high = method(result)
         assert whole.low <= low <= 0 <= high <= whole.high
 
 
 def test_add_batch_with_larger_values_keeps_counts() -> None:
     small, large = np.linspace(0.1, 1, 100), np.linspace(1, 37, 50)
-    found = seen(small, large)
-    assert found.limit >= 37
-    assert found.counts.sum() == 150
+    result = seen(small, large)
+    assert result.limit >= 37
+    assert result.counts.sum() == 150
     expected = np.histogram(
-        np.concatenate([small, large]), found.counts.shape[1], (0, found.limit)
+        np.concatenate([small, large]), result.counts.shape[1], (0, result.limit)
     )[0]
-    assert np.abs(np.cumsum(found.counts[1]) - np.cumsum(expected)).max() <= 1
+    assert np.abs(np.cumsum(result.counts[1]) - np.cumsum(expected)).max() <= 1
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
@@ -66,10 +66,10 @@ def test_add_batch_with_infinite_values_is_not_finite() -> None:
 def test_observe_values_records_values_of_model() -> None:
     model = mlp()
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
-    found = observe_values(
+    result = observe_values(
         OnnxModel.from_proto(model), ["x", "logits", "relu_1_out"], [{"x": x[:4]}, {"x": x[4:]}]
     )
     logits = run_onnxruntime(model, {"x": x})[0]
-    assert found["logits"].high == pytest.approx(max(logits.max(), 0), rel=1e-5)
-    assert found["x"].low == pytest.approx(x.min())
-    assert found["relu_1_out"].low == 0
+    assert result["logits"].high == pytest.approx(max(logits.max(), 0), rel=1e-5)
+    assert result["x"].low == pytest.approx(x.min())
+    assert result["relu_1_out"].low == 0

@@ -11,5 +11,5 @@ def test_declare_float_values_removes_double_opset_import() -> None:
     proto = mlp()
     versions = [(entry.domain, entry.version) for entry in proto.opset_import]
     proto.opset_import.append(helper.make_opsetid("ai.onnx", proto.opset_import[0].version))
-    given = static._declare_float_values(OnnxModel.from_proto(proto), ())
-    assert [(entry.domain, entry.version) for entry in given.opset_import] == versions
+    declared = static._declare_float_values(OnnxModel.from_proto(proto), ())
+    assert [(entry.domain, entry.version) for entry in declared.opset_import] == versions

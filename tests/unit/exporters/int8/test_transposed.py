@@ -31,29 +31,29 @@ def network(op: str = "MatMul", with_norm: bool = False) -> ModelProto:
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_transposed_weights_are_quantized_in_their_shape(op: str, is_dynamic: bool) -> None:
     model = network(op, is_dynamic)
-    made = quantised(model, calibration(model, value=0.9))
-    assert made.quantization is not None
-    assert (made.quantization.method == "dynamic") is is_dynamic
-    assert made.weight_names == ("w_quantized", "v_quantized")
+    built = quantised(model, calibration(model, value=0.9))
+    assert built.quantization is not None
+    assert (built.quantization.method == "dynamic") is is_dynamic
+    assert built.weight_names == ("w_quantized", "v_quantized")
     for name in ("w", "v"):
         before, after = (
             OnnxModel.from_proto(model).get_array(name),
-            made.weights[f"{name}_quantized"],
+            built.weights[f"{name}_quantized"],
         )
         assert after.shape == before.shape
         assert not after[before == 0].any()
         assert np.array_equal(np.sign(after)[after != 0], np.sign(before)[after != 0])
     feeds = random_inputs(model, batch=16, seed=3)
-    plain, int8 = (run_onnxruntime(m, feeds)[0] for m in (model, made.model.to_proto()))
+    plain, int8 = (run_onnxruntime(m, feeds)[0] for m in (model, built.model.to_proto()))
     assert np.abs(plain - int8).max() <= 0.05 * np.abs(plain).max()
 
 
 def test_transposed_weight_in_float_is_unchanged() -> None:
     model = network()
-    made = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
-    assert made.quantization is not None
-    for name in made.quantization.float_layers:
-        assert np.array_equal(made.weights[name], OnnxModel.from_proto(model).get_array(name))
+    built = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
+    assert built.quantization is not None
+    for name in built.quantization.float_layers:
+        assert np.array_equal(built.weights[name], OnnxModel.from_proto(model).get_array(name))
 
 
 @pytest.mark.parametrize("other", ["Gather", "output", "Add", "perm"])

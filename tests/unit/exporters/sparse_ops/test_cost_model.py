@@ -47,17 +47,17 @@ def product(share: float, rows: int) -> ModelProto:
     return with_zeros(g.model({"x": ("N", rows, 64)}, ["y"]), {"w": share})
 
 
-@pytest.mark.parametrize(("shares", "taken"), [((0.95, 0.0), True), ((0.0, 0.95), False)])
+@pytest.mark.parametrize(("shares", "is_selected"), [((0.95, 0.0), True), ((0.0, 0.95), False)])
 def test_select_layers_weighs_convs_by_multiply_adds(
-    shares: tuple[float, float], taken: bool
+    shares: tuple[float, float], is_selected: bool
 ) -> None:
-    found = chosen(two_convs(*shares))
-    assert found.weight_names == (("large.weight", "small.weight") if taken else ())
-    assert all("of the dense time" in why for why in found.skipped.values())
+    result = chosen(two_convs(*shares))
+    assert result.weight_names == (("large.weight", "small.weight") if is_selected else ())
+    assert all("of the dense time" in why for why in result.skipped.values())
 
 
 @pytest.mark.parametrize(
-    ("share", "rows", "taken"),
+    ("share", "rows", "is_selected"),
     [
         (0.8, 128, True),
         (0.8, 1, False),
@@ -67,21 +67,23 @@ def test_select_layers_weighs_convs_by_multiply_adds(
         (0.9, 8, True),
     ],
 )
-def test_select_layers_needs_more_zeros_for_few_rows(share: float, rows: int, taken: bool) -> None:
-    assert bool(chosen(product(share, rows)).weight_names) is taken
+def test_select_layers_needs_more_zeros_for_few_rows(
+    share: float, rows: int, is_selected: bool
+) -> None:
+    assert bool(chosen(product(share, rows)).weight_names) is is_selected
 
 
-@pytest.mark.parametrize(("columns", "taken"), [(2, False), (128, True)])
-def test_select_layers_counts_rows_of_each_matrix(columns: int, taken: bool) -> None:
+@pytest.mark.parametrize(("columns", "is_selected"), [(2, False), (128, True)])
+def test_select_layers_counts_rows_of_each_matrix(columns: int, is_selected: bool) -> None:
     g = Graph()
     g.random("w", 64, 64)
     g.add("MatMul", "w", "x", outputs=("y",))
     model = with_zeros(g.model({"x": ("N", 256, 64, columns)}, ["y"]), {"w": 0.9})
-    assert bool(chosen(model).weight_names) is taken
+    assert bool(chosen(model).weight_names) is is_selected
 
 
-@pytest.mark.parametrize(("size", "taken"), [(2, False), (16, True)])
-def test_select_layers_needs_more_zeros_for_few_pixels(size: int, taken: bool) -> None:
+@pytest.mark.parametrize(("size", "is_selected"), [(2, False), (16, True)])
+def test_select_layers_needs_more_zeros_for_few_pixels(size: int, is_selected: bool) -> None:
     g = Graph()
     g.add("Relu", g.conv("x", "c", 64, 64), outputs=("y",))
     assert (
@@ -90,26 +92,26 @@ def test_select_layers_needs_more_zeros_for_few_pixels(size: int, taken: bool) -
                 with_zeros(g.model({"x": ("N", 64, size, size)}, ["y"]), {"c": 0.9})
             ).weight_names
         )
-        is taken
+        is is_selected
     )
 
 
-@pytest.mark.parametrize(("outputs", "taken"), [(4, False), (64, True)])
-def test_select_layers_needs_more_zeros_for_few_outputs(outputs: int, taken: bool) -> None:
+@pytest.mark.parametrize(("outputs", "is_selected"), [(4, False), (64, True)])
+def test_select_layers_needs_more_zeros_for_few_outputs(outputs: int, is_selected: bool) -> None:
     g = Graph()
     g.random("w", 64, outputs)
     g.add("MatMul", "x", "w", outputs=("y",))
     model = with_zeros(g.model({"x": ("N", 128, 64)}, ["y"]), {"w": 0.8})
-    assert bool(chosen(model).weight_names) is taken
+    assert bool(chosen(model).weight_names) is is_selected
 
 
 def test_select_layers_skips_convs_of_small_groups() -> None:
     g = Graph()
     x = g.conv(g.conv("x", "wide", 32, 32, size=1), "depthwise", 32, 32, group=32)
     g.add("Relu", x, outputs=("y",))
-    found = chosen(with_zeros(g.model({"x": ("N", 32, 8, 8)}, ["y"]), {"wide": 0.9}))
-    assert found.weight_names == ("wide.weight",)
-    assert "groups of fewer than 16" in found.skipped["depthwise.weight"]
+    result = chosen(with_zeros(g.model({"x": ("N", 32, 8, 8)}, ["y"]), {"wide": 0.9}))
+    assert result.weight_names == ("wide.weight",)
+    assert "groups of fewer than 16" in result.skipped["depthwise.weight"]
 
 
 def test_select_layers_without_fast_instructions_needs_min_sparsity() -> None:
@@ -135,9 +137,9 @@ def test_select_layers_gives_reason_of_ineligible_weights() -> None:
     g.tensor("scale", 0.1)
     x = g.add("ConvTranspose", "x", "up.weight", name="grow")
     g.add("Conv", x, g.add("DequantizeLinear", "q", "scale"), outputs=("y",))
-    found = chosen(g.model({"x": ("N", 8, 4, 4)}, ["y"]))
-    assert "ConvTranspose 'grow'" in found.skipped["up.weight"]
-    assert found.skipped["q"] == "is already quantized"
+    result = chosen(g.model({"x": ("N", 8, 4, 4)}, ["y"]))
+    assert "ConvTranspose 'grow'" in result.skipped["up.weight"]
+    assert result.skipped["q"] == "is already quantized"
     g = Graph()
     g.tensor("half", np.ones((8, 8)), np.float16)
     g.add("MatMul", "x", "half", outputs=("y",))

@@ -58,9 +58,9 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
         helper.make_opsetid("", opset),
         helper.make_opsetid(functions.DOMAIN, functions.VERSION),
     ]
-    made = [functions.make_function(name, opset)]
+    built = [functions.make_function(name, opset)]
     model = helper.make_model(
-        graph, opset_imports=imports, ir_version=functions.IR_VERSION, functions=made
+        graph, opset_imports=imports, ir_version=functions.IR_VERSION, functions=built
     )
     return model, plain, rng.standard_normal(shape).astype(np.float32)
 
@@ -69,11 +69,11 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
 def test_function_matches_standard_operators_bit_for_bit(name: str, kernels: Path):
     ours, theirs, x = both(name, 17)
     onnx.checker.check_model(ours, full_check=True)
-    (wanted,) = session(theirs).run(None, {"x": x})
+    (expected,) = session(theirs).run(None, {"x": x})
     (inlined,) = session(ours).run(None, {"x": x})
     (fast,) = session(ours, kernels).run(None, {"x": x})
-    assert inlined.tobytes() == wanted.tobytes()
-    np.testing.assert_allclose(fast, wanted, rtol=1e-5, atol=1e-5)
+    assert inlined.tobytes() == expected.tobytes()
+    np.testing.assert_allclose(fast, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [8, 10, 12, 13, 21])
@@ -81,8 +81,8 @@ def test_supports_clip_in_most_opsets(opset: int):
     assert functions.supports_clip(opset)
     ours, theirs, x = both("SparseConvBiasAddClip", opset)
     onnx.checker.check_model(ours, full_check=True)
-    (inlined,), (wanted,) = session(ours).run(None, {"x": x}), session(theirs).run(None, {"x": x})
-    assert inlined.tobytes() == wanted.tobytes()
+    (inlined,), (expected,) = session(ours).run(None, {"x": x}), session(theirs).run(None, {"x": x})
+    assert inlined.tobytes() == expected.tobytes()
 
 
 def test_supports_clip_is_false_in_opset_11():

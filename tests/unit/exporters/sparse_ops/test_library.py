@@ -63,11 +63,11 @@ def test_hash_sources_depends_on_every_source(tmp_path: Path, monkeypatch: pytes
     for name in ("a.cpp", "b.h"):
         (tmp_path / name).write_text("int x;")
     monkeypatch.setattr(library, "SOURCE", tmp_path)
-    found = {library.hash_sources()}
+    result = {library.hash_sources()}
     for name in ("a.cpp", "b.h"):
         (tmp_path / name).write_text("int y;")
-        found.add(library.hash_sources())
-    assert len(found) == 3
+        result.add(library.hash_sources())
+    assert len(result) == 3
 
 
 def test_build_library_in_unwritable_folder_raises_input_error(tmp_path: Path):
@@ -76,9 +76,9 @@ def test_build_library_in_unwritable_folder_raises_input_error(tmp_path: Path):
 
 
 def test_query_returns_instruction_set_of_processor(kernels: Path):
-    found = library.query_instruction_sets(kernels)
-    assert found.chosen in ("avx512", "avx2", "neon", "portable")
-    assert "portable" not in found.rejected
+    result = library.query_instruction_sets(kernels)
+    assert result.chosen in ("avx512", "avx2", "neon", "portable")
+    assert "portable" not in result.rejected
 
 
 def test_query_uses_instruction_set_of_environment(kernels: Path, monkeypatch: pytest.MonkeyPatch):

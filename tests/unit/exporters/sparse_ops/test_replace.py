@@ -169,8 +169,8 @@ def test_convert_keeps_conv_with_one_or_three_axes():
 
 def test_convert_twice_adds_function_once():
     once, _ = convert_to_sparse_ops(OnnxModel.from_proto(residual()), ["c.weight"])
-    twice, found = convert_to_sparse_ops(once, ["c.weight"])
-    assert not found
+    twice, result = convert_to_sparse_ops(once, ["c.weight"])
+    assert not result
     assert twice.proto == once.proto
 
 
@@ -179,12 +179,12 @@ def test_convert_runs_with_weights_of_every_encoding(encoding: str, kernels: Pat
     g, rng = Graph(), np.random.default_rng(1)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])
-    made, _ = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w"])
-    proto = ENCODINGS[encoding].encode(made, NonzeroIndex(made, ["w"])).to_proto()
+    built, _ = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w"])
+    proto = ENCODINGS[encoding].encode(built, NonzeroIndex(built, ["w"])).to_proto()
     x = rng.standard_normal((1, 32, 10, 10)).astype(np.float32)
-    (wanted,), (inlined,), (fast,) = (
+    (reference,), (inlined,), (fast,) = (
         s.run(None, {"x": x}) for s in (session(plain), session(proto), session(proto, kernels))
     )
-    assert inlined.tobytes() == wanted.tobytes()
-    np.testing.assert_allclose(fast, wanted, rtol=1e-5, atol=1e-5)
+    assert inlined.tobytes() == reference.tobytes()
+    np.testing.assert_allclose(fast, reference, rtol=1e-5, atol=1e-5)
     assert functions.DOMAIN in {o.domain for o in proto.opset_import}
