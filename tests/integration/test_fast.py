@@ -85,7 +85,7 @@ def test_validate_and_inspect_read_fast_file(
 ) -> None:
     measured = json.loads(invoke(capsys, "validate", example / "run" / PACKED, "--json").out)
     assert measured["nonzeros"] == file_of(report_of(example)["pruned"])["nonzeros"]
-    assert any("measured with the sparse kernels" in note for note in measured["notes"])
+    assert any("measured with the sparse operators" in note for note in measured["notes"])
     result = json.loads(invoke(capsys, "inspect", example / "run" / PACKED, "--json").out)
     assert result["format"] == "fast-packed"
     assert len(result["layers"]) == report_of(example)["model"]["num_layers"]

@@ -172,7 +172,7 @@ def test_run_that_skipped_the_label_check_resumes_only_with_the_option(
     x, y = pictures()
     wrong: Any = (x, np.argsort(ORDER)[y], FITTING)
     with monkeypatch.context() as patch:
-        patch.setattr(select_entry, "measure_network", stop)
+        patch.setattr(select_entry, "run", stop)
         assert run(capsys, model, tmp_path, *wrong, "--skip-label-check").code == 130
     before = sorted(p.name for p in (tmp_path / "run").iterdir())
     rejected = run(capsys, model, tmp_path, *wrong)

@@ -100,7 +100,7 @@ def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned
     seen: list[tuple[PrunedNetwork, int, str, str]] = []
     monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(
-        baseline.finetune, "measure_network", lambda _, pruned, *rest: seen.append((pruned, *rest))
+        baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))
     )
     baseline.run(job(), STATE, nonzeros=5, epochs=7)
     ((pruned, epochs, name, key),) = seen
