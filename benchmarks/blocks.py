@@ -1,11 +1,12 @@
 """What blocks cost: LTP with `method.block = "4x1"` beside LTP of single weights, each with its baseline.
 
-    python -m benchmarks.blocks [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data FOLDER] [cells...]
+    python -m benchmarks.blocks [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
+    FOLDER] [cells...]
 
-Networks and data are those of benchmarks/matrix.py. Nothing is set but the target, the seed and the block, and files
-are measured in onnxruntime. A row in blocks has the baseline in the same blocks, and that of single weights beside it.
-Run directories stay in the folder `blocks` of --cache, so that further files can be made of them. Rows that FILE has
-already are not measured again.
+Networks and data are those of benchmarks/matrix.py. Nothing is set but the target, the seed and the
+block, and files are measured in onnxruntime. A row in blocks has the baseline in the same blocks,
+and that of single weights beside it. Run directories stay in the folder `blocks` of --cache, so
+that further files can be made of them. Rows that FILE has already are not measured again.
 """
 
 from collections.abc import Mapping

@@ -2,10 +2,10 @@
 
     python -m benchmarks.choices [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-Each cell of CHOSEN_ON in benchmarks/matrix.py, learned from labels alone and half from the original (R7), with masks
-held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot magnitude with the same loss; and AdamW's
-learning rate on a transformer that is in no table of methods. The test split is not read. Rows that FILE has already
-are not measured again.
+Each cell of CHOSEN_ON in benchmarks/matrix.py, learned from labels alone and half from the original
+(R7), with masks held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot
+magnitude with the same loss; and AdamW's learning rate on a transformer that is in no table of
+methods. The test split is not read. Rows that FILE has already are not measured again.
 """
 
 import tempfile

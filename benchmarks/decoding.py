@@ -2,12 +2,13 @@
 
     python -m benchmarks.decoding [--quick] [--json] [--out FILE] [--workers N]
 
-Both make the same model inputs (224 px, normalised; rounding and the outermost pixels of random crops differ by a few
-of 256 levels) of the same JPEGs of ImageNet's usual size: once with the resize and centre crop of evaluation, once with
-the random crop and flip of training. Short rounds are taken in turns in one process; the ratios of medians and of the
-best rounds are printed last. Bar: 0.9 × workers on an otherwise idle machine. Where others compute on the same cores,
-three ratios still tell: samples per second beside as many plain processes at once (of the bound), CPU seconds per
-sample, and the share of the time that the workers ran or were ready to run.
+Both make the same model inputs (224 px, normalised; rounding and the outermost pixels of random
+crops differ by a few of 256 levels) of the same JPEGs of ImageNet's usual size: once with the
+resize and centre crop of evaluation, once with the random crop and flip of training. Short rounds
+are taken in turns in one process; the ratios of medians and of the best rounds are printed last.
+Bar: 0.9 × workers on an otherwise idle machine. Where others compute on the same cores, three
+ratios still tell: samples per second beside as many plain processes at once (of the bound), CPU
+seconds per sample, and the share of the time that the workers ran or were ready to run.
 """
 
 import argparse

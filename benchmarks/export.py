@@ -1,15 +1,16 @@
 """How small, how fast to write and how fast to load the exported files are: `python -m benchmarks.export`.
 
-Networks with the kernels of ResNet-50 and MobileNetV2 (a bias per convolution, batch norm folded away), zeros placed at
-random at 80, 90, 95 and 98 %. Sizes are beside gzip -6 and zstd -19 of the dense file (the latter if the package
-zstandard is installed) and beside the bound: N·H(p) + 32·nnz bits for the kernels, plus the rest of the dense file as
-it is. All times are interleaved, the least of several rounds, and given
-as ratios.
+Networks with the kernels of ResNet-50 and MobileNetV2 (a bias per convolution, batch norm folded
+away), zeros placed at random at 80, 90, 95 and 98 %. Sizes are beside gzip -6 and zstd -19 of the
+dense file (the latter if the package zstandard is installed) and beside the bound: N·H(p) + 32·nnz
+bits for the kernels, plus the rest of the dense file as it is. All times are interleaved, the least
+of several rounds, and given as ratios.
 
-Loading and latency are processor time on one thread, so that a busy machine does not matter much. "load" is the first
-session of a model in a new process; "load again" one in a process that has loaded models before, whose memory the
-system need not provide anew. Writing is wall time, disk included: all three formats, from a dense model and its arrays
-to three fsynced files, against one fsynced file of the dense kernels by np.savez or np.save.
+Loading and latency are processor time on one thread, so that a busy machine does not matter much.
+"load" is the first session of a model in a new process; "load again" one in a process that has
+loaded models before, whose memory the system need not provide anew. Writing is wall time, disk
+included: all three formats, from a dense model and its arrays to three fsynced files, against one
+fsynced file of the dense kernels by np.savez or np.save.
 """
 
 import argparse
@@ -131,9 +132,10 @@ def writing(
 ) -> dict[str, float]:
     """All three formats against numpy writing the dense kernels once, each file flushed and fsynced.
 
-    Ours is all from a dense model and its arrays to three files: looking for nonzeros (once), encoding, serialising,
-    writing, renaming. np.savez writes named arrays into one file with checksums, as a model file has names; np.save,
-    into one file again and again, only the bytes. Everything overwrites the files of the round before.
+    Ours is all from a dense model and its arrays to three files: looking for nonzeros (once),
+    encoding, serialising, writing, renaming. np.savez writes named arrays into one file with
+    checksums, as a model file has names; np.save, into one file again and again, only the bytes.
+    Everything overwrites the files of the round before.
     """
 
     def by_numpy(write: Callable[[BinaryIO], object], name: str) -> None:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.import_model [--quick] [--json]
 
-Both networks are ResNet-50 with the same weights; the two modules take turns, on one thread and in processor time, so
-that what else the machine does counts little; the median of the rounds' ratios counts. Reading is measured in fresh
-processes, because memory that was once used is not given back.
+Both networks are ResNet-50 with the same weights; the two modules take turns, on one thread and in
+processor time, so that what else the machine does counts little; the median of the rounds' ratios
+counts. Reading is measured in fresh processes, because memory that was once used is not given back.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 """How fast and how small int8 files are: `python -m benchmarks.int8`.
 
-ResNet-50 and MobileNetV2 with 224 pixels, and an encoder of BERT's width with 128 tokens; weights by seed, the smallest
-of each kernel zero. Latency is that of the int8 file beside the original float file, interleaved, one thread, one
-sample; the median of the rounds. Bytes are those of the packed int8 file beside the original's. Ratios of one run; the
-processor and whether it has VNNI stand beside them, because they decide.
+ResNet-50 and MobileNetV2 with 224 pixels, and an encoder of BERT's width with 128 tokens; weights
+by seed, the smallest of each kernel zero. Latency is that of the int8 file beside the original
+float file, interleaved, one thread, one sample; the median of the rounds. Bytes are those of the
+packed int8 file beside the original's. Ratios of one run; the processor and whether it has VNNI
+stand beside them, because they decide.
 """
 
 import argparse

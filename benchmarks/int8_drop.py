@@ -2,9 +2,10 @@
 
     python -m benchmarks.int8_drop [--quick] [--out FILE] [--workers 2] [cells...]
 
-Cells, data and dense networks are those of benchmarks/matrix.py; nothing is set but the target, the seed and the
-formats. Each run is exported as packed, as int8 with weights of 7 bits (the default) and of 8, and as int8 trained in 8
-bits (`train.quantization_aware`). All files are measured on the whole test split in onnxruntime.
+Cells, data and dense networks are those of benchmarks/matrix.py; nothing is set but the target, the
+seed and the formats. Each run is exported as packed, as int8 with weights of 7 bits (the default)
+and of 8, and as int8 trained in 8 bits (`train.quantization_aware`). All files are measured on the
+whole test split in onnxruntime.
 """
 
 import tempfile

@@ -1,12 +1,12 @@
 """How fast sparse kernels are: `python -m benchmarks.kernels`.
 
-ResNet-50 and MobileNetV2 with 224 pixels and an encoder of BERT's width with 128 tokens; weights by seed, zeros at
-random places: the same share of every kernel, of single weights or of blocks of four output channels. Each is timed
-beside the dense network in the same process, in turns; the ratio of the medians counts, and that of the shortest times
-stands beside it. On one thread it is processor time, so that what else the machine does counts little; several threads
-are timed in five processes, and the middle one counts. Networks
-that were really pruned are in benchmarks/kernels_pruned.py. The processor and the path stand beside the ratios, because
-they decide.
+ResNet-50 and MobileNetV2 with 224 pixels and an encoder of BERT's width with 128 tokens; weights by
+seed, zeros at random places: the same share of every kernel, of single weights or of blocks of four
+output channels. Each is timed beside the dense network in the same process, in turns; the ratio of
+the medians counts, and that of the shortest times stands beside it. On one thread it is processor
+time, so that what else the machine does counts little; several threads are timed in five processes,
+and the middle one counts. Networks that were really pruned are in benchmarks/kernels_pruned.py. The
+processor and the path stand beside the ratios, because they decide.
 """
 
 import argparse
@@ -42,7 +42,8 @@ SESSIONS = 3
 PROCESSES = (
     5  # for several threads: where the system puts them differs from one process to the next
 )
-IDLE = 0.1  # share of the processors at other work up to which the times of several threads mean something
+# Share of the processors at other work up to which the times of several threads mean something
+IDLE = 0.1
 POINTWISE_ONLY = "mobilenetv2"
 
 

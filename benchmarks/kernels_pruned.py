@@ -1,10 +1,13 @@
 """Networks that were really pruned, on sparse kernels: some of their layers keep many weights, others few.
 
-    python -m benchmarks.kernels_pruned [--out FILE] [--runs FOLDER] [--cifar FOLDER] [--data FOLDER] [cells...]
+    python -m benchmarks.kernels_pruned [--out FILE] [--runs FOLDER] [--cifar FOLDER] [--data
+    FOLDER] [cells...]
 
-ResNet20, and the small ResNet of benchmarks/matrix.py made wide, pruned for so few epochs that their accuracy means
-nothing: what counts is how unevenly weights are left. With --runs, every run directory in the folder is timed instead,
-as benchmarks/blocks.py leaves them. One sample, one thread, in turns with the dense deploy file.
+ResNet20, and the small ResNet of benchmarks/matrix.py made wide, pruned for so few epochs that
+their accuracy means
+nothing: what counts is how unevenly weights are left. With --runs, every run directory in the
+    folder is timed instead, as benchmarks/blocks.py leaves them. One sample, one thread, in turns
+    with the dense deploy file.
 """
 
 from collections.abc import Mapping

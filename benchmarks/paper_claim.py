@@ -1,11 +1,12 @@
 """Does LTP as published beat global pruning, at the compressions of the paper?
 
-    python -m benchmarks.paper_claim [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data FOLDER]
+    python -m benchmarks.paper_claim [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
+    FOLDER]
 
-Paper mode of `ltp-pipeline run` with T0 = 1e-3 and thresholds at 1e-5 of the learning rate, as the paper has them, and
-λ as small as reaches about the paper's compressions in the epochs there are. Global magnitude pruning is cut to the
-same count and trained for as many epochs. Networks and data are those of benchmarks/matrix.py. Rows that FILE has
-already are not measured again.
+Paper mode of `ltp-pipeline run` with T0 = 1e-3 and thresholds at 1e-5 of the learning rate, as the
+paper has them, and λ as small as reaches about the paper's compressions in the epochs there are.
+Global magnitude pruning is cut to the same count and trained for as many epochs. Networks and data
+are those of benchmarks/matrix.py. Rows that FILE has already are not measured again.
 """
 
 import tempfile

@@ -2,10 +2,11 @@
 
     python -m benchmarks.restore_bn [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-The small ResNet of benchmarks/matrix.py, trained on Fashion-MNIST, pruned as `ltp-pipeline run` does in three forms:
-folded, as most exporters write it, with `model.restore_bn` off; folded, with norms restored for training; and the file
-that still has its norms. A network without norms bears less of a learning rate, so that one is given three. Rows that
-FILE has already are not measured again.
+The small ResNet of benchmarks/matrix.py, trained on Fashion-MNIST, pruned as `ltp-pipeline run`
+does in three forms: folded, as most exporters write it, with `model.restore_bn` off; folded, with
+norms restored for training; and the file that still has its norms. A network without norms bears
+less of a learning rate, so that one is given three. Rows that FILE has already are not measured
+again.
 """
 
 import tempfile

@@ -32,7 +32,8 @@ def run(
 ) -> list[Row]:
     """Rows of all plans; those that the file `out` has are not measured again.
 
-    A row is its plan, what was measured, the seconds it took, the commit of the code and the processor.
+    A row is its plan, what was measured, the seconds it took, the commit of the code and the
+    processor.
     """
     known = read(out)
     rows = {_key(plan): row for plan in plans for row in known if plan.items() <= row.items()}

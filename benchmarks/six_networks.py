@@ -2,10 +2,10 @@
 
     python -m benchmarks.six_networks [--quick] [--out FILE]
 
-Weights are untrained and the images are noise, so accuracies mean nothing here; what is shown is that import, learning,
-pruning, export and the proof in onnxruntime work, and what they cost. Every network has a process of its own; memory is
-that of the process and its children together, looked at ten times a second. Rows that FILE has already are not measured
-again.
+Weights are untrained and the images are noise, so accuracies mean nothing here; what is shown is
+that import, learning, pruning, export and the proof in onnxruntime work, and what they cost. Every
+network has a process of its own; memory is that of the process and its children together, looked at
+ten times a second. Rows that FILE has already are not measured again.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Small networks as ONNX graphs with untrained weights, built without an exporter.
 
-`resnet`, `mobilenet` and `sequence_cnn` have BatchNormalization; `mlp`, `plain_cnn` and `alexnet` have no norms.
-`resnet` also makes the embedded example.
+`resnet`, `mobilenet` and `sequence_cnn` have BatchNormalization; `mlp`, `plain_cnn` and `alexnet`
+have no norms. `resnet` also makes the embedded example.
 """
 
 from collections.abc import Sequence

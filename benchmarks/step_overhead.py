@@ -2,10 +2,11 @@
 
     python -m benchmarks.step_overhead [--quick] [--json] [--out FILE]
 
-Steps are measured in turns in one process; the ratio of medians is printed last. Solving for λ, which happens 200 times
-in a phase however long it is, is measured by itself. Peak memory is that of one process for each kind of step, and one
-more process takes plain steps without `keep_freed_memory`. Each network has the optimizer that it has by default. Bars:
-1.05 on ResNet-50 size (batch 16, 224 px) and BERT-base size (16 × 128 tokens), 1.10 on the small ResNet (batch 128);
+Steps are measured in turns in one process; the ratio of medians is printed last. Solving for λ,
+which happens 200 times in a phase however long it is, is measured by itself. Peak memory is that of
+one process for each kind of step, and one more process takes plain steps without
+`keep_freed_memory`. Each network has the optimizer that it has by default. Bars: 1.05 on ResNet-50
+size (batch 16, 224 px) and BERT-base size (16 × 128 tokens), 1.10 on the small ResNet (batch 128);
 peak memory 1.25 × plain.
 """
 
@@ -50,7 +51,8 @@ from ltp_pipeline.stages.train.phase import Phase, StepPosition
 from ltp_pipeline.system.files import write_json
 
 LR = 1e-4  # too small to change how many weights are pruned within the measured steps
-STEPS = 1_000_000  # of the phase that the measured steps stand in the middle of; none of them solves for λ
+# Of the phase that the measured steps stand in the middle of; none of them solves for λ
+STEPS = 1_000_000
 KINDS = ("plain", "ltp")
 GIVING_BACK = "plain, giving memory back"
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.token_feed [--quick] [--out FILE]
 
-A million sequences of uneven length, as a folder of `.npy` files and as one npz file, and a small transformer: its
-steps are short, so that reading has little time. The order is drawn at random, as in training. The bar is 3 %.
+A million sequences of uneven length, as a folder of `.npy` files and as one npz file, and a small
+transformer: its steps are short, so that reading has little time. The order is drawn at random, as
+in training. The bar is 3 %.
 """
 
 import argparse

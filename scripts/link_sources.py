@@ -1,7 +1,7 @@
 """Lay out .static/ltp_pipeline so that mypy sees the package.
 
-mypy cannot follow the import hook of an editable install whose package is mapped from three folders. A tree of links,
-ignored by git, shows it the same layout that the wheel has.
+mypy cannot follow the import hook of an editable install whose package is mapped from three
+folders. A tree of links, ignored by git, shows it the same layout that the wheel has.
 """
 
 from pathlib import Path

@@ -2,11 +2,12 @@
 
     python scripts/mutants.py [--only PREFIX ...] [--share 0.1] [--seed N] [--again] [--out FILE]
 
-The changes are those of cosmic-ray (an operator, a comparison, a number, a decorator or a loop, one at a time), but for
-those in annotations. They are made in a copy of the tree. Tests run once without a change, to know which of them run
-which line. Then, for each change, a process is forked that has loaded all that does not depend on the module; it runs
-the tests of the line, those in the module's own file first, until one fails. `--share` takes a sample; `--again` tries
-what survived in FILE, after tests were added. Needs the extra `mutation`.
+The changes are those of cosmic-ray (an operator, a comparison, a number, a decorator or a loop, one
+at a time), but for those in annotations. They are made in a copy of the tree. Tests run once
+without a change, to know which of them run which line. Then, for each change, a process is forked
+that has loaded all that does not depend on the module; it runs the tests of the line, those in the
+module's own file first, until one fails. `--share` takes a sample; `--again` tries what survived in
+FILE, after tests were added. Needs the extra `mutation`.
 """
 
 import argparse

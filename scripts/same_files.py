@@ -1,9 +1,11 @@
 """Whether two versions of the program write the same models: the demo and short runs like those of tests/integration.
 
-    python scripts/same_files.py --write hashes.json [--tree FOLDER]     the models of one source tree
-    python scripts/same_files.py --compare hashes.json [--tree FOLDER]   exit 1 where another tree writes others
+    python scripts/same_files.py --write hashes.json [--tree FOLDER]     the models of one source
+    tree python scripts/same_files.py --compare hashes.json [--tree FOLDER]   exit 1 where another
+    tree writes others
 
-Same machine, same number of threads. Each run goes through the command line of the tree; inputs are made here, once.
+Same machine, same number of threads. Each run goes through the command line of the tree; inputs are
+made here, once.
 """
 
 import argparse

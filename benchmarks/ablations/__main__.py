@@ -2,8 +2,8 @@
 
     python -m benchmarks.ablations [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-plans.py has the runs. Rows that FILE has already are not measured again. `python scripts/write_results.py` makes page
-and figures.
+plans.py has the runs. Rows that FILE has already are not measured again. `python
+scripts/write_results.py` makes page and figures.
 """
 
 from functools import partial

@@ -1,7 +1,8 @@
 """Which runs each ablation consists of.
 
-A run is a seed and settings; ablations share runs, and a run that two of them ask for is measured once. The network is
-that of the cell `resnet` of benchmarks/matrix.py, of which every seed has one of its own.
+A run is a seed and settings; ablations share runs, and a run that two of them ask for is measured
+once. The network is that of the cell `resnet` of benchmarks/matrix.py, of which every seed has one
+of its own.
 """
 
 from collections.abc import Iterator

@@ -31,7 +31,8 @@ def as_onnx(network: nn.Module, shape: Sequence[int] = (3, 224, 224)) -> onnx.Mo
             (torch.zeros(2, *shape),),
             path,
             opset_version=OPSET,
-            training=torch.onnx.TrainingMode.PRESERVE,  # otherwise norms are folded into convolutions
+            # Otherwise norms are folded into convolutions
+            training=torch.onnx.TrainingMode.PRESERVE,
             input_names=["image"],
             output_names=["scores"],
             dynamic_axes={"image": {0: "batch"}, "scores": {0: "batch"}},
@@ -50,7 +51,8 @@ def as_onnx(network: nn.Module, shape: Sequence[int] = (3, 224, 224)) -> onnx.Mo
 def _fold_constants(graph: onnx.GraphProto) -> None:
     """Compute what depends on no input, and drop what nobody reads.
 
-    Equal tensors, such as the scales of fresh norms, come as one tensor and Identity nodes: each gets its own again.
+    Equal tensors, such as the scales of fresh norms, come as one tensor and Identity nodes: each
+    gets its own again.
     """
     known = {t.name: t for t in graph.initializer}
     nodes = []

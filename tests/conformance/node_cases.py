@@ -31,8 +31,8 @@ def all_cases() -> tuple[Any, ...]:
 def is_plain(model: ModelProto) -> bool:
     """Whether a case is about plain tensors of types torch has, in the standard's own domain.
 
-    Left out are strings, sequences, optionals, 4- and 8-bit floats and operators of other domains. The types of the
-    graph's inputs and outputs decide.
+    Left out are strings, sequences, optionals, 4- and 8-bit floats and operators of other domains.
+    The types of the graph's inputs and outputs decide.
     """
     values = [*model.graph.input, *model.graph.output]
     return all(n.domain in STANDARD_DOMAINS for n in model.graph.node) and all(

@@ -86,7 +86,8 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
 def learn(result: Imported, inputs: Inputs) -> None:
     """A few steps towards other outputs; every kernel has a gradient, and the loss falls.
 
-    Each step is as long as would lower the loss by a twentieth if it were linear, so that none goes too far.
+    Each step is as long as would lower the loss by a twentieth if it were linear, so that none goes
+    too far.
     """
     weights = [result.state[name] for name in result.forward.weight_names]
     kernels, losses = {k.name for k in result.layer_weights}, []

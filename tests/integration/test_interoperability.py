@@ -1,6 +1,7 @@
 """Which tool reads which format: measured here, compared with the table that scripts/write_formats.py wrote.
 
-Tools that are not installed are skipped; the extra `interop` has them. An old onnxruntime gets its own environment.
+Tools that are not installed are skipped; the extra `interop` has them. An old onnxruntime gets its
+own environment.
 """
 
 import atexit
@@ -37,7 +38,8 @@ TABLES = {
     "<!-- table by scripts/write_formats.py -->": FORMATS,
     "<!-- table of int8 files by scripts/write_formats.py -->": INT8,
 }
-# Densities that take codes of several kinds; the last is too dense for the sparse format to be smaller.
+# Densities that take codes of several kinds; the last is too dense for the sparse format to be
+# smaller.
 KERNELS = {
     "a": ((32, 8, 3, 3), 0.2),
     "b": ((64, 32, 3, 3), 0.1),

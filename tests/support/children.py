@@ -33,7 +33,8 @@ def call(
 ) -> Ended:
     """Let a child do the work, within these limits; what it returns is its exit code.
 
-    Time on the processor tells who is slow; time by the clock, who waits for something that never comes.
+    Time on the processor tells who is slow; time by the clock, who waits for something that never
+    comes.
     """
     sys.stdout.flush()
     begun = time.monotonic()

@@ -62,7 +62,8 @@ LIGHT = ("dark", "dim", "light", "bright")  # in the order of the classes that `
 def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple[Array, Array]:
     """Colour pictures in bytes, channels first; the class is how bright their red is, green and blue say nothing.
 
-    With `opposite`, green is as bright as red is not, so that all channels together say nothing either.
+    With `opposite`, green is as bright as red is not, so that all channels together say nothing
+    either.
     """
     rng = np.random.default_rng(seed)
     red, green, blue = rng.integers(8, 248, (3, samples))

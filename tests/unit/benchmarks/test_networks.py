@@ -19,8 +19,9 @@ from benchmarks.networks.layers import split_evenly
 from tests.support.imported import imported
 from tests.support.paths import ROOT
 
-# Parameters as published (for ResNet20 "0.27 M", here with shortcuts that have none). Layers with kernels are counted
-# from the papers' tables, but for MixNet-S, whose number is that of the network built here.
+# Parameters as published (for ResNet20 "0.27 M", here with shortcuts that have none). Layers with
+# kernels are counted from the papers' tables, but for MixNet-S, whose number is that of the network
+# built here.
 PUBLISHED = {
     "resnet20": (269_722, 20),
     "alexnet": (61_100_840, 8),
