@@ -35,9 +35,9 @@ from PIL import Image
 from benchmarks import series
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.images import collection
-from ltp_pipeline.data.images.decode import random_box
+from ltp_pipeline.data.images.decode import choose_random_box
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages.report.environment import find_processor
@@ -213,7 +213,7 @@ def picture(file: Path, seed: int | None, row: int) -> Any:
             left, top = (picture.width - SIZE) // 2, (tall - SIZE) // 2
             return np.asarray(picture.crop((left, top, left + SIZE, top + SIZE)))
         rng = random.Random(f"{seed}/{row}")  # noqa: S311 - augmentation, no secret
-        box = random_box(width, height, rng)
+        box = choose_random_box(width, height, rng)
         picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
         return np.asarray(
             picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else picture

@@ -36,6 +36,7 @@ from ltp_pipeline.data.dataset import (
     Split,
     SplitInput,
 )
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model import import_model
@@ -94,7 +95,9 @@ class Steps:
         network, state = import_model(case.make())
         settings = Settings.model_validate({"budget": {"target_compression": 10}})
         x = case.samples()
-        inputs = {network.file.inputs[0].name: SplitInput(ArraySamples(x), lambda a: a)}
+        inputs = {
+            network.file.inputs[0].name: SplitInput(ArraySamples(x), InputRecipe(type=x.dtype.name))
+        }
         split = Split(
             "train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x))
         )

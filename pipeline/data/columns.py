@@ -1,29 +1,36 @@
-"""Arrays by name, as archives and folders of arrays hold them: which split each belongs to, under which name.
+"""Columns of named arrays, by split, and class numbers that the user assigns.
 
-A name ends in _train, _val or _test; names without such an end are of data that are still to be divided.
+A name ends in _train, _val or _test. Arrays without such an end are divided into splits later.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from ltp_pipeline.data.dataset import ArraySamples, DataColumn, Part, Samples
+import numpy as np
+
+from ltp_pipeline.data.dataset import ArraySamples, DataColumn, Part
 from ltp_pipeline.data.sequences import RaggedSamples, check_offsets
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
 SPLITS = ("train", "val", "test")
-ALL = "all"
-OFFSETS_SUFFIX = (
-    "_offsets"  # of NAME: where each sample of uneven length begins, and the last one ends
+ALL = "all"  # the part of data that are not divided into splits
+OFFSETS_SUFFIX = "_offsets"
+UNNAMED_CLASS = "(no name)"
+NAMING_HINT = (
+    "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only; without"
+    " labels, x_… alone); for several inputs, INPUT_train, …"
 )
-NAMING = (
-    "name the arrays x_train, y_train, x_val, y_val, x_test, y_test (or x and y only; without labels, x_… alone); "
-    "for several inputs, INPUT_train, …"
-)
+MAX_NAMED = 5  # classes that an error names
 
 
 def get_offsets_name(key: str, inputs: Collection[str]) -> str:
-    """What the offsets of an array are called: KEY_offsets, or KEY_offsets_ where an input is called that."""
+    """Return the name of the offsets of an array of sequences.
+
+    Args:
+        key: Name of the array with all values.
+        inputs: Names of the model's inputs, which the name of offsets must not equal.
+    """
     name = key + OFFSETS_SUFFIX
     while name in inputs:
         name += "_"
@@ -31,60 +38,110 @@ def get_offsets_name(key: str, inputs: Collection[str]) -> str:
 
 
 def group_columns(
-    path: Path, present: Collection[str], load: Callable[[str], Array], inputs: Collection[str]
+    path: Path, keys: Collection[str], load: Callable[[str], Array], inputs: Collection[str]
 ) -> dict[str, Part]:
-    """The columns of each part, from arrays that `load` gives by name; `inputs` are those of the model."""
-    offsets = {key: name for key in present if (name := get_offsets_name(key, inputs)) in present}
-    parts = _keys(path, [key for key in present if key not in offsets.values()])
-    _check_same_columns(path, parts)
-    return {
-        part: {name: _column(path, key, offsets.get(key), load) for name, key in keys.items()}
-        for part, keys in parts.items()
-    }
+    """Return the columns of each part.
+
+    Args:
+        path: File or folder with the arrays, for messages.
+        keys: Names of the arrays.
+        load: Function from the name of an array to the array.
+        inputs: Names of the model's inputs.
+    """
+    offsets_by_key = {}
+    for key in keys:
+        name = get_offsets_name(key, inputs)
+        if name in keys:
+            offsets_by_key[key] = name
+    value_keys = [key for key in keys if key not in offsets_by_key.values()]
+    keys_by_part = _group_keys(path, value_keys)
+    _check_same_names(path, keys_by_part)
+    parts: dict[str, Part] = {}
+    for part, columns in keys_by_part.items():
+        parts[part] = {
+            name: _load_column(path, key, offsets_by_key.get(key), load)
+            for name, key in columns.items()
+        }
+    return parts
 
 
-def _keys(path: Path, present: Collection[str]) -> dict[str, dict[str, str]]:
-    """For each part the columns' names, and the names of their arrays."""
+def _group_keys(path: Path, keys: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return, for each part, the names of arrays by the names of columns."""
     parts: dict[str, dict[str, str]] = {}
-    for key in present:
+    for key in keys:
         name, _, split = key.rpartition("_")
         if name and split in SPLITS:
             parts.setdefault(split, {})[name] = key
         else:
             parts.setdefault(ALL, {})[key] = key
-    if not parts or (ALL not in parts and "train" not in parts):
-        raise InputError(
-            f"{path} has no x_train and y_train; its arrays are: {', '.join(sorted(present)) or 'none'}",
-            NAMING,
-        )
+    if ALL not in parts and "train" not in parts:
+        names = ", ".join(sorted(keys)) or "none"
+        raise InputError(f"{path} has no x_train and y_train; its arrays are: {names}", NAMING_HINT)
     if ALL in parts and len(parts) > 1:
-        lone, other = (
-            next(iter(parts[ALL])),
-            next(key for split in SPLITS for key in parts.get(split, {}).values()),
-        )
+        unsplit = next(iter(parts[ALL]))
+        other = next(key for split in SPLITS for key in parts.get(split, {}).values())
         raise InputError(
-            f"{path} has {lone} beside {other}, and {lone} belongs to no split", NAMING
+            f"{path} has {other}, but {unsplit} does not belong to a split", NAMING_HINT
         )
     return {split: parts[split] for split in (ALL, *SPLITS) if split in parts}
 
 
-def _check_same_columns(path: Path, parts: dict[str, dict[str, str]]) -> None:
-    """Every split has what the others have."""
+def _check_same_names(path: Path, parts: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise InputError if a part lacks a column that another part has."""
     names = dict.fromkeys(name for columns in parts.values() for name in columns)
     for part, columns in parts.items():
         for name in names:
             if name not in columns:
-                there, missing = next(iter(columns.values())), f"{name}_{part}"
+                present = next(iter(columns.values()))
+                missing = f"{name}_{part}"
                 raise InputError(
-                    f"{path} has {there} but no {missing}", f"add {missing}, or leave {there} out"
+                    f"{path} has {present}, but no {missing}", f"add {missing}, or remove {present}"
                 )
 
 
-def _column(path: Path, key: str, offsets: str | None, load: Callable[[str], Array]) -> DataColumn:
-    origin, values = f"{key} of {path.name}", load(key)
-    samples: Samples = ArraySamples(values)
-    if offsets is not None:
-        samples = RaggedSamples(
-            values, check_offsets(values, load(offsets), f"{offsets} of {path.name}")
+def _load_column(
+    path: Path, key: str, offsets_key: str | None, load: Callable[[str], Array]
+) -> DataColumn:
+    """Load a column: an array, or sequences if it has offsets."""
+    origin = f"{key} of {path.name}"
+    values = load(key)
+    if offsets_key is None:
+        return DataColumn(ArraySamples(values), origin)
+    offsets = check_offsets(values, load(offsets_key), f"{offsets_key} of {path.name}")
+    return DataColumn(RaggedSamples(values, offsets), origin)
+
+
+def renumber_classes(
+    labels: Array, names: Sequence[str] | None, classes: Mapping[str, int], origin: str
+) -> Array:
+    """Replace the class numbers of the data by those of the model.
+
+    Args:
+        labels: Class numbers of the data.
+        names: Names of the classes by their numbers in the data; None if numbers are the names.
+        classes: Class numbers of the model by name.
+        origin: Name of the labels in messages.
+
+    Raises:
+        InputError: If a class has no number.
+    """
+    numbers = np.unique(labels)
+    present = [str(number) if names is None else names[number] for number in numbers]
+    missing = [name for name in present if name not in classes]
+    if missing:
+        raise InputError(
+            f"classes in [data] has no number for {', '.join(map(repr, missing[:MAX_NAMED]))}"
+            f" of {origin}",
+            "give every class the number that it has in the model",
         )
-    return DataColumn(samples, origin)
+    new_numbers = np.array([classes[name] for name in present], np.int64)
+    renumbered: Array = new_numbers[np.searchsorted(numbers, labels)]
+    return renumbered
+
+
+def list_class_names(classes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the name of each class by its number; several names may share a number."""
+    names: list[list[str]] = [[] for _ in range(max(classes.values()) + 1)]
+    for name, number in classes.items():
+        names[number].append(name)
+    return tuple(" or ".join(same_number) or UNNAMED_CLASS for same_number in names)

@@ -1,56 +1,60 @@
-"""What a format hands over, and what the rest of the pipeline reads: samples stay stored until a batch is asked for."""
+"""Samples, splits of them and batches. Samples stay as they are stored until a batch is read."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from ltp_pipeline.data.images.augment import shift_images
+from ltp_pipeline.data.preprocessing import prepare_samples
+from ltp_pipeline.results.schema_parts import InputRecipe
+from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
 
 Layout = Literal["NCHW", "NHWC"]
-TARGET = "target"  # what outputs should be, of data with labels
-X_COLUMN, Y_COLUMN = "x", "y"  # columns of data with one input and its labels
-MAX_INSPECTED_TARGETS, MAX_INSPECTED_VALUES = (
-    10_000,
-    2**24,
-)  # targets, and numbers in them, by which a task is told and guessed
+TRAIN = "train"  # name of the training split
+TARGET = "target"  # name of what outputs are compared with, in data with labels
+X_COLUMN = "x"  # column of the only input
+Y_COLUMN = "y"  # column of the labels
+NUM_THREADS = min(4, threads.count_usable_cores())  # threads of the main process that decode images
+MAX_INSPECTED_TARGETS = 10_000  # targets by which the task and its chance level are inferred
+MAX_INSPECTED_VALUES = 2**24  # numbers in those targets
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some samples: what the model takes and what it should give, each by its name."""
+    """Some samples: inputs and targets by their names."""
 
     inputs: Mapping[str, Array]
-    targets: Mapping[
-        str, Any
-    ]  # arrays, or lists of them for samples that differ in shape; empty without labels
+    targets: Mapping[str, Any]  # arrays, or lists of arrays that differ in shape
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
 
 class Samples(Protocol):
-    """Stored samples of one shape and dtype; `take` returns a new array that the caller may change."""
+    """Stored samples of one shape and dtype."""
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Shape of one sample; None for an axis of which samples have more or less."""
+        """Shape of one sample; None for an axis of sequences of uneven length."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As stored."""
+        """Type of the stored values."""
 
     def __len__(self) -> int: ...
 
     def take(self, indices: Array) -> Array:
-        """Read these samples, in this order."""
+        """Read these samples, in this order, into a new array that the caller may change."""
 
 
 class ArraySamples:
-    """Samples that are already in memory, in the dtype they were stored in."""
+    """Samples in an array, in memory or mapped from a file."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -66,15 +70,15 @@ class ArraySamples:
 
 
 class ClassNumbers(ArraySamples):
-    """Whole numbers from 0 on, one a sample."""
+    """Class numbers: one integer for each sample, from 0."""
 
 
 class NonNumericColumn:
-    """A column of text or the like: it is there, and `holds` says what it is of, but nothing takes it."""
+    """A column of text or of other values that are not numbers; it cannot be read."""
 
-    def __init__(self, count: int, holds: str) -> None:
+    def __init__(self, count: int, type_name: str) -> None:
         self.count = count
-        self.type_name = holds
+        self.type_name = type_name
         self.shape: tuple[int | None, ...] = ()
         self.dtype: np.dtype[Any] = np.dtype(object)
 
@@ -82,61 +86,101 @@ class NonNumericColumn:
         return self.count
 
     def take(self, indices: Array) -> Array:
-        """Nobody should."""
-        raise TypeError(f"{len(indices)} rows of {self.type_name} are read as numbers")
+        """Raise TypeError: this column is not numeric."""
+        raise TypeError(f"cannot read {len(indices)} rows of {self.type_name} as numbers")
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What a format that can choose should deliver; None where nothing is said."""
+    """What formats take into account when they read data."""
 
-    channels: int | None = None
-    size: tuple[int, int] | None = None  # height, width
-    crop: float | None = None  # share of the shorter side that the centre keeps
-    workers: int = 0  # processes; 0 decodes by threads
-    max_corrupt_images: int = 0  # images that may be left out
-    inputs: tuple[str, ...] = ()  # names of the model's
-    max_bytes: int | None = None  # that the data may hold; None: by rule
-    max_pixels: int = 80_000_000  # of one image
+    channels: int | None = None  # channels of decoded images; None: by the images
+    size: tuple[int, int] | None = None  # height and width of decoded images; None: by the images
+    crop: float | None = None  # fraction of the shorter side that the center crop keeps
+    max_corrupt_images: int = 0
+    inputs: tuple[str, ...] = ()  # names of the model's inputs
+    max_bytes: int | None = None  # largest size of the unpacked data; None: by rule
+    max_pixels: int = 80_000_000  # largest number of pixels of an image
 
 
 @dataclass(frozen=True)
 class DataColumn:
-    """What a format found under one name, a row for each sample; `origin` is what messages call it."""
+    """A named column of the data, with one row for each sample."""
 
     samples: Samples
-    origin: str
+    origin: str  # name in messages
 
 
-Part = Mapping[str, DataColumn]  # the columns of a split by their names
+Part = Mapping[str, DataColumn]  # columns of a split by their names
 
 
 @dataclass(frozen=True)
 class RawDataset:
-    """A data set as a format found it: parts "train", "val" and "test", or "all" where nothing was divided."""
+    """A data set as a format reads it: parts train, val and test, or one part all."""
 
     parts: Mapping[str, Part]
-    fingerprint: str
-    layout: Layout | None = None  # where the format itself fixes it
+    fingerprint: str  # hash of the data
+    layout: Layout | None = None  # layout of images that the format fixes
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = None  # by number
-    is_table: bool = False  # with whatever columns a table has
+    class_names: tuple[str, ...] | None = None  # by class number
+    is_table: bool = False  # columns may be left over
+
+
+class FetchedValues(NamedTuple):
+    """Stored samples of one input, and the problems of files that were met while reading them."""
+
+    values: Array
+    problems: Sequence[Any] = ()
+
+
+class FetchedSamples(NamedTuple):
+    """Stored samples of a batch, by inputs and targets."""
+
+    inputs: Mapping[str, FetchedValues]
+    targets: Mapping[str, Array]
+
+
+@runtime_checkable
+class FileSamples(Samples, Protocol):
+    """Samples in files, which are decoded when they are read and may turn out to be corrupt."""
+
+    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int) -> FetchedValues:
+        """Read samples without changing this object, as a worker process must."""
+
+    def report_problems(self, problems: Sequence[Any]) -> None:
+        """Warn of corrupt files; raise InputError if there are too many."""
+
+    def needs_decoding(self, is_augmented: bool) -> bool:
+        """Return whether reading samples decodes files."""
 
 
 class SplitInput(NamedTuple):
-    """What a split takes one input of the model from: stored samples, and how they become what the model takes."""
+    """One input of the model in a split."""
 
     samples: Samples
-    prepare: Callable[[Array], Array]
-    augmented: Callable[[Array, int], Array] | None = (
-        None  # stored samples by row and seed, for training
-    )
+    recipe: InputRecipe
+    is_augmented: bool = False  # reading with a seed augments the samples
+
+    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> FetchedValues:
+        """Read stored samples, and augment them if the split is augmented and a seed is passed."""
+        seed = augment_seed if self.is_augmented else None
+        if isinstance(self.samples, FileSamples):
+            return self.samples.fetch(rows, seed, num_threads)
+        values = self.samples.take(rows)
+        if seed is not None:
+            has_channels_first = values.ndim == 4 and not self.recipe.channels_to_front
+            values = shift_images(values, rows, seed, axis=2 if has_channels_first else 1)
+        return FetchedValues(values)
+
+    def prepare(self, fetched: FetchedValues) -> Array:
+        """Return fetched samples as the model takes them; report files that were corrupt."""
+        if fetched.problems and isinstance(self.samples, FileSamples):
+            self.samples.report_problems(fetched.problems)
+        return prepare_samples(self.recipe, fetched.values)
 
 
 class Split:
-    """Some rows of the stored samples, prepared as they are read."""
-
-    reads_ahead = True  # whether other threads may read batches while one is used
+    """Some rows of the stored samples, prepared when they are read."""
 
     def __init__(
         self,
@@ -144,71 +188,114 @@ class Split:
         inputs: Mapping[str, SplitInput],
         targets: Mapping[str, Samples],
         rows: Array,
+        num_workers: int = 0,
     ) -> None:
+        """Select rows of a data set.
+
+        Args:
+            name: Name of the split: train, val or test.
+            inputs: Samples and preprocessing of each input.
+            targets: What outputs are compared with; empty without labels.
+            rows: Rows of the stored samples that belong to the split.
+            num_workers: Number of worker processes that decode image files; 0 uses threads.
+        """
         self.name = name
         self.inputs = inputs
         self.targets = targets
         self.rows = rows
+        self.num_workers = num_workers
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @cached_property
     def labels(self) -> Array | None:
-        """The class number of each sample; None where samples have none."""
+        """Class number of each sample; None if samples have no class numbers."""
         target = self.targets.get(TARGET)
         return target.take(self.rows) if isinstance(target, ClassNumbers) else None
 
     @cached_property
     def inspected_targets(self) -> Array:
-        """What outputs should be, of all samples or of some from everywhere in the split; inputs are not read."""
+        """Targets of all samples, or of some that are spread over the split."""
         target = self.targets[TARGET]
-        fitting = max(1, MAX_INSPECTED_VALUES // max(1, math.prod(n or 1 for n in target.shape)))
-        chosen = np.linspace(
-            0, len(self) - 1, min(len(self), MAX_INSPECTED_TARGETS, fitting)
-        ).astype(np.int64)
-        return target.take(self.rows[chosen])
+        values_per_sample = math.prod(n or 1 for n in target.shape)
+        count = max(1, MAX_INSPECTED_VALUES // max(1, values_per_sample))
+        count = min(count, MAX_INSPECTED_TARGETS, len(self))
+        indices = np.linspace(0, len(self) - 1, count).astype(np.int64)
+        return target.take(self.rows[indices])
+
+    def count_workers(self, is_augmented: bool) -> int:
+        """Return the number of worker processes for reading; 0 if no file has to be decoded."""
+        needs_decoding = any(
+            source.samples.needs_decoding(is_augmented and source.is_augmented)
+            for source in self.inputs.values()
+            if isinstance(source.samples, FileSamples)
+        )
+        return self.num_workers if needs_decoding else 0
 
     def read_first(self, count: int) -> Batch:
-        """The first samples, as many as there are."""
+        """Return the first samples, at most `count`."""
         return self.read(np.arange(min(count, len(self))))
 
     def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
-        """Return these samples as the model takes them; a seed augments them where the split is for training so."""
+        """Return samples as the model takes them.
+
+        Args:
+            indices: Indices of the samples in the split.
+            augment_seed: Seed for augmentation; None, or a split without it, does not augment.
+        """
         rows = self.rows[indices]
+        return self.make_batch(rows, self.fetch(rows, augment_seed, NUM_THREADS))
+
+    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> Any:
+        """Read stored samples without changing the split.
+
+        Args:
+            rows: Rows of the stored samples.
+            augment_seed: Seed for augmentation, or None.
+            num_threads: Number of threads that decode images.
+
+        Returns:
+            What `make_batch` takes.
+        """
         inputs = {
-            name: _prepared(source, rows, augment_seed) for name, source in self.inputs.items()
+            name: source.fetch(rows, augment_seed, num_threads)
+            for name, source in self.inputs.items()
         }
-        return Batch(inputs, {name: values.take(rows) for name, values in self.targets.items()})
+        targets = {name: samples.take(rows) for name, samples in self.targets.items()}
+        return FetchedSamples(inputs, targets)
 
+    @property
+    def fetch_in_worker(self) -> Callable[[Array, int | None], Any]:
+        """Function that worker processes call: `fetch` of a copy, which does not keep this alive."""
+        return copy(self).fetch
 
-def _prepared(source: SplitInput, rows: Array, augment_seed: int | None) -> Array:
-    if augment_seed is None or source.augmented is None:
-        return source.prepare(source.samples.take(rows))
-    return source.prepare(source.augmented(rows, augment_seed))
+    def make_batch(self, rows: Array, fetched: Any) -> Batch:  # noqa: ARG002 - others need the rows
+        """Prepare fetched samples of these rows in the main process."""
+        inputs = {
+            name: source.prepare(fetched.inputs[name]) for name, source in self.inputs.items()
+        }
+        return Batch(inputs, fetched.targets)
 
 
 @dataclass(frozen=True)
 class DatasetSplits:
-    """The three splits; `notes` says what was decided for the user."""
+    """The three splits of a data set; test and val may be the same."""
 
     train: Split
     val: Split
     test: Split
-    num_classes: int | None  # None where the samples have no class numbers
-    fingerprint: str
-    notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = None  # by number
-    steps: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # from stored sample to input, but for scale, …
+    num_classes: int | None  # None if samples have no class numbers
+    fingerprint: str  # hash of the data and of their division
+    notes: tuple[str, ...] = ()  # decisions that the user should know
+    class_names: tuple[str, ...] | None = None  # by class number
 
     @property
     def splits(self) -> tuple[Split, Split, Split]:
-        """For training, validation and test; the last two may be one."""
+        """Training, validation and test split."""
         return self.train, self.val, self.test
 
     @property
     def has_labels(self) -> bool:
-        """Whether it says what outputs should be."""
+        """Whether the data have targets."""
         return bool(self.train.targets)

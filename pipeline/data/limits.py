@@ -1,4 +1,4 @@
-"""What is checked of files before they are read: that they are files, what they are called, and how much they hold."""
+"""Limits on files that are checked before they are read: kind, names and size."""
 
 import os
 import stat
@@ -10,116 +10,133 @@ from typing import NamedTuple
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.text import make_printable, pluralize
 
-FREE_BYTES = 256 * 2**20  # that any data may unpack to
-MOST_TIMES = 100  # what they take on disk, beyond that; photographs and measurements pack to a twentieth at best
-BLOCK = 512  # in which a file system counts, whatever its own are
-_GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+FREE_BYTES = 256 * 2**20  # size to which any data may unpack
+MAX_UNPACKING = 100  # unpacked size / size on disk; photographs and measurements reach 20 at best
+BLOCK_BYTES = 512  # unit of st_blocks, whatever the file system uses
+CHECK_HINT = "check the file, its permissions and its disk"
+REWRITE_HINT = "write the archive again"
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-CHECK = "check the file, its rights and its disk"
 
 
 class FileSizes(NamedTuple):
-    """The files of a data set: how much they hold, how much of that is on disk, and what people should know."""
+    """Total size of the files of a data set, and notes for the user."""
 
     bytes: int
-    on_disk: int
+    on_disk: int  # less than `bytes` if files have holes
     notes: tuple[str, ...] = ()
 
 
 def inspect_files(paths: Iterable[str | Path]) -> FileSizes:
-    """Look at files without opening them: opening a pipe waits for ever, and a device never ends.
+    """Measure files without opening them: opening a pipe waits forever, and a device never ends.
 
-    Links that a user put into a data set are followed and counted.
+    Links are followed and counted.
+
+    Raises:
+        InputError: If a path cannot be read or is not a file.
     """
-    size = on_disk = links = 0
+    size = on_disk = num_links = 0
     for path in paths:
         try:
-            found = os.lstat(path)
-            if stat.S_ISLNK(found.st_mode):
-                links += 1
-                found = os.stat(path)  # noqa: PTH116 - a million Path objects take a minute
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                num_links += 1
+                status = os.stat(path)  # noqa: PTH116 - a million Path objects take a minute
         except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}", CHECK) from None
-        if not stat.S_ISREG(found.st_mode):
-            kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
-            raise InputError(f"{path} is {kind}, no file", "remove it")
-        size += found.st_size
-        on_disk += _on_disk(path, found)
-    said = "is a link and was" if links == 1 else "are links and were"
-    return FileSizes(
-        size, on_disk, (f"{pluralize(links, 'file')} of the data {said} followed",) if links else ()
-    )
+            raise InputError(f"{path} cannot be read: {error.strerror}", CHECK_HINT) from None
+        if not stat.S_ISREG(status.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a device")
+            raise InputError(f"{path} must be a file, but it is {kind}", "remove it")
+        size += status.st_size
+        on_disk += _measure_on_disk(path, status)
+    notes = []
+    if num_links:
+        verb = "is a link and was" if num_links == 1 else "are links and were"
+        notes.append(f"{pluralize(num_links, 'file')} of the data {verb} followed")
+    return FileSizes(size, on_disk, tuple(notes))
 
 
 def check_size(
-    what: str | Path, files: FileSizes, limit: int | None, unpacked: int | None = None
+    path: Path, files: FileSizes, max_bytes: int | None, unpacked: int | None = None
 ) -> int:
-    """Refuse data that hold far more than they take on disk, or do not fit in memory; returns how much they may hold.
+    """Raise InputError if data hold far more than they take on disk, or do not fit in memory.
 
-    `unpacked` is what is loaded into memory, told by headers; None where files are read in place, a few at a time.
+    Args:
+        path: Data, for messages.
+        files: Size of the files.
+        max_bytes: Largest size in bytes; None for a limit by rule.
+        unpacked: Size in memory by the headers; None if files are read in parts.
+
+    Returns:
+        The largest size in bytes.
     """
-    most = max(FREE_BYTES, MOST_TIMES * files.on_disk)
-    if unpacked is not None:
-        most = min(most, get_memory_limit())
-    most = most if limit is None else limit
-    held = max(files.bytes, unpacked or 0)
-    if held > most:
-        raise make_size_error(what, held, files, most)
-    return most
+    limit = max_bytes
+    if limit is None:
+        limit = max(FREE_BYTES, MAX_UNPACKING * files.on_disk)
+        if unpacked is not None:
+            limit = min(limit, get_memory_limit())
+    size = max(files.bytes, unpacked or 0)
+    if size > limit:
+        raise make_size_error(path, size, files, limit)
+    return limit
 
 
-def make_size_error(what: str | Path, held: int, files: FileSizes, most: int) -> InputError:
-    """The error for data that hold too much."""
+def make_size_error(path: Path, size: int, files: FileSizes, limit: int) -> InputError:
+    """Return the error for data that are too large; sizes are in bytes."""
     return InputError(
-        f"{what} takes {files.on_disk:,} bytes on disk and says that it holds {held:,}; at most {most:,} are read",
-        "if it is meant, set max_bytes in [data]; if it is more than memory, give a folder of .npy files",
+        f"{path} must hold at most {limit:,} bytes, but says that it holds {size:,};"
+        f" it takes {files.on_disk:,} bytes on disk",
+        "if it should be so large, set max_bytes in [data]; if it does not fit in memory, pass a"
+        " folder of .npy files",
     )
 
 
-def check_name_encoding(name: str, what: str) -> None:
-    """Refuse a name that is no UTF-8: no report could hold it."""
+def check_name_encoding(name: str, owner: str) -> None:
+    """Raise InputError if a name is not UTF-8, because no report can hold it.
+
+    Args:
+        name: Name to check.
+        owner: What has the name, for messages.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(
-            f"{what} {make_printable(name)} has a name that is no UTF-8", "rename it"
+            f"{owner} {make_printable(name)} has a name that is not UTF-8", "rename it"
         ) from None
 
 
 def check_member_names(names: Sequence[str], archive: Path) -> None:
-    """Refuse names of members that are no text, that are there twice, or that would lead out of their archive."""
+    """Raise InputError if a member has no valid name, or one that leads out of its archive."""
     seen = set()
     for name in names:
         check_name_encoding(name, f"a member of {archive},")
-        inside = PurePosixPath(name)
-        if inside.is_absolute() or ".." in inside.parts:
-            raise InputError(
-                f"member {make_printable(name)} of {archive} leads out of it",
-                "write the archive again",
-            )
+        member = f"member {make_printable(name)} of {archive}"
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise InputError(f"{member} has a path outside of the archive", REWRITE_HINT)
         if name in seen:
-            raise InputError(
-                f"member {make_printable(name)} of {archive} is there twice",
-                "write the archive again",
-            )
+            raise InputError(f"{member} exists twice", REWRITE_HINT)
         seen.add(name)
 
 
 def get_memory_limit() -> int:
-    """Bytes of memory that this process may have: the machine's, or those of its container."""
-    found = [2**63 - 1]
+    """Return the memory of the machine, or of the container, in bytes."""
+    limits = [2**63 - 1]
     if hasattr(os, "sysconf"):
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    with suppress(OSError, ValueError):  # there is none, or it says "max"
-        found.append(int(_GROUP_LIMIT.read_text()))
-    return min(found)
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):  # not every system has this limit, and "max" is none
+        limits.append(int(_MEMORY_LIMIT.read_text()))
+    return min(limits)
 
 
-def _on_disk(path: str | Path, found: os.stat_result) -> int:
-    """What a file takes on disk: less than its size where it has holes."""
-    blocks = getattr(found, "st_blocks", 0) * BLOCK
-    if found.st_size <= max(FREE_BYTES, MOST_TIMES * blocks) or not hasattr(os, "SEEK_HOLE"):
-        return found.st_size
-    with open(path, "rb") as file:  # noqa: PTH123 - as above; some file systems count blocks only after a while
+def _measure_on_disk(path: str | Path, status: os.stat_result) -> int:
+    """Return the bytes that a file takes on disk: less than its size if it has holes."""
+    size_on_disk = getattr(status, "st_blocks", 0) * BLOCK_BYTES
+    is_plausible = status.st_size <= max(FREE_BYTES, MAX_UNPACKING * size_on_disk)
+    if is_plausible or not hasattr(os, "SEEK_HOLE"):
+        return status.st_size
+    # Some file systems count blocks only after a while, so a hole must be found.
+    with open(path, "rb") as file:  # noqa: PTH123 - a million Path objects take a minute
         hole = os.lseek(file.fileno(), 0, os.SEEK_HOLE)
-    return found.st_size if hole >= found.st_size else blocks
+    return status.st_size if hole >= status.st_size else size_on_disk

@@ -1,7 +1,8 @@
-"""Which column of a data set goes to which input of the model, and which one says what outputs should be."""
+"""Columns of the data that feed the inputs of the model, and the column of the target."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ltp_pipeline.data.dataset import X_COLUMN, Y_COLUMN, DataColumn, NonNumericColumn, Part
 from ltp_pipeline.data.sequences import RaggedSamples
@@ -9,159 +10,179 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import TaskSettings
 
-TARGETS = (Y_COLUMN, "label", "labels")  # what a column of labels is called where nothing is said
-MASK = "mask"
-PADDING = "pad"  # in the name of a mask: it marks where there is no value
+TARGET_NAMES = (Y_COLUMN, "label", "labels")  # names of a target that no setting names
+MASK_WORD = "mask"  # in the name of an input that takes a mask
+PADDING_WORD = "pad"  # in the name of a mask that marks padding instead of values
 
 
 class UnusedColumnError(InputError):
-    """Columns that no input takes; `names` are those that may be the labels, where none are known."""
+    """Columns that no input takes; `names` are those that may be the target, if none is known."""
 
-    def __init__(self, what: str, remedy: str, names: tuple[str, ...]) -> None:
-        super().__init__(what, remedy)
+    def __init__(self, message: str, hint: str, names: tuple[str, ...]) -> None:
+        super().__init__(message, hint)
         self.names = names
 
 
 @dataclass(frozen=True)
 class ColumnMatch:
-    """Columns by the input they go to; masks by the ragged column they are made of; the target's column."""
+    """Columns by the inputs that they feed."""
 
     inputs: Mapping[str, str]
-    target: str | None
-    masks: Mapping[str, str] = field(default_factory=dict)
+    target: str | None  # column of the target
+    masks: Mapping[str, str] = field(default_factory=dict)  # columns whose masks are computed
     unused: tuple[str, ...] = ()
 
 
 def match_columns(
-    part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, spare: bool = False
+    part: Part, inputs: Sequence[TensorInfo], task: TaskSettings, allow_unused: bool = False
 ) -> ColumnMatch:
-    """Match by name; the short form x is the one input that has no column of its own.
+    """Match columns to inputs by name; x feeds the one input that has no column of its name.
 
-    `spare` columns are left aside where a format holds whatever a table has; else they are an error.
+    Args:
+        part: Columns of the data.
+        inputs: Inputs of the model.
+        task: Name of the target, if it is set.
+        allow_unused: Accept columns that no input takes.
+
+    Raises:
+        InputError: If an input has no column, or a column is text.
     """
-    labels = _target(part, inputs, task)
-    free = [name for name in part if name != labels]
-    found = {info.name: info.name for info in inputs if info.name in free}
-    lacking = [info for info in inputs if info.name not in found]
-    masks = _masks(part, found, lacking, inputs)
-    lacking = [info for info in lacking if info.name not in masks]
-    if X_COLUMN in free and X_COLUMN not in found.values() and lacking:
-        first = next((info for info in lacking if not _is_mask(info)), lacking[0])
-        found[first.name] = X_COLUMN
-        lacking = [info for info in lacking if info is not first]
-        masks |= _masks(part, {first.name: X_COLUMN}, lacking, inputs)
-        lacking = [info for info in lacking if info.name not in masks]
-    for name, column in found.items():
-        _require_numbers(
+    target = _find_target(part, inputs, task)
+    columns = [name for name in part if name != target]
+    matches = {info.name: info.name for info in inputs if info.name in columns}
+    missing = [info for info in inputs if info.name not in matches]
+    masks = _match_masks(part, matches, missing, inputs)
+    missing = [info for info in missing if info.name not in masks]
+    if X_COLUMN in columns and X_COLUMN not in matches.values() and missing:
+        first = next((info for info in missing if not _is_mask(info)), missing[0])
+        matches[first.name] = X_COLUMN
+        missing = [info for info in missing if info is not first]
+        masks |= _match_masks(part, {first.name: X_COLUMN}, missing, inputs)
+        missing = [info for info in missing if info.name not in masks]
+    for name, column in matches.items():
+        _check_numeric(
             part[column],
-            "store what the model takes as numbers, such as tokens in place of words",
-            name,
+            f"the model's input {name!r}",
+            "store what the model takes as numbers, for example tokens instead of words",
         )
-    if lacking:
-        raise InputError(
-            f"the model's input {', '.join(repr(info.name) for info in lacking)} has no data; {_shown(part)}",
-            "name the arrays after the inputs: "
-            + ", ".join(f"{info.name}_train" for info in inputs)
-            if len(inputs) > 1 or X_COLUMN not in part
-            else "add it",
-        )
-    unused = tuple(name for name in free if name not in found.values())
-    if unused and not spare and task.target is None:
+    if missing:
+        _raise_missing_columns(part, missing, inputs)
+    unused = tuple(name for name in columns if name not in matches.values())
+    if unused and not allow_unused and task.target is None:
         raise UnusedColumnError(
-            f"the data have {', '.join(map(repr, unused))}, which no input of the model takes; its inputs are "
-            f"{', '.join(repr(info.name) for info in inputs)}",
-            f'leave it out, or, if it says what outputs should be, write target = "{unused[0]}" under [task]',
-            unused if labels is None else (),
+            f"no input of the model takes {_join_names(unused)} of the data; the inputs are"
+            f" {_join_names(info.name for info in inputs)}",
+            f'remove it or, if it is the target, set target = "{unused[0]}" in [task]',
+            unused if target is None else (),
         )
-    return ColumnMatch(found, labels, masks, unused)
+    return ColumnMatch(matches, target, masks, unused)
 
 
-def _target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str | None:
-    """The column of labels; what imitation needs not may be text."""
-    found = _named_target(part, inputs, task.target)
-    if found is None or (
-        task.kind == "distillation" and isinstance(part[found].samples, NonNumericColumn)
-    ):
+def _find_target(part: Part, inputs: Sequence[TensorInfo], task: TaskSettings) -> str | None:
+    """Return the name of the target's column; None without labels, or if they are not needed."""
+    name = _name_target(part, inputs, task.target)
+    if name is None:
         return None
-    _require_numbers(
-        part[found],
-        f"replace each text by the number that the model has for that class: in pandas, table[{found!r}].map("
-        "{'…': 0, '…': 1}); or name another column, target under [task]",
+    if task.kind == "distillation" and isinstance(part[name].samples, NonNumericColumn):
+        return None
+    _check_numeric(
+        part[name],
+        "the target",
+        "replace each text by the number that the class has in the model, in pandas with"
+        f" table[{name!r}].map({{'…': 0, '…': 1}}), or set target in [task] to another column",
     )
-    return found
+    return name
 
 
-def _require_numbers(column: DataColumn, remedy: str, wanted_by: str | None = None) -> None:
-    if isinstance(column.samples, NonNumericColumn):
-        who = (
-            "labels are numbers"
-            if wanted_by is None
-            else f"the model's input {wanted_by!r} takes numbers"
-        )
-        raise InputError(f"{column.origin} holds {column.samples.type_name}, and {who}", remedy)
-
-
-def _named_target(part: Part, inputs: Sequence[TensorInfo], given: str | None) -> str | None:
-    if given is not None:
-        if given not in part:
+def _name_target(part: Part, inputs: Sequence[TensorInfo], setting: str | None) -> str | None:
+    """Return the name of the target's column, by the setting or by its usual names."""
+    if setting is not None:
+        if setting not in part:
             raise InputError(
-                f"there is no {given!r} in the data; {_shown(part)}", "correct target under [task]"
+                f"the data have no column {setting!r}, but {_join_names(part)}",
+                "set target in [task] to a column of the data",
             )
-        return given
-    taken = {info.name for info in inputs}
-    found = [name for name in TARGETS if name in part and name not in taken]
-    if len(found) > 1:
+        return setting
+    input_names = {info.name for info in inputs}
+    names = [name for name in TARGET_NAMES if name in part and name not in input_names]
+    if len(names) > 1:
         raise InputError(
-            f"the data have {' and '.join(map(repr, found))}",
-            'say which are the labels: target = "…" under [task]',
+            f"the data have several columns that may be the target: {_join_names(names)}",
+            f'set target in [task], for example target = "{names[0]}"',
         )
-    return found[0] if found else None
+    return names[0] if names else None
 
 
-def _masks(
+def _check_numeric(column: DataColumn, consumer: str, hint: str) -> None:
+    """Raise InputError if a column that something needs is not numeric."""
+    if isinstance(column.samples, NonNumericColumn):
+        raise InputError(
+            f"{column.origin} holds {column.samples.type_name}, but {consumer} must be numbers",
+            hint,
+        )
+
+
+def _raise_missing_columns(
+    part: Part, missing: Sequence[TensorInfo], inputs: Sequence[TensorInfo]
+) -> None:
+    """Raise InputError: inputs of the model have no column."""
+    hint = "add it"
+    if len(inputs) > 1 or X_COLUMN not in part:
+        names = ", ".join(f"{info.name}_train" for info in inputs)
+        hint = f"name the arrays after the inputs: {names}"
+    raise InputError(
+        f"the data have no column for the model's input {_join_names(i.name for i in missing)},"
+        f" but {_join_names(part)}",
+        hint,
+    )
+
+
+def _match_masks(
     part: Part,
-    found: Mapping[str, str],
-    lacking: Collection[TensorInfo],
+    matches: Mapping[str, str],
+    missing: Sequence[TensorInfo],
     inputs: Sequence[TensorInfo],
 ) -> dict[str, str]:
-    """For each input that is called a mask and has no data: the ragged column of an input that shares its dimension.
+    """Return the column of sequences for each input that takes their mask and has no column.
 
-    Of several, or where dimensions have no names, the one whose name begins most like its own.
+    Args:
+        part: Columns of the data.
+        matches: Columns by the inputs that they feed.
+        missing: Inputs without a column.
+        inputs: All inputs of the model.
     """
-    ragged = {
+    dims = {info.name: info.shape[1] for info in inputs if info.shape and len(info.shape) > 1}
+    sequences = {
         name: column
-        for name, column in found.items()
+        for name, column in matches.items()
         if isinstance(part[column].samples, RaggedSamples)
     }
-    widths = {
-        info.name: info.shape[1]
-        for info in inputs
-        if info.shape is not None and len(info.shape) > 1
-    }
 
-    def nearness(mask: str, name: str) -> tuple[bool, int]:
-        return widths.get(mask) is not None and widths.get(mask) == widths.get(name), _alike(
-            mask, ragged[name]
-        )
+    def compare(name: str, mask: str) -> tuple[bool, int]:
+        """Rank an input: it shares a dimension with the mask, or begins with the same letters."""
+        shares_dimension = dims.get(mask) is not None and dims.get(mask) == dims.get(name)
+        return shares_dimension, _count_common_letters(mask, sequences[name])
 
-    return {
-        info.name: ragged[max(ragged, key=lambda name: nearness(info.name, name))]
-        for info in lacking
-        if ragged and _is_mask(info)
-    }
+    masks = {}
+    for info in missing:
+        if sequences and _is_mask(info):
+            masks[info.name] = sequences[max(sequences, key=partial(compare, mask=info.name))]
+    return masks
+
+
+def _count_common_letters(name: str, other: str) -> int:
+    """Return the number of letters with which both names begin."""
+    count = 0
+    while count < min(len(name), len(other)) and name[count] == other[count]:
+        count += 1
+    return count
 
 
 def _is_mask(info: TensorInfo) -> bool:
-    return MASK in info.name.lower() and len(info.shape or (0, 0)) == 2
+    """Return whether an input takes a mask, by its name and its axes."""
+    return MASK_WORD in info.name.lower() and len(info.shape or (0, 0)) == 2
 
 
-def _alike(one: str, other: str) -> int:
-    """With how many letters in common two names begin."""
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
-
-
-def _shown(part: Part) -> str:
-    return f"the data have {', '.join(map(repr, part))}"
+def _join_names(names: Iterable[str]) -> str:
+    """Return names in quotes."""
+    return ", ".join(map(repr, names))

@@ -1,4 +1,4 @@
-"""Which samples are for training, validation and test where the user has not said."""
+"""Division of samples into train, val and test, as far as the data are not divided."""
 
 from collections.abc import Mapping
 
@@ -7,56 +7,77 @@ import numpy as np
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
-Rows = dict[str, tuple[str, Array]]  # split → (part it comes from, rows of that part)
+SplitRows = dict[str, tuple[str, Array]]  # part and rows of each split
 
 
 def split_off_rows(
-    labels: Array, share: float, seed: int, stream: int = 0, keep: int = 1
+    labels: Array, fraction: float, seed: int, stream: int = 0, min_kept: int = 1
 ) -> tuple[Array, Array]:
-    """Divide rows at random into (kept, taken); each side sees every class where the numbers allow it."""
-    count = min(max(round(len(labels) * share), 1), len(labels) - keep)
+    """Divide rows at random so that each side has every class, if there are enough samples.
+
+    Args:
+        labels: Class number of each row.
+        fraction: Fraction of the rows that are split off.
+        seed: Seed of the random numbers.
+        stream: Number of the division; each has its own random numbers.
+        min_kept: Number of rows that stay at least.
+
+    Returns:
+        Rows that stay and rows that are split off, both sorted.
+    """
+    count = min(max(round(len(labels) * fraction), 1), len(labels) - min_kept)
     order = np.random.default_rng((seed, stream)).permutation(len(labels))
     _, group, sizes = np.unique(labels[order], return_inverse=True, return_counts=True)
     by_group = np.argsort(group, kind="stable")
-    place = np.empty_like(by_group)  # of a sample among those of its class
+    place = np.empty_like(by_group)  # index of a sample among those of its class
     place[by_group] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    size = sizes[group]
-    # The first of each class is taken first, the last of each class is taken last.
-    urgency = np.where(place == size - 1, 2, np.where(place == 0, 0, 1))
-    ranked = order[np.argsort(urgency, kind="stable")]
+    group_size = sizes[group]
+    # The first sample of each class is split off first, the last sample of each class last.
+    rank = np.where(place == group_size - 1, 2, np.where(place == 0, 0, 1))
+    ranked = order[np.argsort(rank, kind="stable")]
     return np.sort(ranked[count:]), np.sort(ranked[:count])
 
 
 def divide_rows(
-    labels: Mapping[str, Array], share: float, seed: int
-) -> tuple[Rows, tuple[str, ...]]:
-    """Choose the rows of each split, with a note for each decision that the data did not make."""
+    labels: Mapping[str, Array], fraction: float, seed: int
+) -> tuple[SplitRows, tuple[str, ...]]:
+    """Choose the rows of each split.
+
+    Args:
+        labels: Class number of each row, by part.
+        fraction: Fraction of the rows for a split that the data do not have.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Part and rows of each split, and a note for each split that the data do not have.
+
+    Raises:
+        InputError: If there are too few samples.
+    """
     source = "all" if "all" in labels else "train"
+    missing = [name for name in ("val", "test") if name not in labels]
+    if source == "train" and "test" in missing:
+        missing.remove("test")
     train = np.arange(len(labels[source]))
-    missing = [
-        name
-        for name in ("val", "test")
-        if name not in labels and (name == "val" or source == "all")
-    ]
     if len(train) <= len(missing):
         raise InputError(
             f"{len(train)} training samples cannot be divided into train and {' and '.join(missing)}",
-            "give more samples, or validation and test samples of their own",
+            "add samples, or store validation and test samples of their own",
         )
-    rows: Rows = {
+    rows: SplitRows = {
         name: (name, np.arange(len(part))) for name, part in labels.items() if name != source
     }
     notes = []
     for stream, name in enumerate(reversed(missing)):
-        kept, taken = split_off_rows(
-            labels[source][train], share, seed, stream, keep=len(missing) - stream
-        )
+        min_kept = len(missing) - stream
+        kept, split_off = split_off_rows(labels[source][train], fraction, seed, stream, min_kept)
         notes.append(
-            f"no {name} split: {len(taken)} of {len(train)} samples were split off by seed {seed}"
+            f"no {name} split: {len(split_off)} of {len(train)} samples were split off with seed {seed}"
         )
-        train, rows[name] = train[kept], (source, train[taken])
+        rows[name] = (source, train[split_off])
+        train = train[kept]
     rows["train"] = (source, train)
     if "test" not in rows:
         rows["test"] = rows["val"]
-        notes.append("no test split: the validation split serves; accuracies are of val")
+        notes.append("no test split: accuracy is measured on the validation split")
     return rows, tuple(notes)

@@ -1,5 +1,6 @@
-"""Parts of a report that stand for themselves: gate results, accuracies, model, data and layers."""
+"""The parts of a report that stand for themselves: a verdict, an accuracy, the model, the data, the layers."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -11,6 +12,7 @@ from ltp_pipeline.results.values import (
     CountPair,
     Fraction,
     NonNegative,
+    NumberType,
     RelativePath,
     TrailPath,
 )
@@ -29,24 +31,19 @@ STRICT = ConfigDict(
 
 
 def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
-    """Return the hashes of a file and of its external data, by name."""
+    """A file and its hash, and those of the data beside it, where there are any."""
     return {name: sha256, **({name + DATA_SUFFIX: data_sha256} if data_sha256 else {})}
 
 
 class ReportPart(BaseModel):
-    """An object of the report. Numbers are numbers, never text."""
+    """An object of the report: numbers are numbers, never text."""
 
     model_config = STRICT
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of one gate.
-
-    Attributes:
-        detail: What a reader needs to know in addition to limit and value.
-        advice: What would help.
-    """
+    """One gate, judged; `detail` adds what a reader wants to know beside limit and value, `advice` what would help."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -59,7 +56,7 @@ class GateResult:
 
     @property
     def is_hash(self) -> bool:
-        """Whether the gate checked a file by its hash in the report."""
+        """Whether a file was judged, by the hash that the report has of it; empty where it has none."""
         return isinstance(self.limit, str)
 
     @property
@@ -75,7 +72,7 @@ class GateResult:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """What a network is for, and how its evaluated output states the answer."""
+    """What a network is for, and how the output that is judged tells its answer."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -91,7 +88,7 @@ class TaskSummary:
 
 
 class AccuracyResult(ReportPart):
-    """The metric of a file on one split. Only classifiers have top1 and top5."""
+    """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
 
     value: Annotated[float, Field(description="of the metric")]
     top1: Fraction | None = None
@@ -116,7 +113,7 @@ class AccuracyResult(ReportPart):
 
 
 class QuantizationInfo(ReportPart):
-    """How the graph of a file was quantized."""
+    """How the graph of a file was quantised."""
 
     method: Annotated[
         str,
@@ -139,7 +136,7 @@ class QuantizationInfo(ReportPart):
 
 
 class SparseKernelInfo(ReportPart):
-    """Which layers of a file run on sparse operators if the library is registered."""
+    """Which layers of a file the library of sparse kernels computes, where it is registered."""
 
     instruction_set: Annotated[
         str, Field(description="the instructions that it took on this processor")
@@ -166,7 +163,7 @@ class SparseKernelInfo(ReportPart):
 
 
 class ModelTensorInfo(ReportPart):
-    """An input or output. A dimension is a number, the name of a symbol, or null if it is open."""
+    """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
 
     name: str = ""
     type: str = ""
@@ -181,7 +178,7 @@ class WeightInfo(ReportPart):
 
 
 class ModelInfo(ReportPart):
-    """The model that was pruned."""
+    """The file that was pruned."""
 
     name: str | None = None
     path: str | None = None
@@ -204,7 +201,7 @@ class ModelInfo(ReportPart):
 
     @property
     def title(self) -> str:
-        """Name of the model for people."""
+        """What people call it."""
         return self.name or self.path or "model"
 
     @model_validator(mode="after")
@@ -220,10 +217,7 @@ class ModelInfo(ReportPart):
 
 
 class LayerResult(WeightInfo):
-    """A layer weight.
-
-    Weights with w² below the threshold were pruned; in blocks, those whose mean w² is below it.
-    """
+    """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
 
     op: str = ""
     shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = ()
@@ -240,14 +234,14 @@ class LayerResult(WeightInfo):
 
     @property
     def density(self) -> float | None:
-        """Fraction of its weights that remain."""
+        """The share of its weights that is left."""
         return (
             self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
         )
 
     @property
     def baseline_density(self) -> float | None:
-        """Fraction of its weights that remain in the baseline."""
+        """The share that the baseline leaves."""
         return (
             self.baseline_nonzeros / self.elements
             if self.elements and self.baseline_nonzeros is not None
@@ -309,7 +303,7 @@ class TrailEntryInfo(LearnedEntry):
 
 
 class EnvironmentInfo(ReportPart):
-    """Where the run was made."""
+    """Where it ran."""
 
     versions: dict[str, str | None] = Field(default_factory=dict)
     platform: str | None = None
@@ -319,13 +313,13 @@ class EnvironmentInfo(ReportPart):
     seed: int | None = None
 
 
-class StoredSamplesInfo(ReportPart):
-    """Samples as they are stored; images, as they are decoded."""
+class StoredSamples(ReportPart):
+    """Samples before they are prepared; image files, once they are decoded."""
 
-    type: str | None = None
+    type: NumberType = "float32"
     shape: Annotated[
         tuple[Count | None, ...] | None,
-        Field(description="null for an axis of which samples have more or less"),
+        Field(description="of one sample; null for the axis of sequences of uneven length"),
     ] = None
     lengths: Annotated[
         CountPair | None, Field(description="shortest and longest, of sequences of uneven length")
@@ -335,41 +329,54 @@ class StoredSamplesInfo(ReportPart):
     ] = None
 
 
-class ImageInfo(ReportPart):
-    """How image files are decoded; `crop` is the fraction of the shorter side that is kept."""
+class ImageForm(ReportPart):
+    """Form into which image files are decoded."""
 
-    mode: Literal["L", "RGB", "RGBA"] | None = None
-    size: CountPair | None = None
-    crop: float | None = None
+    mode: Literal["L", "RGB", "RGBA"]
+    size: Annotated[CountPair, Field(description="height and width")]
+    crop: Annotated[
+        float | None, Field(description="fraction of the shorter side that the center crop keeps")
+    ] = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of a decoded image."""
+        return (*self.size, len(self.mode))
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of a decoded image in bytes."""
+        return math.prod(self.shape)
 
 
-class PreprocessingInfo(ReportPart):
-    """Steps from stored samples to the input of the model, in this order."""
+class InputRecipe(ReportPart):
+    """Preprocessing of one input: steps from stored samples to the model's input, in this order."""
 
-    stored: StoredSamplesInfo | None = None
-    image: ImageInfo | None = None
+    stored: StoredSamples | None = None
+    image: Annotated[ImageForm | None, Field(description="null if samples are arrays")] = None
     add_channel: bool = False
     channels_to_front: bool = False
-    resize: CountPair | None = None
-    type: str | None = None
+    resize: Annotated[CountPair | None, Field(description="height and width")] = None
+    type: NumberType = "float32"
     scale: float | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     channels_to_back: bool = False
     flatten: bool = False
     pad: Annotated[
-        float | None, Field(description="what sequences of uneven length are filled up with")
+        float | None, Field(description="value that fills up sequences of uneven length")
     ] = None
     mask_of: Annotated[
-        str | None, Field(description="the input whose values it marks; it is not stored")
+        str | None,
+        Field(description="input whose padding this mask marks; masks are computed, not stored"),
     ] = None
     marks_padding: Annotated[
-        bool, Field(description="of a mask: it marks where there is no value")
+        bool, Field(description="a mask is 1 at padding, instead of at values")
     ] = False
 
 
 class InputInfo(ReportPart):
-    """Samples of one input of the model."""
+    """What one input of the model was fed with."""
 
     sample_shape: Annotated[
         tuple[Count | None, ...] | None, Field(description="of one sample as the model takes it")
@@ -379,13 +386,13 @@ class InputInfo(ReportPart):
         Field(description="from a stored sample to the input, but for scale, mean and std"),
     ] = None
     preprocessing: Annotated[
-        PreprocessingInfo | None,
-        Field(description="the same for machines, with scale, mean and std"),
+        InputRecipe | None,
+        Field(description="all steps for machines, with scale, mean and std"),
     ] = None
 
 
 class DataInfo(ReportPart):
-    """The data that the network was trained and measured on."""
+    """What it was trained and measured on."""
 
     path: str | None = None
     classes: Count | None = None
@@ -400,7 +407,7 @@ class DataInfo(ReportPart):
 
 
 class CustomTaskInfo(ReportPart):
-    """The custom task that the network was trained and measured with."""
+    """The user's own task, by which it was trained and measured."""
 
     name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
     sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
@@ -408,12 +415,12 @@ class CustomTaskInfo(ReportPart):
 
     @property
     def label(self) -> str:
-        """Name of the task for people."""
+        """What people are told of it."""
         return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
 
 
 class WeightHistogram(ReportPart):
-    """Counts of |w| in one layer before and after pruning. The threshold is one on w²."""
+    """Counts of |w| in one kernel before and after; the threshold belongs to w²."""
 
     name: str = ""
     threshold: NonNegative | None = None
@@ -430,7 +437,7 @@ class WeightHistogram(ReportPart):
 
 
 class WeightScatter(ReportPart):
-    """w² of the same weights before and after pruning. The threshold is one on w²."""
+    """w² of the same weights before and after; the threshold belongs to w²."""
 
     name: str = ""
     threshold: NonNegative | None = None

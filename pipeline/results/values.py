@@ -1,4 +1,4 @@
-"""Types of values in a report, each read strictly: fractions, counts, names and intervals."""
+"""The kinds of values that a report is made of, each read strictly: shares, counts, names, intervals, outcomes."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -13,14 +13,14 @@ from ltp_pipeline.system.text import make_printable, quote_name
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
 
 
-def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
+def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
         raise ValueError(f"the interval is reversed: {ends[0]:g} to {ends[1]:g}")
     return ends
 
 
-def _check_path(name: str) -> str:
-    """Raise ValueError unless a name is that of a file in the report's folder or below."""
+def _inside(name: str) -> str:
+    """Refuse what is no name of a file in the report's folder or below."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError(f"{quote_name(name)} is no name of a file in the report's folder")
@@ -31,19 +31,16 @@ def _check_path(name: str) -> str:
     return name
 
 
-def _check_own_name(name: str) -> str:
-    """Raise ValueError unless a name is that of a file that this program writes."""
+def _ours(name: str) -> str:
+    """The same of a file that this program wrote."""
     if make_printable(name) != name or "\\" in name:
         raise ValueError(f"the name {quote_name(name)} has characters that no name of ours has")
-    return _check_path(name)
+    return _inside(name)
 
 
-def _check_trail_name(name: str) -> str:
-    """Check a file name like `_check_own_name`, but allow a leading `../`.
-
-    The run of a picked entry lies inside the run that has the trail.
-    """
-    _check_own_name(name.removeprefix("../"))
+def _of_trail(name: str) -> str:
+    """The same; the trail of an entry that was picked lies in the folder around."""
+    _ours(name.removeprefix("../"))
     return name
 
 
@@ -51,15 +48,16 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 CountPair = tuple[Count, Count]
-Interval = Annotated[tuple[float, float], AfterValidator(_check_order)]
-RelativePath = Annotated[str, AfterValidator(_check_path)]
-PrintablePath = Annotated[str, AfterValidator(_check_own_name)]
-TrailPath = Annotated[str, AfterValidator(_check_trail_name)]
+NumberType = Annotated[str, Field(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64|96|128))$")]
+Interval = Annotated[tuple[float, float], AfterValidator(_ordered)]
+RelativePath = Annotated[str, AfterValidator(_inside)]
+PrintablePath = Annotated[str, AfterValidator(_ours)]
+TrailPath = Annotated[str, AfterValidator(_of_trail)]
 
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Counts of samples that both, one, or none of two networks have correct."""
+    """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
@@ -70,7 +68,7 @@ class PairedCounts:
 
     @property
     def samples(self) -> int:
-        """Number of samples."""
+        """How many there are."""
         return (
             self.both_correct
             + self.only_first_correct
@@ -80,14 +78,14 @@ class PairedCounts:
 
     @property
     def first_fraction(self) -> float | None:
-        """Fraction of samples that the first network has correct."""
+        """The share that the first network has right."""
         return (
             (self.both_correct + self.only_first_correct) / self.samples if self.samples else None
         )
 
     @property
     def second_fraction(self) -> float | None:
-        """Fraction of samples that the second network has correct."""
+        """The share that the second network has right."""
         return (
             (self.both_correct + self.only_second_correct) / self.samples if self.samples else None
         )
@@ -95,7 +93,7 @@ class PairedCounts:
     def compute_interval(
         self, confidence: float = intervals.CONFIDENCE
     ) -> tuple[float, float] | None:
-        """Return the interval of the drop from the first network to the second."""
+        """Of the drop from the first to the second."""
         if not self.samples:
             return None
         return intervals.counted_interval(

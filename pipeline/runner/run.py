@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ltp_pipeline.data.images.broken import list_corrupt_images
+from ltp_pipeline.data.images.collection import list_corrupt_images
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.access import check_writable

@@ -128,8 +128,12 @@ class DataSettings(InputSettings):
         gt=0,
         le=1,
     )
-    num_workers: int = setting(
-        0, "Decode images in this number of processes; 0 decodes them in threads.", ge=0, le=1024
+    num_workers: int | None = setting(
+        None,
+        "Read image files in this number of processes; 0 reads them in threads of the main process."
+        " Default: up to 4 for images that do not fit into memory, and 0 outside of Linux.",
+        ge=0,
+        le=1024,
     )
     max_corrupt_images: NonNegativeInt = setting(
         100, "Replace at most this number of images that cannot be decoded, and at most 10 %."

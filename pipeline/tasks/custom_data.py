@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline.data import vocabulary
-from ltp_pipeline.data.checks import NUMBER_KINDS, find_lost_value, raise_lost_value
+from ltp_pipeline.data import checks
 from ltp_pipeline.data.dataset import ArraySamples, Batch, DatasetSplits, Split, SplitInput
 from ltp_pipeline.data.open import INFERRED_TASK, open_data
-from ltp_pipeline.data.preprocessing import Preparation, format_shape, get_input_dtype
+from ltp_pipeline.data.preprocessing import format_shape
+from ltp_pipeline.data.recipes import get_input_type
 from ltp_pipeline.data.splitting import divide_rows
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.tasks.custom_samples import CustomSamples
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ltp_pipeline.settings.schema import TaskSettings
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.custom import CustomTask
+    from ltp_pipeline.tasks.custom_samples import Sample
 
 SPLITS = ("train", "val", "test")
 INSPECTED_SAMPLES = 256  # samples that show the range of an input's values
@@ -50,11 +52,11 @@ def open_model_data(
     Raises:
         InputError: The data do not fit the model or the settings.
     """
-    table_sizes = vocabulary.find_table_sizes(file.model.graph)
+    table_sizes = checks.find_table_sizes(file.model.graph)
     if custom_task is not None:
         return open_custom_data(custom_task, settings, file.inputs, seed, table_sizes)
     data = open_data(settings, file.inputs, seed, task_settings, file.outputs)
-    vocabulary.check_tokens(table_sizes, data)
+    checks.check_tokens(table_sizes, data)
     return data
 
 
@@ -83,7 +85,7 @@ def open_custom_data(
         # All splits get the same random numbers, for tasks that shuffle before they divide.
         dataset = task.call_function("dataset", name, seed_parts=(seed,))
         if dataset is not None:
-            sources[name] = CustomSamples(task, name, dataset, settings.num_workers)
+            sources[name] = CustomSamples(task, name, dataset)
         elif name == "train":
             raise InputError(
                 f"dataset('train') of {task.origin} is None", "return the training samples"
@@ -91,9 +93,10 @@ def open_custom_data(
     groups = {name: np.zeros(len(source), np.int64) for name, source in sources.items()}
     rows, notes = divide_rows(groups, settings.validation_fraction, seed)
     custom_inputs = [CustomInput(info, (table_sizes or {}).get(info.name)) for info in inputs]
+    num_workers = settings.num_workers or 0
     splits: dict[str, Split] = {}
     for name, (source, chosen) in rows.items():
-        splits[name] = CustomSplit(name, sources[source], custom_inputs, chosen)
+        splits[name] = CustomSplit(name, sources[source], custom_inputs, chosen, num_workers)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     sizes = " ".join(f"{name} {len(sources[rows[name][0]])}" for name in SPLITS)
@@ -101,13 +104,7 @@ def open_custom_data(
     for name in SPLITS:
         digest.update(splits[name].rows.tobytes())
     return DatasetSplits(
-        splits["train"],
-        splits["val"],
-        splits["test"],
-        None,
-        digest.hexdigest(),
-        notes,
-        steps={info.name: () for info in inputs},
+        splits["train"], splits["val"], splits["test"], None, digest.hexdigest(), notes
     )
 
 
@@ -146,9 +143,9 @@ class CustomInput:
         return self.info.name
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type that the model takes."""
-        return get_input_dtype(self.info)
+    def type(self) -> str:
+        """Type of the arrays that the model takes."""
+        return get_input_type(self.info)
 
     def stack_samples(
         self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str
@@ -174,20 +171,21 @@ class CustomInput:
                 "pad them to one shape",
             )
         stacked = np.stack(arrays)
-        place = find_lost_value(stacked, self.dtype)
+        dtype = np.dtype(self.type)
+        place = checks.find_first(checks.mark_lost_values(stacked, dtype))
         if place is not None:
             row = int(rows[place[0]])
-            raise_lost_value(f"{self.name!r} of {origin}", stacked[place], row, self.dtype)
+            checks.raise_lost_value(f"{self.name!r} of {origin}", stacked[place], row, dtype)
         if self.table_size is not None:
-            place = vocabulary.find_unknown_token(stacked, self.table_size)
+            place = checks.find_first(checks.mark_unknown_tokens(stacked, self.table_size))
             if place is not None:
                 row = int(rows[place[0]])
-                vocabulary.raise_unknown_token(self.name, stacked[place], row, self.table_size)
+                checks.raise_unknown_token(self.name, stacked[place], row, self.table_size)
         return stacked
 
     def _check_array(self, array: Array, description: str) -> None:
         """Raise InputError if an array has no numbers, or another shape than the model takes."""
-        if array.dtype.kind not in NUMBER_KINDS:
+        if array.dtype.kind not in checks.NUMBER_KINDS:
             raise InputError(
                 f"{description} has type {array.dtype}, not numbers",
                 "return numbers for the inputs of the model",
@@ -209,17 +207,17 @@ class CustomSplit(Split):
     """Some rows of the user's data set."""
 
     @property
-    def reads_ahead(self) -> bool:  # type: ignore[override]  # it depends on the workers
-        """Whether other processes read, because random generators belong to all threads of one."""
-        return self._source.num_workers > 0
-
-    @property
     def task(self) -> CustomTask:
         """The task that the data set belongs to."""
         return self._source.task
 
     def __init__(
-        self, name: str, source: CustomSamples, inputs: Sequence[CustomInput], rows: Array
+        self,
+        name: str,
+        source: CustomSamples,
+        inputs: Sequence[CustomInput],
+        rows: Array,
+        num_workers: int = 0,
     ) -> None:
         """Select rows of a data set, and check the first of them.
 
@@ -228,6 +226,7 @@ class CustomSplit(Split):
             source: The data set.
             inputs: Inputs of the model.
             rows: Numbers of the samples.
+            num_workers: Number of worker processes; 0 reads in the main process.
         """
         self._source = source
         self._inputs = inputs
@@ -236,22 +235,34 @@ class CustomSplit(Split):
         for model_input in inputs:
             model_input.stack_samples(first, rows[:1], source.origin)
             column = CustomInputColumn(source, model_input, first[0][model_input.name])
-            columns[model_input.name] = SplitInput(column, Preparation(model_input.dtype))
-        super().__init__(name, columns, {}, rows)
+            columns[model_input.name] = SplitInput(column, InputRecipe(type=model_input.type))
+        super().__init__(name, columns, {}, rows, num_workers)
 
-    def read(self, indices: Array, augment_seed: int | None = None) -> Batch:
+    def count_workers(self, is_augmented: bool) -> int:  # noqa: ARG002 - the data set decides
+        """Return the number of worker processes; 0 reads in the main process."""
+        return self.num_workers
+
+    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> list[Sample]:  # noqa: ARG002
+        """Read samples in this thread: random generators belong to all threads of a process."""
+        return self._source.reader.read_rows(rows, augment_seed)
+
+    @property
+    def fetch_in_worker(self) -> Callable[[Array, int | None], list[Sample]]:
+        """Function that worker processes call, without the task, which may not be picklable."""
+        return self._source.reader.read_rows
+
+    def make_batch(self, rows: Array, fetched: Any) -> Batch:
         """Return a batch: inputs stacked, and as targets all arrays of the samples."""
-        rows = self.rows[indices]
-        samples = self._source.read(rows, augment_seed)
+        self._source.check_samples(rows, fetched)
         origin = self._source.origin
         inputs: dict[str, Array] = {}
         for model_input in self._inputs:
-            stacked = model_input.stack_samples(samples, rows, origin)
-            inputs[model_input.name] = np.ascontiguousarray(stacked, model_input.dtype)
+            stacked = model_input.stack_samples(fetched, rows, origin)
+            inputs[model_input.name] = np.ascontiguousarray(stacked, model_input.type)
         targets: dict[str, Array | list[Array]] = {}
-        for name in samples[0]:
+        for name in fetched[0]:
             if name not in inputs:
-                targets[name] = _stack_if_equal(_get_arrays(samples, rows, name, origin))
+                targets[name] = _stack_if_equal(_get_arrays(fetched, rows, name, origin))
         return Batch(inputs, {**targets, **inputs})
 
 
@@ -268,7 +279,7 @@ class CustomInputColumn:
     def __len__(self) -> int:
         return len(self._source)
 
-    def first(self) -> ArraySamples:
+    def read_some(self) -> ArraySamples:
         """Return the first samples, which show the range of values: reading all may take long."""
         return ArraySamples(self.take(np.arange(min(INSPECTED_SAMPLES, len(self)))))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.tasks.protocol import EvaluatedBatch
 

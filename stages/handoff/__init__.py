@@ -185,7 +185,10 @@ def format_preprocessing(inputs: ModelInputs) -> str:
     steps = {}
     for tensor in inputs.tensors:
         recipe = inputs.recipes[tensor.name]
-        steps[tensor.name] = {**recipe.plain(), "input_type": inputs.name_dtype(tensor)}
+        steps[tensor.name] = {
+            **recipe.model_dump(mode="json"),
+            "input_type": inputs.name_dtype(tensor),
+        }
     return json_text(steps)
 
 

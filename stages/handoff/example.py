@@ -19,17 +19,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import get_offsets_name
 from ltp_pipeline.data.dataset import Samples
-from ltp_pipeline.data.recipe import Recipe
+from ltp_pipeline.data.generated import generate_samples, load_recipes
+from ltp_pipeline.data.preprocessing import prepare_samples
 from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples, select_rows
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.encodings.packed_graph import PREFIX
 from ltp_pipeline.exporters.files import run_proof
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.schema_parts import ModelTensorInfo
+from ltp_pipeline.results.schema_parts import InputRecipe, ModelTensorInfo
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.system.arrays import Array
 
@@ -66,7 +66,7 @@ class ModelInputs:
     """The inputs of a model, and how each is made of stored samples."""
 
     tensors: Sequence[ModelTensorInfo]
-    recipes: Mapping[str, Recipe]
+    recipes: Mapping[str, InputRecipe]
 
     @property
     def fixed_batch(self) -> int | None:
@@ -81,27 +81,27 @@ class ModelInputs:
         """
         if tensor.type == "FLOAT16":
             return "float16"
-        return str(self.recipes[tensor.name].prepare.dtype.name)
+        return self.recipes[tensor.name].type
 
     def prepare(self, samples: Mapping[str, Samples]) -> dict[str, Array]:
         """Return all stored samples as the model takes them."""
         arrays = {}
         for tensor in self.tensors:
             stored = samples[tensor.name].take(np.arange(len(samples[tensor.name])))
-            prepared = self.recipes[tensor.name].prepare(stored)
+            prepared = prepare_samples(self.recipes[tensor.name], stored)
             arrays[tensor.name] = prepared.astype(self.name_dtype(tensor))
         return arrays
 
     def generate(self, count: int) -> dict[str, Samples]:
         """Return random samples of the type, range and lengths of the stored ones."""
-        return recipe.generate_samples(self.recipes, count, SEED)
+        return generate_samples(self.recipes, count, SEED)
 
 
 def read_inputs(report: Report) -> ModelInputs:
     """Return the inputs of a report's model; raise InputError if their steps are missing."""
     tensors = report.model.inputs
     names = [tensor.name for tensor in tensors]
-    return ModelInputs(tensors, recipe.load_recipes(report.data.model_dump(), names))
+    return ModelInputs(tensors, load_recipes(report.data, names))
 
 
 def make_example(

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.results.schema import LTP_METHOD, FileResult
-from ltp_pipeline.results.schema_parts import InputInfo, ModelTensorInfo, PreprocessingInfo
+from ltp_pipeline.results.schema_parts import InputInfo, InputRecipe, ModelTensorInfo
 from ltp_pipeline.settings.file_names import EXACT, FORMATS
 from ltp_pipeline.stages.handoff.example import INT8_TOLERANCE, TOLERANCE
 from ltp_pipeline.stages.report.render import render_markdown_template
@@ -86,7 +86,7 @@ def _select_file(report: Report) -> FileResult | None:
 def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
     """Return what the page says about an input of the model."""
     info = report.data.inputs.get(tensor.name) or InputInfo()
-    steps = info.preprocessing or PreprocessingInfo()
+    steps = info.preprocessing or InputRecipe()
     sizes = list(tensor.shape or [])
     if info.sample_shape is not None:
         sizes = [*(sizes[:1] or [1]), *info.sample_shape]
@@ -104,7 +104,7 @@ def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
     }
 
 
-def format_formula(steps: PreprocessingInfo) -> str:
+def format_formula(steps: InputRecipe) -> str:
     """Return what preprocessing does to a value x: x, or for example (x * 0.5 - [0.1]) / [0.2]."""
     formula = "x" if steps.scale is None else f"x * {steps.scale}"
     if steps.mean:
@@ -116,10 +116,10 @@ def _find_measured_shape(report: Report, info: InputInfo) -> list[int | str | No
     """Return the shape of one sample; the length of sequences is a range such as 2–6."""
     if info.sample_shape is None:
         return None
-    steps = info.preprocessing or PreprocessingInfo()
+    steps = info.preprocessing or InputRecipe()
     if steps.mask_of is not None:
         values = report.data.inputs.get(steps.mask_of) or InputInfo()
-        steps = values.preprocessing or PreprocessingInfo()
+        steps = values.preprocessing or InputRecipe()
     if steps.stored is None or steps.stored.lengths is None:
         return list(info.sample_shape)
     lengths = "–".join(map(str, steps.stored.lengths))

@@ -20,7 +20,7 @@ from onnx import GraphProto, NodeProto, helper
 from torch import Tensor
 
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.graph.edit import UniqueNames, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.data import recipe
+from ltp_pipeline.data.generated import describe_masks
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import wilson_interval
 from ltp_pipeline.stages.prepare.trials import (
@@ -89,7 +89,7 @@ def check_labels(context: RunContext, state: StateDict, value: float, chance: fl
         hints = better.hints
     hints = (
         *hints,
-        *recipe.describe_masks(context.data.val),
+        *describe_masks(context.data),
         "to train anyway, pass --skip-label-check",
     )
     distributed.stop_together()

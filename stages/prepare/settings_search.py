@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline.data import recipe
+from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import merge_tables
@@ -29,8 +29,8 @@ from ltp_pipeline.tasks.infer import infer_task
 from ltp_pipeline.tasks.positions import ClassMapTask
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.recipe import Recipe
     from ltp_pipeline.graph.model_file import ModelFile
+    from ltp_pipeline.results.schema_parts import InputRecipe
     from ltp_pipeline.settings.schema import Settings, TaskSettings
     from ltp_pipeline.stages.measure.session import Session
     from ltp_pipeline.stages.prepare.trials import InputChanges
@@ -267,10 +267,13 @@ class _SettingsSearch:
         """
         maxima: dict[str, float] = {}
         bright: dict[str, float] = {}
-        for name, stored in recipe.describe_inputs(unscaled.data).items():
-            if self._is_open(name, "scale") and _is_pixels(unscaled, name, stored):
-                maxima[name] = stored.high
-                if stored.dtype == np.uint8 and stored.high >= MIN_BRIGHT_BYTE:
+        for name, recipe in describe_inputs(unscaled.data).items():
+            stored = recipe.stored
+            if stored is None or stored.range is None or not self._is_open(name, "scale"):
+                continue
+            if _is_pixels(unscaled, name, recipe):
+                maxima[name] = stored.range[1]
+                if stored.type == "uint8" and maxima[name] >= MIN_BRIGHT_BYTE:
                     bright[name] = 1 / MAX_BYTE
         usual = self._evaluate(unscaled.with_scales(bright)) if bright else unscaled
         if unscaled.value is None:  # without labels nothing tells which scale is right
@@ -292,15 +295,17 @@ class _SettingsSearch:
         return SearchResult(best, unscaled.value, scaled_trials)
 
 
-def _is_pixels(trial: Trial, name: str, stored: Recipe) -> bool:
+def _is_pixels(trial: Trial, name: str, recipe: InputRecipe) -> bool:
     """Return True if an input of floats is stored as non-negative whole numbers beyond 1."""
-    if stored.mask_of is not None or stored.prepare.dtype.kind != "f":
+    stored = recipe.stored
+    if stored is None or recipe.mask_of is not None or np.dtype(recipe.type).kind != "f":
         return False
-    if stored.low < 0 or stored.high <= 1:
+    low, high = stored.range or (0, 0)
+    if low < 0 or high <= 1:
         return False
-    has_axes = len(stored.shape) > 1
-    if stored.dtype.kind in "iu":
-        return has_axes or stored.dtype == np.uint8
+    has_axes = len(stored.shape or ()) > 1
+    if np.dtype(stored.type).kind in "iu":
+        return has_axes or stored.type == "uint8"
     test = trial.data.test
     values = test.inputs[name].samples.take(test.rows[:INSPECTED_SAMPLES])
     return has_axes and bool((values == np.rint(values)).all())

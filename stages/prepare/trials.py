@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET, Split
-from ltp_pipeline.data.images.broken import StandIns
-from ltp_pipeline.data.preprocessing import Preparation, decide_preparation
+from ltp_pipeline.data.dataset import TARGET, Samples, Split, SplitInput
+from ltp_pipeline.data.recipes import decide_recipe
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.write import format_value
 from ltp_pipeline.tasks.classification import ClassificationTask
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
-    Prepare = Callable[[Array], Array]
     # Returns what computes the outputs that a task evaluates.
     MakeCompute = Callable[[Task], ComputeOutputs]
     # Settings of inputs by their names, as in [data.inputs].
@@ -137,24 +134,26 @@ class Trial:
         return interval is not None and interval[1] < 0
 
     def with_preparation(
-        self, prepare: Mapping[str, Prepare], inputs: InputChanges, change: str = "", hint: str = ""
+        self,
+        sources: Mapping[str, SplitInput],
+        inputs: InputChanges,
+        change: str = "",
+        hint: str = "",
     ) -> Trial:
         """Return a trial, to be evaluated, that prepares the samples of some inputs differently.
 
         Args:
-            prepare: Functions that prepare a batch of stored samples, by input name.
+            sources: Samples and preprocessing of these inputs.
             inputs: Settings of inputs that have this effect.
             change: The change in words.
             hint: A command to the user that makes the change.
         """
-        sources = {
-            name: source._replace(prepare=prepare.get(name, source.prepare))
-            for name, source in self.split.inputs.items()
-        }
+        split = self.split
+        all_sources = {**split.inputs, **sources}
         names = dict.fromkeys([*self.inputs, *inputs])
         return replace(
             self,
-            split=Split(self.split.name, sources, self.split.targets, self.split.rows),
+            split=Split(split.name, all_sources, split.targets, split.rows, split.num_workers),
             inputs={n: {**self.inputs.get(n, {}), **inputs.get(n, {})} for n in names},
             changes=(*self.changes, change) if change else self.changes,
             hints=(*self.hints, hint) if hint else self.hints,
@@ -162,12 +161,10 @@ class Trial:
 
     def with_scales(self, scales: Mapping[str, float]) -> Trial:
         """Return a trial, to be evaluated, that multiplies the samples of inputs by scales."""
-        prepare: dict[str, Prepare] = {}
-        for name, scale in scales.items():
-            steps = self.split.inputs[name].prepare
-            assert isinstance(steps, Preparation)  # noqa: S101 - only such inputs have a scale
-            prepare[name] = replace(steps, scale=scale)
-        return self.with_preparation(prepare, {name: {"scale": s} for name, s in scales.items()})
+        sources = {
+            name: _replace_scale(self.split.inputs[name], scale) for name, scale in scales.items()
+        }
+        return self.with_preparation(sources, {name: {"scale": s} for name, s in scales.items()})
 
 
 def select_best(trials: Sequence[Trial]) -> Trial:
@@ -190,26 +187,25 @@ def iter_preparations(
         model_input: The input.
     """
     name = model_input.name
-    samples, prepare, _ = trial.split.inputs[name]
-    if not isinstance(prepare, Preparation):
-        return
-    if prepare.dtype.kind == "f":
+    source = trial.split.inputs[name]
+    samples, recipe = source.samples, source.recipe
+    if np.dtype(recipe.type).kind == "f":
         largest = float(np.max(samples.take(trial.split.rows[:BATCH])))
         factors = [1 / MAX_BYTE, float(MAX_BYTE), 1 / largest if largest > 1 else float(MAX_BYTE)]
         for factor in dict.fromkeys(factors):
-            scale = (prepare.scale or 1.0) * factor
+            scale = (recipe.scale or 1.0) * factor
             hint = f"set scale = {scale!r} in [data]"
             if math.isclose(scale, 1, rel_tol=1e-6):
                 hint = "remove scale from [data]"
-            steps = {name: replace(prepare, scale=scale)}
+            scaled = {name: _replace_scale(source, scale)}
             change = f"scale = {_format_scale(scale)}"
-            yield trial.with_preparation(steps, {name: {"scale": scale}}, change, hint)
+            yield trial.with_preparation(scaled, {name: {"scale": scale}}, change, hint)
     if len(samples.shape) != 3:
         return
-    layout: Layout = "NCHW" if prepare.channels_to_front else "NHWC"
-    if not isinstance(samples, StandIns):  # the layout of decoded images is known
+    layout: Layout = "NCHW" if recipe.channels_to_front else "NHWC"
+    if recipe.image is None:  # the layout of decoded images is known
         try:
-            transposed = decide_preparation(
+            transposed = decide_recipe(
                 "samples", samples.shape, layout, settings.for_input(name), model_input
             )
         except InputError:
@@ -217,17 +213,16 @@ def iter_preparations(
         else:
             change = f'layout = "{layout}"'
             inputs = {name: {"layout": layout}}
-            yield trial.with_preparation(
-                {name: transposed}, inputs, change, f"set {change} in [data]"
-            )
-    axis = 3 if prepare.channels_to_front else 1
+            sources = {name: source._replace(recipe=transposed)}
+            yield trial.with_preparation(sources, inputs, change, f"set {change} in [data]")
+    axis = 3 if recipe.channels_to_front else 1
     if samples.shape[axis - 1] == 3:
         hint = (
             "store the color channels in reverse order (BGR instead of RGB), or reverse the input "
             "channels of the model's first layer"
         )
-        reversing: Mapping[str, Prepare] = {name: partial(_prepare_reversed, prepare, axis)}
-        yield trial.with_preparation(reversing, {}, "the color channels in reverse order", hint)
+        sources = {name: source._replace(samples=ReversedSamples(samples, axis))}
+        yield trial.with_preparation(sources, {}, "the color channels in reverse order", hint)
 
 
 def reorder_classes(trial: Trial, settings: DataSettings) -> Trial | None:
@@ -299,9 +294,26 @@ def _suggest_class_numbers(data: DatasetSplits, settings: DataSettings, order: A
     return f"set classes = {format_value(renumbered)} in [data]"
 
 
-def _prepare_reversed(prepare: Prepare, axis: int, samples: Array) -> Array:
-    """Prepare samples with reversed color channels."""
-    return prepare(np.flip(samples, axis).copy())
+class ReversedSamples:
+    """Samples with reversed color channels."""
+
+    def __init__(self, samples: Samples, axis: int) -> None:
+        self._samples = samples
+        self._axis = axis
+        self.shape = samples.shape
+        self.dtype = samples.dtype
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def take(self, indices: Array) -> Array:
+        """Read these samples and reverse their channels."""
+        return np.flip(self._samples.take(indices), self._axis).copy()
+
+
+def _replace_scale(source: SplitInput, scale: float) -> SplitInput:
+    """Return an input whose samples are multiplied by a scale."""
+    return source._replace(recipe=source.recipe.model_copy(update={"scale": scale}))
 
 
 def _format_scale(scale: float) -> str:

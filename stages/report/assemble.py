@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline.data import recipe
+from ltp_pipeline.data.generated import describe_inputs
+from ltp_pipeline.data.preprocessing import compute_input_shape, describe_steps
 from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.layer_weights import get_block_axes
 from ltp_pipeline.results.complete import complete
@@ -27,7 +28,6 @@ from ltp_pipeline.results.schema_parts import (
     LayerResult,
     ModelInfo,
     ModelTensorInfo,
-    PreprocessingInfo,
     TrailEntry,
     WeightInfo,
 )
@@ -169,11 +169,12 @@ def _describe_data(findings: RunFindings) -> DataInfo:
     data = findings.data
     path = findings.settings.data.path
     inputs = {}
-    for name, described in recipe.describe_inputs(data).items():
+    for name, recipe in describe_inputs(data).items():
+        stored_shape = data.test.inputs[name].samples.shape
         inputs[name] = InputInfo(
-            sample_shape=described.input_shape,
-            preprocessing_steps=data.steps[name],
-            preprocessing=PreprocessingInfo.model_validate(described.plain(), strict=False),
+            sample_shape=compute_input_shape(recipe, stored_shape),
+            preprocessing_steps=describe_steps(recipe),
+            preprocessing=recipe,
         )
     return DataInfo(
         path=None if path is None else str(path),

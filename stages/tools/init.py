@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ltp_pipeline.data.recipe import describe_inputs
+from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import DEFAULT_BUDGET
 from ltp_pipeline.settings.load import (

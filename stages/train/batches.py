@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.stages.train.job import RunContext, targets_to_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import Array

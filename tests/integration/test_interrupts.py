@@ -121,7 +121,7 @@ import sys, pathlib
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.graph.model_file import TensorInfo
 collection.MAX_DECODED_BYTES = 0
 data = open_data(DataSettings(path=pathlib.Path(sys.argv[1]), num_workers=2), [TensorInfo("x", "FLOAT", ("N", 3, 8, 8))], 0)

@@ -1,16 +1,18 @@
-"""What holds for any data: batches cover it in order, a division loses nothing, preparing is the plain formula."""
+"""Properties of any data: batches in order, disjoint splits, and the formula of preprocessing."""
+
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from PIL import Image
 
 from ltp_pipeline.data.dataset import TARGET
-from ltp_pipeline.data.prefetch import iter_batches
-from ltp_pipeline.data.preprocessing import decide_preparation
+from ltp_pipeline.data.loader import iter_batches
+from ltp_pipeline.data.preprocessing import compute_input_shape, prepare_samples
 from ltp_pipeline.data.splitting import divide_rows, split_off_rows
-from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.settings.schema import DataSettings
+from ltp_pipeline.results.schema_parts import InputRecipe
 from tests.support.samples import only, split_of
 
 some_labels = hnp.arrays(np.int64, st.integers(2, 200), elements=st.integers(0, 9))
@@ -24,7 +26,7 @@ shares = st.floats(0.01, 0.99)
     drop_last=st.booleans(),
     shuffle=st.booleans(),
 )
-def test_batches_cover_each_sample_once_and_in_order(
+def test_iter_batches_cover_each_sample_once_and_in_order(
     count: int, batch_size: int, drop_last: bool, shuffle: bool
 ) -> None:
     x = np.arange(count, dtype=np.float32)
@@ -39,7 +41,7 @@ def test_batches_cover_each_sample_once_and_in_order(
 
 
 @given(labels=some_labels, share=shares, seed=seeds)
-def test_a_division_is_disjoint_complete_and_repeatable(
+def test_split_off_rows_are_disjoint_complete_and_repeatable(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
     kept, taken = split_off_rows(labels, share, seed)
@@ -50,7 +52,7 @@ def test_a_division_is_disjoint_complete_and_repeatable(
 
 
 @given(labels=some_labels, share=shares, seed=seeds)
-def test_each_side_sees_every_class_where_there_is_room(
+def test_split_off_rows_each_side_has_every_class_if_possible(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
     kept, taken = split_off_rows(labels, share, seed)
@@ -66,7 +68,7 @@ def test_each_side_sees_every_class_where_there_is_room(
     share=shares,
     seed=seeds,
 )
-def test_three_splits_of_one_set_are_disjoint_and_complete(
+def test_divide_rows_three_splits_are_disjoint_and_complete(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
     rows, notes = divide_rows({"all": labels}, share, seed)
@@ -78,36 +80,76 @@ def test_three_splits_of_one_set_are_disjoint_and_complete(
     assert len(notes) == 2
 
 
-stored_arrays = hnp.arrays(
-    st.sampled_from([np.uint8, np.int16, np.float32, np.float64]),
-    st.tuples(st.integers(1, 4), st.integers(1, 4), st.integers(1, 5), st.integers(1, 5)),
-    elements=st.integers(0, 127),
-)
-finite = st.floats(-100, 100, width=32)
+floats = st.floats(-100, 100, width=32)
 
 
-@given(x=stored_arrays, scale=st.none() | finite, nhwc=st.booleans(), values=st.data())
-def test_preparing_is_the_plain_formula(
-    x: np.ndarray, scale: float | None, nhwc: bool, values: st.DataObject
-) -> None:
-    channels = x.shape[3] if nhwc else x.shape[1]
-    sizes = st.sampled_from([0, 1, channels])
-    mean = values.draw(sizes.flatmap(lambda n: st.lists(finite, min_size=n, max_size=n)))
-    std = values.draw(
-        sizes.flatmap(lambda n: st.lists(st.floats(0.125, 8, width=32), min_size=n, max_size=n))
-    )
-    settings = DataSettings(
-        scale=scale, mean=tuple(mean), std=tuple(std), layout="NHWC" if nhwc else "NCHW"
-    )
-    model = TensorInfo("x", "FLOAT", ("N", "C", "H", "W"))
-    before = x.copy()
-    got = decide_preparation("x", x.shape[1:], settings.layout, settings, model)(x.copy())
-    expected = (x.transpose(0, 3, 1, 2) if nhwc else x).astype(np.float32)
-    expected = expected * np.float32(1 if scale is None else scale)
-    expected = (expected - np.float32(mean or [0]).reshape(-1, 1, 1)) / np.float32(
-        std or [1]
-    ).reshape(-1, 1, 1)
-    np.testing.assert_array_equal(got, expected)
-    assert got.dtype == np.float32
-    assert got.flags.c_contiguous
-    np.testing.assert_array_equal(x, before)
+@st.composite
+def preprocessing_cases(draw: st.DrawFn) -> tuple[InputRecipe, np.ndarray]:
+    """A recipe with any steps that fit together, and stored samples for it."""
+    count, height, width, channels = (draw(st.integers(1, 4)) for _ in range(4))
+    has_channels = draw(st.booleans())
+    to_front = has_channels and draw(st.booleans())
+    if not has_channels:
+        shape, channels = (count, height, width), 1
+    elif to_front:
+        shape = (count, height, width, channels)
+    else:
+        shape = (count, channels, height, width)
+    dtype = draw(st.sampled_from(["uint8", "int16", "float32", "float64", "bool", ">f4"]))
+    kind = draw(st.sampled_from(["float32", "float64", "uint8", "int64"]))
+    elements = st.integers(0, 1 if dtype == "bool" else 127)
+    x = draw(hnp.arrays(np.dtype(dtype), shape, elements=elements))
+    steps: dict[str, Any] = {
+        "type": kind,
+        "add_channel": not has_channels,
+        "channels_to_front": to_front,
+        "resize": draw(st.none() | st.tuples(st.integers(1, 5), st.integers(1, 5))),
+        "channels_to_back": draw(st.booleans()),
+        "flatten": draw(st.booleans()),
+    }
+    if kind.startswith("float"):
+        sizes = st.sampled_from([1, channels])
+        steps["scale"] = draw(st.none() | floats)
+        for name, values in (("mean", floats), ("std", st.floats(0.125, 8, width=32))):
+            lists = sizes.flatmap(lambda n, values=values: st.lists(values, min_size=n, max_size=n))
+            steps[name] = draw(st.none() | lists.map(tuple))
+    return InputRecipe(**steps), x
+
+
+@given(preprocessing_cases())
+def test_prepare_samples_is_the_plain_formula(case: tuple[InputRecipe, np.ndarray]) -> None:
+    recipe, x = case
+    prepared = prepare_samples(recipe, x.copy())
+    expected = x[:, None] if recipe.add_channel else x
+    if recipe.channels_to_front:
+        expected = expected.transpose(0, 3, 1, 2)
+    if recipe.resize is not None and expected.shape[2:] != recipe.resize:
+        mode = np.uint8 if x.dtype == np.uint8 else np.float32
+        size = recipe.resize[::-1]
+        expected = np.array(
+            [
+                [
+                    Image.fromarray(p.astype(mode)).resize(size, Image.Resampling.BILINEAR)
+                    for p in planes
+                ]
+                for planes in expected
+            ]
+        )
+    dtype = np.dtype(recipe.type)
+    if recipe.resize is not None and dtype.kind != "f":
+        expected = np.rint(expected)
+    expected = expected.astype(dtype)
+    if recipe.scale is not None:
+        expected = expected * dtype.type(recipe.scale)
+    if recipe.mean is not None:
+        expected = expected - np.array(recipe.mean, dtype).reshape(-1, 1, 1)
+    if recipe.std is not None:
+        expected = expected / np.array(recipe.std, dtype).reshape(-1, 1, 1)
+    if recipe.channels_to_back:
+        expected = expected.transpose(0, 2, 3, 1)
+    if recipe.flatten:
+        expected = expected.reshape(len(expected), -1)
+    np.testing.assert_array_equal(prepared, expected)
+    assert prepared.dtype == dtype
+    assert prepared.flags.c_contiguous
+    assert compute_input_shape(recipe, x.shape[1:]) == prepared.shape[1:]

@@ -1,5 +1,6 @@
 """The folder of a finished run, made without training."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from ltp_pipeline.data.recipe import Recipe, load_recipes
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.results.schema_parts import ModelTensorInfo
+from ltp_pipeline.results.schema_parts import InputRecipe, ModelTensorInfo
 from ltp_pipeline.stages.handoff.example import ModelInputs
 from ltp_pipeline.system.files import external_data_path, write_json
 from ltp_pipeline.system.hashing import sha256_file
@@ -120,12 +120,10 @@ IMAGE = {
 }
 
 
-def inputs_of(recipe: Recipe | dict[str, Any], **tensor: Any) -> ModelInputs:
+def inputs_of(recipe: InputRecipe | dict[str, Any], **tensor: Any) -> ModelInputs:
     """What one input called image is made of."""
     if isinstance(recipe, dict):
-        (recipe,) = load_recipes(
-            {"inputs": {"image": {"preprocessing": recipe}}}, ["image"]
-        ).values()
+        recipe = InputRecipe.model_validate_json(json.dumps(recipe))
     return ModelInputs(
         [
             ModelTensorInfo(

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from ltp_pipeline.data.dataset import DatasetSplits
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.data.open import open_data
-from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings

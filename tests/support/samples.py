@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ltp_pipeline.data.checks import checked_target
+from ltp_pipeline.data.checks import convert_target
 from ltp_pipeline.data.dataset import TARGET, ArraySamples, Batch, DataColumn, Split, SplitInput
 from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.system.arrays import Array
 
 
@@ -16,20 +17,23 @@ def split_of(
     x: Array,
     labels: Array | None = None,
     name: str = "train",
-    prepare: Callable[[Array], Array] = lambda x: x,
+    samples: type[ArraySamples] = ArraySamples,
 ) -> Split:
-    """All of `x`, taken by an input called x."""
+    """A split of all of `x`, which an input called x takes as it is."""
     targets = (
         {}
         if labels is None
-        else {TARGET: checked_target(DataColumn(ArraySamples(np.asarray(labels)), "y"))}
+        else {TARGET: convert_target(DataColumn(ArraySamples(np.asarray(labels)), "y"))}
     )
-    return Split(name, {"x": SplitInput(ArraySamples(x), prepare)}, targets, np.arange(len(x)))
+    inputs = {"x": SplitInput(samples(x), InputRecipe(type=x.dtype.name))}
+    return Split(name, inputs, targets, np.arange(len(x)))
 
 
-def unread(x: Array) -> Array:
-    """A preparation that must not be asked for."""
-    raise AssertionError(f"{len(x)} inputs were read")
+class UnreadableSamples(ArraySamples):
+    """Samples that must not be read."""
+
+    def take(self, indices: Array) -> Array:
+        raise AssertionError(f"{len(indices)} samples were read")
 
 
 def only(batch: Batch) -> Array:

@@ -1,6 +1,7 @@
-"""A folder of class folders with images, or of images alone; train, val and test above them where there are."""
+"""Folders of images: a folder for each class, or images alone; folders train, val and test."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +12,11 @@ from ltp_pipeline.data.images.collection import EXTENSIONS, ImageList, hash_file
 from ltp_pipeline.data.images.decode import ImageSource
 from ltp_pipeline.errors import InputError
 
-SPLITS = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
+SPLIT_NAMES = {"train": ("train",), "val": ("val", "valid", "validation"), "test": ("test",)}
 
 
-class Found(NamedTuple):
-    """The images of one split and the class of each; no classes where they lie in no class folders."""
+class ImageFolder(NamedTuple):
+    """The images of one split, and the class of each; no classes without class folders."""
 
     folder: Path
     files: list[str]
@@ -23,54 +24,83 @@ class Found(NamedTuple):
 
 
 def can_read(path: Path) -> bool:
-    """Say whether this is a folder with folders or images in it."""
-    return path.is_dir() and (bool(_folders(path)) or bool(_images(path)))
+    """Return whether a path is a folder with folders or images."""
+    return path.is_dir() and (bool(_list_folders(path)) or bool(_list_images(path)))
 
 
-def read_dataset(path: Path, wanted: LoadOptions) -> RawDataset:
-    """List the images, and open them."""
-    found, notes = _find(path)
-    files = limits.inspect_files(file for part in found.values() for file in part.files)
-    limits.check_size(path, files, wanted.max_bytes)
-    names = sorted(set(found["train" if "train" in found else "all"].classes or ()))
+def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
+    """List the images of all splits and open them."""
+    folders, notes = _find_images(path)
+    sizes = limits.inspect_files(file for part in folders.values() for file in part.files)
+    limits.check_size(path, sizes, options.max_bytes)
+    names = _list_classes(path, folders)
+    numbers = {name: number for number, name in enumerate(names)}
+    lists = {}
+    for split, part in folders.items():
+        labels = None
+        if part.classes is not None:
+            labels = [numbers[name] for name in part.classes]
+        sources = [ImageSource(file) for file in part.files]
+        lists[split] = ImageList(
+            sources, labels, f"images in {part.folder}", f"classes in {part.folder}"
+        )
+    prefix = len(os.fspath(path)) + 1
+    fingerprint = hash_files(
+        [(file[prefix:], file) for part in folders.values() for file in part.files]
+    )
+    parts, image_notes = open_images(lists, options)
+    all_notes = (*notes, *sizes.notes, *image_notes)
+    return RawDataset(parts, fingerprint, "NHWC", all_notes, tuple(names) or None)
+
+
+def _list_classes(path: Path, folders: dict[str, ImageFolder]) -> list[str]:
+    """Return the names of the classes by number; check that all splits have the same ones."""
+    training = folders["train" if "train" in folders else "all"]
+    names = sorted(set(training.classes or ()))
     if len(names) == 1:
         raise InputError(
             f"all training images in {path} are of one class, {names[0]}",
-            "give a folder for each class; for data without labels, put the images into one folder",
+            "make a folder for each class; for data without labels, put the images into one folder",
         )
     for name in names:
         limits.check_name_encoding(name, f"a class folder of {path},")
-    number = {name: i for i, name in enumerate(names)}
-    for part in found.values():
-        unknown = sorted(set(part.classes or ()) - number.keys())
-        if unknown and names:
+    for part in folders.values():
+        unknown = sorted(set(part.classes or ()) - set(names))
+        if unknown:
             raise InputError(
                 f"{part.folder} has class {unknown[0]}, which the training images do not have",
-                "give every split the same class folders",
+                "make the same class folders for all splits",
             )
-    listed = {
-        name: ImageList(
-            [ImageSource(file) for file in part.files],
-            None if part.classes is None else [number.get(c, 0) for c in part.classes],
-            f"images in {part.folder}",
-            f"classes in {part.folder}",
-        )
-        for name, part in found.items()
-    }
-    skip = len(os.fspath(path)) + 1
-    made_of = hash_files([(file[skip:], file) for part in found.values() for file in part.files])
-    parts, more = open_images(listed, wanted)
-    return RawDataset(parts, made_of, "NHWC", (*notes, *files.notes, *more), tuple(names) or None)
+    return names
 
 
-def find_splits(
+def find_split(name: str) -> str | None:
+    """Return the split that a word names; None for another word."""
+    return next((split for split, names in SPLIT_NAMES.items() if name in names), None)
+
+
+def find_split_in_words(name: str) -> str | None:
+    """Return the split that a word in the name of a file names; None for none."""
+    splits = {find_split(word) for word in re.findall("[a-z]+", name.lower())}
+    return next((split for split in SPLIT_NAMES if split in splits), None)
+
+
+def find_split_folders(
     path: Path, is_split: Callable[[Path], bool]
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Find the folders train, val and test, and say which others stand beside them; nothing where there are none."""
-    folders = {folder.name: folder for folder in _folders(path)}
+    """Find the folders of splits.
+
+    Args:
+        path: Folder to search.
+        is_split: Function that tells whether a folder of the right name is a split.
+
+    Returns:
+        Folders by split, and a note for each other folder; nothing if there is no split.
+    """
+    folders = {folder.name: folder for folder in _list_folders(path)}
     splits = [
         name
-        for names in SPLITS.values()
+        for names in SPLIT_NAMES.values()
         for name in names
         if name in folders and is_split(folders[name])
     ]
@@ -78,77 +108,83 @@ def find_splits(
         return {}, ()
     if "train" not in splits:
         raise InputError(
-            f"{path} has a folder {splits[0]} but no folder train of the same kind", "add train"
+            f"{path} has a folder {splits[0]}, but no folder train of the same kind", "add train"
         )
-    found = {}
-    for split, names in SPLITS.items():
+    split_folders = {}
+    for split, names in SPLIT_NAMES.items():
         present = [folders.pop(name) for name in names if name in folders]
         if len(present) > 1:
             raise InputError(
                 f"{path} has both {present[0].name} and {present[1].name}", "keep one of the two"
             )
         if present:
-            found[split] = present[0]
-    return found, tuple(f"folder {name} stands beside train and is left out" for name in folders)
+            split_folders[split] = present[0]
+    return split_folders, tuple(f"folder {name} next to train is not used" for name in folders)
 
 
 def would_read_folder(path: Path, folder: Path) -> bool:
-    """Whether a folder made at that place would be taken for one of images."""
-    splits, _ = _splits(path)
-    return any(
-        folder.resolve().is_relative_to(root.resolve()) for root in splits.values() or [path]
+    """Return whether a new folder at a place would be read as a class or a split."""
+    splits, _ = _find_splits(path)
+    roots = splits.values() or [path]
+    return any(folder.resolve().is_relative_to(root.resolve()) for root in roots)
+
+
+def _find_splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Find the folders of splits, which a class may be named like: a class may be called train."""
+    names = [folder.name for folder in _list_folders(path)]
+    # A folder of images is a split only if there are no folders but splits.
+    has_splits_only = "train" in names and all(find_split(name) for name in names)
+    splits, notes = find_split_folders(
+        path, lambda folder: bool(_list_folders(folder)) or has_splits_only
     )
-
-
-def _splits(path: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Tell splits from classes: a class may itself be called "train"."""
-    folders = [folder.name for folder in _folders(path)]
-    # Only a folder of folders is a split, or one among nothing but splits.
-    only = "train" in folders and all(any(f in s for s in SPLITS.values()) for f in folders)
-    splits, notes = find_splits(path, lambda folder: bool(_folders(folder)) or only)
     test = splits.get("test")
-    if (
-        test and _images(test) and not _folders(test) and _folders(splits["train"])
-    ):  # as ImageNet comes
+    if test and not _list_folders(test) and _list_images(test) and _list_folders(splits["train"]):
+        # ImageNet has such a folder.
         del splits["test"]
-        notes = (*notes, f"{test} has no class folders, so no labels, and is left out")
+        notes = (*notes, f"{test} has no class folders, and so no labels, and is not used")
     return splits, notes
 
 
-def _find(path: Path) -> tuple[dict[str, Found], tuple[str, ...]]:
-    if not _folders(path):
-        return {"all": Found(path, _images(path), None)}, ()
-    splits, notes = _splits(path)
+def _find_images(path: Path) -> tuple[dict[str, ImageFolder], tuple[str, ...]]:
+    """Return the images of each split, and notes."""
+    if not _list_folders(path):
+        return {"all": ImageFolder(path, _list_images(path), None)}, ()
+    splits, notes = _find_splits(path)
     if not splits:
-        return {"all": _classes(path)}, ()
-    flat = not any(_folders(folder) for folder in splits.values())
-    found = {
-        name: Found(f, _images(f), None) if flat else _classes(f) for name, f in splits.items()
-    }
-    for part in found.values():
-        if not part.files:
+        return {"all": _read_class_folders(path)}, ()
+    has_classes = any(_list_folders(folder) for folder in splits.values())
+    folders = {}
+    for name, folder in splits.items():
+        if has_classes:
+            folders[name] = _read_class_folders(folder)
+        else:
+            folders[name] = ImageFolder(folder, _list_images(folder), None)
+        if not folders[name].files:
             raise InputError(
-                f"{part.folder} has no images ({', '.join(EXTENSIONS)})", "add images, or remove it"
+                f"{folder} has no images ({', '.join(EXTENSIONS)})", "add images, or remove it"
             )
-    return found, notes
+    return folders, notes
 
 
-def _classes(folder: Path) -> Found:
+def _read_class_folders(folder: Path) -> ImageFolder:
+    """Return the images in the class folders of a folder."""
     files: list[str] = []
     classes: list[str] = []
-    loose = _images(folder)
-    if loose and _folders(folder):
+    class_folders = _list_folders(folder)
+    loose_images = _list_images(folder)
+    if loose_images and class_folders:
         raise InputError(
-            f"{folder} has images ({loose[0]}) beside folders of images",
-            "put every image into the folder of its class, or, for data without labels, all into one folder",
+            f"{folder} has images ({loose_images[0]}) next to folders of images",
+            "put every image into the folder of its class, or, for data without labels, all into"
+            " one folder",
         )
-    for class_folder in _folders(folder):
+    for class_folder in class_folders:
         if not class_folder.resolve().is_relative_to(folder.resolve()):
             raise InputError(
-                f"class folder {class_folder} is a link to a place outside {folder}",
+                f"class folder {class_folder} is a link to a place outside of {folder}",
                 "put the images themselves there",
             )
-        images = sorted(_images_below(class_folder))
+        images = sorted(_iter_images_below(class_folder))
         if not images:
             raise InputError(
                 f"class folder {class_folder} has no images ({', '.join(EXTENSIONS)})",
@@ -158,32 +194,37 @@ def _classes(folder: Path) -> Found:
         classes.extend([class_folder.name] * len(images))
     if not files:
         raise InputError(
-            f"{folder} has no class folders", "put the images of each class in a folder of its own"
+            f"{folder} has no class folders", "put the images of each class into its own folder"
         )
-    return Found(folder, files, classes)
+    return ImageFolder(folder, files, classes)
 
 
-def _images_below(class_folder: Path) -> Iterator[str]:
-    for where, folders, names in os.walk(class_folder):
+def _iter_images_below(class_folder: Path) -> Iterator[str]:
+    """Iterate over the images in a folder and in the folders below."""
+    for parent, folders, names in os.walk(class_folder):
         for name in folders:
-            if os.path.islink(place := os.path.join(where, name)):  # noqa: PTH114, PTH118 - as below
+            place = os.path.join(parent, name)  # noqa: PTH118 - as for the images
+            if os.path.islink(place):  # noqa: PTH114 - as for the images
                 raise InputError(
                     f"{place} is a link to a folder", "put the images themselves there"
                 )
         for name in names:
             if _is_image(name):
-                yield os.path.join(where, name)  # noqa: PTH118 - a million Path objects take a minute
+                yield os.path.join(parent, name)  # noqa: PTH118 - a million Path objects take a minute
 
 
-def _folders(path: Path) -> list[Path]:
+def _list_folders(path: Path) -> list[Path]:
+    """Return the folders in a folder, without hidden ones."""
     with os.scandir(path) as entries:
         return sorted(Path(e.path) for e in entries if not e.name.startswith(".") and e.is_dir())
 
 
-def _images(path: Path) -> list[str]:
+def _list_images(path: Path) -> list[str]:
+    """Return the images in a folder, without hidden ones."""
     with os.scandir(path) as entries:
         return sorted(e.path for e in entries if _is_image(e.name) and not e.is_dir())
 
 
 def _is_image(name: str) -> bool:
+    """Return whether a file is an image by its name."""
     return not name.startswith(".") and name.lower().endswith(EXTENSIONS)

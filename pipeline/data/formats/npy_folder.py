@@ -1,4 +1,4 @@
-"""A folder of NumPy arrays, NAME_train.npy and so on as in an archive: mapped into memory, not loaded."""
+"""Folders of NumPy arrays (.npy), named as in a .npz archive. They are mapped into memory."""
 
 import tokenize
 from pathlib import Path
@@ -13,42 +13,42 @@ from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 
 SUFFIX = ".npy"
+HEADER_ERRORS = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError)
 
 
 def can_read(path: Path) -> bool:
-    """Say whether this is a folder with NumPy arrays in it."""
-    return path.is_dir() and any(_files(path))
+    """Return whether a path is a folder with NumPy arrays."""
+    return path.is_dir() and any(_list_files(path))
 
 
-def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
-    """Map every array; what is read of it is read when a batch asks for it."""
-    found = limits.inspect_files(_files(path))
-    limits.check_size(path, found, want.max_bytes)
-    files = {file.name.removesuffix(SUFFIX): file for file in _files(path)}
+def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
+    """Map all arrays of a folder; batches read what they need."""
+    files = {file.name.removesuffix(SUFFIX): file for file in _list_files(path)}
+    sizes = limits.inspect_files(files.values())
+    limits.check_size(path, sizes, options.max_bytes)
     for name in files:
         limits.check_name_encoding(name, f"an array of {path},")
-    parts = group_columns(path, files, lambda key: _map(files[key]), want.inputs)
-    made_of = hash_files([(file.name, str(file)) for file in files.values()])
-    return RawDataset(parts, made_of, notes=found.notes)
+    parts = group_columns(path, files, lambda key: _map_array(files[key]), options.inputs)
+    fingerprint = hash_files([(file.name, str(file)) for file in files.values()])
+    return RawDataset(parts, fingerprint, notes=sizes.notes)
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
+    """Return the arrays in a folder."""
     return sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and not file.is_dir())
 
 
-def _map(file: Path) -> Array:
+def _map_array(file: Path) -> Array:
+    """Map an array into memory without pickled objects."""
     try:
         array: Array = npy.open_memmap(file, mode="r")
-    except (
-        ValueError,
-        EOFError,
-        SyntaxError,
-        TypeError,
-        OverflowError,
-        tokenize.TokenError,
-    ) as error:
-        said = f"{file} is not a readable npy file: {summarize_error(error)}"
-        raise InputError(said, "write the file again with numpy.save") from None
+    except HEADER_ERRORS as error:
+        raise InputError(
+            f"{file} is not a readable npy file: {summarize_error(error)}",
+            "write the file again with numpy.save",
+        ) from None
     if not array.ndim:
-        raise InputError(f"{file} is a single number", "its first axis must count the samples")
+        raise InputError(
+            f"{file} is a single number", "store an array whose first axis counts the samples"
+        )
     return array

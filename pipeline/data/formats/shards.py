@@ -1,33 +1,31 @@
-"""Shards in WebDataset layout: tar files with KEY.jpg and KEY.cls side by side, read by index and never unpacked.
+"""Shards in WebDataset layout: tar files with KEY.jpg and KEY.cls, read by index, never unpacked.
 
-Nothing but images and class numbers is ever read from them: WebDataset's other endings (.pyd, .pth) hold pickles.
+Only images and class numbers are read: other members of WebDataset (.pyd, .pth) hold pickles.
 """
 
 import os
-import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from ltp_pipeline.data import limits
-from ltp_pipeline.data.dataset import LoadOptions, RawDataset
-from ltp_pipeline.data.formats.image_folder import SPLITS, find_splits
-from ltp_pipeline.data.images.collection import (
-    EXTENSIONS,
-    THREADS,
-    ImageList,
-    hash_files,
-    open_images,
+from ltp_pipeline.data.dataset import NUM_THREADS, LoadOptions, RawDataset
+from ltp_pipeline.data.formats.image_folder import (
+    find_split,
+    find_split_folders,
+    find_split_in_words,
 )
+from ltp_pipeline.data.images.collection import EXTENSIONS, ImageList, hash_files, open_images
 from ltp_pipeline.data.images.decode import ImageSource
 from ltp_pipeline.errors import InputError
 
-NAMES = {name for names in SPLITS.values() for name in names}
-PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-LONGEST_NUMBER = 16  # bytes of a .cls member
-# What tarfile raises on bytes that were never written by a tar program; RecursionError on headers about headers.
-BROKEN = (
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+MAX_LABEL_BYTES = 16  # of a .cls member
+# Exceptions of tarfile for bytes that no tar program wrote; RecursionError for nested headers.
+TAR_ERRORS = (
     tarfile.TarError,
     EOFError,
     ValueError,
@@ -36,176 +34,202 @@ BROKEN = (
     TypeError,
     RecursionError,
 )
-Sample = tuple[ImageSource, int | None]
+Members = dict[str, ImageSource]  # members of a sample by the ending of their names
+
+
+class ShardSample(NamedTuple):
+    """Place of an image in a shard, and its class number."""
+
+    image: ImageSource
+    label: int | None
 
 
 def can_read(path: Path) -> bool:
-    """Say whether this is a tar file, or a folder with tar files and no folders, or split folders of that kind."""
+    """Return whether a path is a tar file, a folder with tar files only, or split folders of them."""
     if path.is_file():
         return path.suffix == ".tar"
-    return bool(_tars(path)) or any(
-        _tars(folder) for folder in path.iterdir() if folder.name in NAMES
-    )
+    if _list_tar_files(path):
+        return True
+    return any(_list_tar_files(folder) for folder in path.iterdir() if find_split(folder.name))
 
 
-def read_dataset(path: Path, wanted: LoadOptions) -> RawDataset:
-    """Index every shard, and open the images in them."""
-    splits, notes = _splits(path)
-    files = limits.inspect_files(shard for shards in splits.values() for shard in shards)
-    limits.check_size(path, files, wanted.max_bytes)
-    notes = (*notes, *files.notes)
-    listed = {}
+def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
+    """Index all shards and open the images in them."""
+    splits, split_notes = _find_shards(path)
+    all_shards = list(chain.from_iterable(splits.values()))
+    sizes = limits.inspect_files(all_shards)
+    limits.check_size(path, sizes, options.max_bytes)
+    notes = [*split_notes, *sizes.notes]
+    lists = {}
     for name, shards in splits.items():
         folder = path if path.is_file() else shards[0].parent
-        with ThreadPoolExecutor(THREADS) as pool:  # waiting for a disk or a network is most of it
-            samples = [sample for found in pool.map(index, shards) for sample in found]
+        # Waiting for a disk or a network takes most of the time, so threads help.
+        with ThreadPoolExecutor(NUM_THREADS) as pool:
+            samples = list(chain.from_iterable(pool.map(index_shard, shards)))
         if not samples:
             raise InputError(
                 f"the shards in {folder} hold no samples",
                 "write KEY.jpg and KEY.cls for each sample",
             )
-        listed[name] = ImageList(
-            [source for source, _ in samples],
-            _labels(samples),
-            f"shards in {folder}",
-            f".cls members in {folder}",
-        )
-        if listed[name].labels is None:
-            notes = (*notes, f"the samples in {folder} have no .cls, and so no labels")
-    made_of = hash_files(
+        labels = _collect_labels(samples)
+        if labels is None:
+            notes.append(f"the samples in {folder} have no .cls, and so no labels")
+        images = [sample.image for sample in samples]
+        lists[name] = ImageList(images, labels, f"shards in {folder}", f".cls members in {folder}")
+    fingerprint = hash_files(
         [(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards]
     )
-    parts, more = open_images(listed, wanted)
-    return RawDataset(parts, made_of, "NHWC", (*notes, *more))
+    parts, image_notes = open_images(lists, options)
+    return RawDataset(parts, fingerprint, "NHWC", (*notes, *image_notes))
 
 
-def _splits(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
-    """Tell the shards of each split by the folder they are in, or by their names."""
+def _find_shards(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
+    """Return the shards of each split, by their folders or by their names, and notes."""
     if path.is_file():
         return {"all": [path]}, ()
-    if not _tars(path):
-        folders, notes = find_splits(path, lambda folder: bool(_tars(folder)))
-        return {name: _shards(folder) for name, folder in folders.items()}, notes
-    named: dict[str, list[Path]] = {}
-    for shard in _shards(path):
-        words = set(re.findall("[a-z]+", shard.name.lower()))
-        named.setdefault(
-            next((split for split, names in SPLITS.items() if words & {*names}), "all"), []
-        ).append(shard)
-    if len(named) == 1:
-        return {"all": next(iter(named.values()))}, ()
-    if "all" in named or "train" not in named:
-        one, other = (shards[0].name for shards in list(named.values())[:2])
+    if not _list_tar_files(path):
+        folders, notes = find_split_folders(path, lambda folder: bool(_list_tar_files(folder)))
+        return {name: _list_shards(folder) for name, folder in folders.items()}, notes
+    splits: dict[str, list[Path]] = {}
+    for shard in _list_shards(path):
+        splits.setdefault(find_split_in_words(shard.name) or "all", []).append(shard)
+    if len(splits) == 1:
+        return {"all": next(iter(splits.values()))}, ()
+    if "all" in splits or "train" not in splits:
+        first, second = [shards[0].name for shards in splits.values()][:2]
         raise InputError(
-            f"shards in {path} do not seem to be of one split: {one}, {other}",
-            "put the shards of each split into a folder of its own: train, val, test",
+            f"shards in {path} belong to different splits by their names: {first}, {second}",
+            "put the shards of each split into its own folder: train, val, test",
         )
-    said = ", ".join(f"{len(shards)} {name}" for name, shards in named.items())
-    return named, (f"shards were divided by their names: {said}",)
+    counts = ", ".join(f"{len(shards)} {name}" for name, shards in splits.items())
+    return splits, (f"shards were divided by their names: {counts}",)
 
 
-def index(shard: Path) -> list[Sample]:
-    """List the samples of a shard: where each image lies, and its class number where it has one."""
-    samples: list[Sample] = []
+def index_shard(shard: Path) -> list[ShardSample]:
+    """Return the samples of a shard: the place of each image and its class number.
+
+    Raises:
+        InputError: If the shard is not a tar file with one image for each sample.
+    """
+    samples: list[ShardSample] = []
     try:
-        for key, members in _groups(shard):
+        for key, members in _iter_samples(shard):
             images = [source for ending, source in members.items() if f".{ending}" in EXTENSIONS]
             if len(images) != 1:
                 raise InputError(
-                    f"sample {key} of {shard} has {len(images)} images ({', '.join(members)})",
+                    f"sample {key} of {shard} must have one image, but has {len(images)}"
+                    f" ({', '.join(members)})",
                     "write one image for each sample, its members side by side",
                 )
-            label = _number(members["cls"]) if "cls" in members else None
-            samples.append((images[0], label))
-    except BROKEN as error:
+            label = _read_label(members["cls"]) if "cls" in members else None
+            samples.append(ShardSample(images[0], label))
+    except TAR_ERRORS as error:
         raise InputError(
             f"{shard} is not a readable tar file: {error}", "write or copy the shard again"
         ) from None
     return samples
 
 
-def _groups(shard: Path) -> Iterator[tuple[str, dict[str, ImageSource]]]:
-    """Go through the samples: neighbours whose names are the same up to the first dot, as WebDataset reads them."""
-    size, last, file = shard.stat().st_size, -1, os.fspath(shard)
-    key, members = "", dict[str, ImageSource]()
-    with tarfile.open(shard, "r:") as tar:
-        for member in tar:
-            if member.offset <= last or member.size < 0:  # tarfile would go round for ever
-                raise tarfile.ReadError(f"the header of {member.name} leads back")
-            last = member.offset
-            tar.members = []  # type: ignore[attr-defined]  # a list of all that were seen; shards have many
-            if member.isdir():
-                continue
-            _require_plain(member, shard)
-            folder, slash, name = member.name.rpartition("/")
-            stem, dot, ending = name.partition(".")
-            if not stem or not dot:
-                continue
-            if member.offset_data + member.size > size:
-                raise tarfile.ReadError(f"it ends within {member.name}")
-            if folder + slash + stem != key:
-                if members:
-                    yield key, members
-                key, members = folder + slash + stem, {}
-            if ending.lower() in members:
-                raise tarfile.ReadError(f"{member.name} is there twice")
-            members[ending.lower()] = ImageSource(
-                file, member.offset_data, member.size, member.name
-            )
-        _check_end(shard, tar.offset)  # where tarfile stopped
+def _iter_samples(shard: Path) -> Iterator[tuple[str, Members]]:
+    """Iterate over samples: neighbors with the same name up to the first dot, as in WebDataset."""
+    key = ""
+    members: Members = {}
+    for member in _iter_members(shard):
+        folder, slash, name = member.name.rpartition("/")
+        stem, dot, ending = name.partition(".")
+        if not stem or not dot:
+            continue
+        if folder + slash + stem != key:
+            if members:
+                yield key, members
+            key, members = folder + slash + stem, {}
+        if ending.lower() in members:
+            raise tarfile.ReadError(f"{member.name} exists twice")
+        members[ending.lower()] = ImageSource(
+            os.fspath(shard), member.offset_data, member.size, member.name
+        )
     if members:
         yield key, members
 
 
-def _require_plain(member: tarfile.TarInfo, shard: Path) -> None:
-    """Refuse what is no file of its own: a link could lead elsewhere, and holes could make any size of nothing."""
+def _iter_members(shard: Path) -> Iterator[tarfile.TarInfo]:
+    """Iterate over the files in a shard; raise tarfile.ReadError for a corrupt shard."""
+    size = shard.stat().st_size
+    last_offset = -1
+    with tarfile.open(shard, "r:") as tar:
+        for member in tar:
+            if member.offset <= last_offset or member.size < 0:
+                # tarfile would read the same headers forever.
+                raise tarfile.ReadError(f"the header of {member.name} leads back")
+            last_offset = member.offset
+            tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every member
+            if member.isdir():
+                continue
+            _check_plain_file(member, shard)
+            if member.offset_data + member.size > size:
+                raise tarfile.ReadError(f"it ends within {member.name}")
+            yield member
+        _check_end(shard, tar.offset)
+
+
+def _check_plain_file(member: tarfile.TarInfo, shard: Path) -> None:
+    """Raise InputError for links, which lead elsewhere, and for sparse files, which hold any size."""
     limits.check_member_names([member.name], shard)
-    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or member.issparse():
-        kind = (
-            "sparse"
-            if member.issparse()
-            else "a link"
-            if member.islnk() or member.issym()
-            else "no file"
-        )
-        raise InputError(
-            f"member {member.name} of {shard} is {kind}", "write the shard with plain files only"
-        )
+    is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+    if is_file and not member.issparse():
+        return
+    kind = "a device or a pipe"
+    if member.issparse():
+        kind = "a sparse file"
+    elif member.islnk() or member.issym():
+        kind = "a link"
+    raise InputError(
+        f"member {member.name} of {shard} must be a plain file, but is {kind}",
+        "write the shard with plain files only",
+    )
 
 
 def _check_end(shard: Path, offset: int) -> None:
-    """Refuse what is cut short or garbled between two members: tarfile takes it for the end."""
+    """Raise tarfile.ReadError if there is no end mark where tarfile stopped.
+
+    tarfile takes garbage between two members for the end.
+    """
     with shard.open("rb") as file:
         file.seek(offset)
         if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
-            raise tarfile.ReadError(f"no member and no end stands at byte {offset}")
+            raise tarfile.ReadError(f"there is neither a member nor an end at byte {offset}")
 
 
-def _number(source: ImageSource) -> int:
+def _read_label(source: ImageSource) -> int:
+    """Read a class number."""
     with Path(source.file).open("rb") as file:
         file.seek(source.offset)
-        text = file.read(min(source.length, LONGEST_NUMBER + 1)).strip()
-    if not text.isdigit() or len(text) > LONGEST_NUMBER:
+        text = file.read(min(source.length, MAX_LABEL_BYTES + 1)).strip()
+    if not text.isdigit() or len(text) > MAX_LABEL_BYTES:
         raise InputError(
-            f"{source.name} holds {text!r}, which is no class number", "write it in digits, from 0"
+            f"{source.name} must hold a class number, but holds {text!r}",
+            "write the number in digits, from 0",
         )
     return int(text)
 
 
-def _labels(samples: list[Sample]) -> list[int] | None:
-    labels = [label for _, label in samples if label is not None]
+def _collect_labels(samples: Sequence[ShardSample]) -> list[int] | None:
+    """Return the class numbers of all samples, or None if no sample has one."""
+    labels = [sample.label for sample in samples if sample.label is not None]
     if labels and len(labels) < len(samples):
-        bare = next(source for source, label in samples if label is None)
+        unlabeled = next(sample.image for sample in samples if sample.label is None)
         raise InputError(
-            f"{bare.name} has no .cls beside it and others have", "give all samples labels, or none"
+            f"{unlabeled.name} has no .cls next to it, but other samples have",
+            "label all samples, or none",
         )
     return labels or None
 
 
-def _shards(folder: Path) -> list[Path]:
-    shards = _tars(folder)
+def _list_shards(folder: Path) -> list[Path]:
+    """Return the shards in a folder; raise InputError if there are none, or a compressed one."""
+    shards = _list_tar_files(folder)
     for shard in shards:
-        if shard.name.endswith(PACKED):
+        if shard.name.endswith(COMPRESSED_SUFFIXES):
             raise InputError(
                 f"shard {shard} is compressed", "unpack it to .tar: images hardly become smaller"
             )
@@ -214,11 +238,11 @@ def _shards(folder: Path) -> list[Path]:
     return shards
 
 
-def _tars(folder: Path) -> list[Path]:
-    """A tar file beside folders is what these were unpacked from."""
+def _list_tar_files(folder: Path) -> list[Path]:
+    """Return the tar files in a folder; none if there are folders, which may be their contents."""
     if not folder.is_dir():
         return []
-    there = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    if any(entry.is_dir() for entry in there):
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    if any(entry.is_dir() for entry in entries):
         return []
-    return sorted(entry for entry in there if entry.name.endswith((".tar", *PACKED)))
+    return sorted(e for e in entries if e.name.endswith((".tar", *COMPRESSED_SUFFIXES)))

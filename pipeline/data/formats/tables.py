@@ -1,11 +1,11 @@
-"""Parquet files, and folders that Hugging Face's `datasets` saved: a column for each input, a row for each sample."""
+"""Parquet files, and folders that Hugging Face's `datasets` saved: one column for each input."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,145 +19,262 @@ from ltp_pipeline.data.dataset import (
     RawDataset,
     Samples,
 )
-from ltp_pipeline.data.formats import arrow_files
-from ltp_pipeline.data.formats.arrow_files import SUFFIXES, SizeLimit
-from ltp_pipeline.data.formats.image_folder import SPLITS
+from ltp_pipeline.data.formats.image_folder import find_split_in_words
 from ltp_pipeline.data.images.collection import hash_files
 from ltp_pipeline.data.sequences import RaggedSamples
-from ltp_pipeline.errors import InputError
+from ltp_pipeline.errors import InputError, summarize_error
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CACHED = "cache-*.arrow"  # what `datasets` keeps beside the data: results of a map or a filter
+SUFFIXES = (".parquet", ".arrow")
+CACHE_FILES = "cache-*.arrow"  # results of a map or a filter that `datasets` stores with the data
+INSTALL_HINT = "pip install 'ltp-pipeline[datasets]'"
+# Bytes of the numeric types of Parquet; the other types are not numbers.
+TYPE_BYTES = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8}
+
+
+class SizeLimit:
+    """The size of the columns that were read from the files of a data set, and its limit."""
+
+    def __init__(self, path: Path, files: limits.FileSizes, max_bytes: int | None) -> None:
+        self._path = path
+        self._files = files
+        self._bytes_read = 0
+        self._limit = limits.check_size(path, files, max_bytes, unpacked=0)
+
+    def check_bytes(self, num_bytes: int) -> None:
+        """Raise InputError if further bytes would exceed the limit."""
+        total = self._bytes_read + num_bytes
+        if total > self._limit:
+            raise limits.make_size_error(self._path, total, self._files, self._limit)
+
+    def add_bytes(self, num_bytes: int) -> None:
+        """Count bytes that were read; raise InputError if they exceed the limit."""
+        self.check_bytes(num_bytes)
+        self._bytes_read += num_bytes
+
+
+class TableFile(NamedTuple):
+    """A file: the schema of all columns, and the columns with numbers."""
+
+    schema: pa.Schema
+    numbers: pa.Table
+    num_rows: int
 
 
 def can_read(path: Path) -> bool:
-    """Say whether this is such a file, or a folder with such files in it or in its folders."""
-    return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_files(path))
+    """Return whether a path is a table, or a folder with tables in it or in its folders."""
+    return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_list_files(path))
 
 
-def read_dataset(path: Path, want: LoadOptions) -> RawDataset:
-    """Map the columns that hold numbers, or lists of them; what others hold is not read."""
-    splits, files = _splits(path), _files(path)
-    on_disk = limits.inspect_files(files)
-    room = SizeLimit(path, on_disk, want.max_bytes)
-    found = {split: _columns(inside, room) for split, inside in splits.items()}
-    lengths = _lengths(found.values())
-    parts: dict[str, Part] = {
-        split: {
-            name: DataColumn(_even(c.samples, lengths.get(name)), c.origin)
-            for name, c in columns.items()
-        }
-        for split, columns in found.items()
+def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
+    """Read the columns with numbers, or with lists of numbers, of all splits."""
+    files = _list_files(path)
+    sizes = limits.inspect_files(files)
+    limit = SizeLimit(path, sizes, options.max_bytes)
+    parts = {
+        split: _read_columns(split_files, limit)
+        for split, split_files in _group_files(path, files).items()
     }
-    made_of = hash_files(
-        [(str(file.relative_to(path) if path.is_dir() else file.name), str(file)) for file in files]
-    )
-    return RawDataset(parts, made_of, notes=on_disk.notes, is_table=True)
+    parts = _convert_even_lists(parts)
+    names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
+    fingerprint = hash_files(list(zip(names, map(str, files), strict=True)))
+    return RawDataset(parts, fingerprint, notes=sizes.notes, is_table=True)
 
 
-def _files(path: Path) -> list[Path]:
+def _list_files(path: Path) -> list[Path]:
+    """Return the tables at a path, without cached ones."""
     if path.is_file():
         return [path]
-    inside = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
-    files = (
+    folders = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
+    files = [
         file
-        for folder in inside
+        for folder in folders
         for file in folder.iterdir()
         if file.suffix in SUFFIXES and not file.is_dir()
-    )
-    return sorted(file for file in files if not file.match(CACHED))
+    ]
+    return sorted(file for file in files if not file.match(CACHE_FILES))
 
 
-def _splits(path: Path) -> dict[str, list[Path]]:
-    """The files of each split, told by the folder they are in or by their names."""
-    named: dict[str, list[Path]] = {}
-    for file in _files(path):
-        inside = file.parent.name if file.parent != path else ""
-        words = (
-            set(re.findall("[a-z]+", f"{inside} {file.stem}".lower())) if path.is_dir() else set()
-        )
-        split = next((split for split, names in SPLITS.items() if words & {*names}), "all")
-        named.setdefault(split, []).append(file)
-    if len(named) == 1:
-        return {"all": next(iter(named.values()))}
-    if "all" in named or "train" not in named:
-        odd = named.get("all", next(iter(named.values())))[0]
+def _group_files(path: Path, files: Sequence[Path]) -> dict[str, list[Path]]:
+    """Return the files of each split, by the names of their folders and their own names."""
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        split = None
+        if path.is_dir():
+            folder = file.parent.name if file.parent != path else ""
+            split = find_split_in_words(f"{folder} {file.stem}")
+        splits.setdefault(split or "all", []).append(file)
+    if len(splits) == 1:
+        return {"all": list(files)}
+    if "all" in splits or "train" not in splits:
+        unknown = splits.get("all", next(iter(splits.values())))[0]
         raise InputError(
-            f"nothing tells which split {odd} is of",
+            f"the name of {unknown} does not tell its split",
             "name files or folders train, validation, test",
         )
-    return named
+    return splits
 
 
-def _columns(files: list[Path], room: SizeLimit) -> Part:
+def _read_columns(files: Sequence[Path], limit: SizeLimit) -> Part:
+    """Read the columns of a split."""
     import pyarrow as pa
 
-    found = [arrow_files.read(file, room) for file in files]
-    schema, rows = found[0].schema, sum(one.rows for one in found)
-    if not all(one.schema.equals(schema) for one in found):
+    tables = [read_table(file, limit) for file in files]
+    schema = tables[0].schema
+    names = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    if not all(table.schema.equals(schema) for table in tables):
         raise InputError(
-            f"{_shown(files)} have different columns", "give the files of a split the same ones"
+            f"{names} have different columns", "store the same columns in all files of a split"
         )
-    numbers = pa.concat_tables([one.numbers for one in found])
+    numbers = pa.concat_tables([table.numbers for table in tables])
+    num_rows = sum(table.num_rows for table in tables)
     columns = {}
-    for field in schema:
-        origin = f"column {field.name!r} of {_shown(files)}"
-        is_read = field.name in numbers.column_names
-        samples = (
-            _samples(numbers.column(field.name), origin)
-            if is_read
-            else NonNumericColumn(rows, str(field.type))
-        )
-        columns[field.name] = DataColumn(samples, origin)
+    for column in schema:
+        origin = f"column {column.name!r} of {names}"
+        samples: Samples = NonNumericColumn(num_rows, str(column.type))
+        if column.name in numbers.column_names:
+            samples = _convert_column(numbers.column(column.name), origin)
+        columns[column.name] = DataColumn(samples, origin)
     return columns
 
 
-def _lengths(splits: Iterable[Part]) -> dict[str, int]:
-    """The columns whose lists have one length, over all splits, and that length."""
-    found: dict[str, set[int]] = {}
-    for columns in splits:
-        for name, column in columns.items():
-            if isinstance(column.samples, RaggedSamples):
-                found.setdefault(name, set()).update(
-                    np.unique(np.diff(column.samples.offsets)).tolist()
-                )
-    return {name: next(iter(lengths)) for name, lengths in found.items() if len(lengths) == 1}
+def read_table(file: Path, limit: SizeLimit) -> TableFile:
+    """Read the columns with numbers of a file; other columns are not read.
+
+    Args:
+        file: Parquet or Arrow file.
+        limit: Limit for all files of the data set.
+
+    Raises:
+        InputError: If the file cannot be read, or is too large.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import ipc, parquet
+    except ImportError:
+        raise InputError(
+            f"{file.name} needs pyarrow, which is not installed", INSTALL_HINT
+        ) from None
+    try:
+        if file.suffix == ".arrow":
+            with pa.memory_map(str(file)) as mapped, ipc.open_stream(mapped) as stream:
+                return _join_batches(file, stream.schema, stream, limit)
+        with parquet.ParquetFile(file, memory_map=True) as opened:
+            schema = opened.schema_arrow
+            limit.check_bytes(_count_declared_bytes(opened.metadata))
+            names = [column.name for column in _select_numeric(schema)]
+            return _join_batches(file, schema, opened.iter_batches(columns=names), limit)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{file} cannot be read: {summarize_error(error)}", "write the file again"
+        ) from None
 
 
-def _even(samples: Samples, length: int | None) -> Samples:
-    """Lists that have this length as an array."""
-    if length is None or not isinstance(samples, RaggedSamples):
-        return samples
-    return ArraySamples(samples.values.reshape(len(samples), length, *samples.values.shape[1:]))
+def _select_numeric(schema: pa.Schema) -> list[pa.Field]:
+    """Return the columns with numbers."""
+    return [column for column in schema if is_numeric(column.type)]
 
 
-def _samples(column: pa.ChunkedArray, origin: str) -> Samples:
-    """A column as samples; lists may differ in length."""
+def is_numeric(kind: Any) -> bool:
+    """Return whether an Arrow type is one of numbers, or of lists of numbers."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):  # `datasets` stores arrays with several axes so
+        kind = kind.storage_type
+    while _is_list(kind):
+        kind = kind.value_type
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    """Return whether an Arrow type is one of lists."""
+    from pyarrow import types
+
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _count_declared_bytes(metadata: Any) -> int:
+    """Return the bytes of all numbers in a Parquet file; repeated values are stored only once."""
+    total = 0
+    for i in range(metadata.num_row_groups):
+        for j in range(metadata.num_columns):
+            chunk = metadata.row_group(i).column(j)
+            total += chunk.num_values * TYPE_BYTES.get(chunk.physical_type, 0)
+    return total
+
+
+def _join_batches(
+    file: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: SizeLimit
+) -> TableFile:
+    """Join the numeric columns of batches, after each batch was checked for consistency."""
+    import pyarrow as pa
+
+    duplicates = [name for name, count in Counter(schema.names).items() if count > 1]
+    if duplicates:
+        raise InputError(
+            f"{file} has two columns {duplicates[0]!r}", "give each column its own name"
+        )
+    columns = _select_numeric(schema)
+    num_rows = 0
+    numeric_batches = []
+    for batch in batches:
+        num_rows += batch.num_rows
+        numeric = batch.select([column.name for column in columns])
+        numeric.validate(full=True)
+        limit.add_bytes(numeric.nbytes)
+        numeric_batches.append(numeric)
+    numbers = pa.Table.from_batches(numeric_batches, pa.schema(columns))
+    return TableFile(schema, numbers, num_rows)
+
+
+def _convert_column(column: pa.ChunkedArray, origin: str) -> Samples:
+    """Return a column as samples; lists become sequences of uneven length."""
     import pyarrow as pa
 
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
-    if isinstance(array, pa.ExtensionArray):  # as `datasets` keeps arrays of several dimensions
+    if isinstance(array, pa.ExtensionArray):
         array = array.storage
-    _check_full(array, origin)
+    _check_complete(array, origin)
+    if not _is_list(array.type):
+        return ArraySamples(_convert_array(array, origin))
     if pa.types.is_fixed_size_list(array.type):
-        return RaggedSamples(
-            _dense(array.flatten(), origin), np.arange(len(array) + 1) * array.type.list_size
-        )
-    if not pa.types.is_list(array.type) and not pa.types.is_large_list(array.type):
-        return ArraySamples(_dense(array, origin))
+        offsets = np.arange(len(array) + 1) * array.type.list_size
+        return RaggedSamples(_convert_array(array.flatten(), origin), offsets)
     offsets = array.offsets.to_numpy().astype(np.int64)
-    return RaggedSamples(
-        _dense(array.values[offsets[0] : offsets[-1]], origin), offsets - offsets[0]
-    )
+    values = array.values[offsets[0] : offsets[-1]]
+    return RaggedSamples(_convert_array(values, origin), offsets - offsets[0])
 
 
-def _check_full(array: Any, origin: str) -> None:
+def _convert_array(array: Any, origin: str) -> Array:
+    """Return numbers, or lists of one length, as an array."""
+    import pyarrow as pa
+
+    _check_complete(array, origin)
+    if not _is_list(array.type):
+        values: Array = array.to_numpy(zero_copy_only=False)
+        return values
+    if pa.types.is_fixed_size_list(array.type):
+        length = array.type.list_size
+    else:
+        lengths = np.unique(np.diff(array.offsets.to_numpy()))
+        if len(lengths) > 1:
+            raise InputError(
+                f"{origin} has lists of different lengths within a sample", "pad the inner lists"
+            )
+        length = int(lengths[0]) if len(lengths) else 0
+    values = _convert_array(array.flatten(), origin)
+    return values.reshape(len(array), length, *values.shape[1:])
+
+
+def _check_complete(array: Any, origin: str) -> None:
+    """Raise InputError if fields are empty."""
     if array.null_count:
         raise InputError(
             f"{origin} has {pluralize(array.null_count, 'empty field')}",
@@ -165,25 +282,24 @@ def _check_full(array: Any, origin: str) -> None:
         )
 
 
-def _dense(array: Any, origin: str) -> Array:
-    """Numbers, and lists that are all of one length."""
-    import pyarrow as pa
-
-    _check_full(array, origin)
-    if pa.types.is_fixed_size_list(array.type):
-        inner = _dense(array.flatten(), origin)
-        return inner.reshape(len(array), array.type.list_size, *inner.shape[1:])
-    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        lengths = np.diff(array.offsets.to_numpy())
-        if len(set(lengths.tolist())) > 1:
-            raise InputError(
-                f"{origin} has lists of other lengths within a sample", "pad the inner lists"
-            )
-        inner = _dense(array.flatten(), origin)
-        return inner.reshape(len(array), int(lengths[0]) if len(lengths) else 0, *inner.shape[1:])
-    found: Array = array.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _shown(files: list[Path]) -> str:
-    return files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+def _convert_even_lists(parts: dict[str, Part]) -> dict[str, Part]:
+    """Return parts in which lists that have one length in all splits are arrays."""
+    lengths: dict[str, set[int]] = {}
+    for part in parts.values():
+        for name, column in part.items():
+            if isinstance(column.samples, RaggedSamples):
+                part_lengths = np.unique(np.diff(column.samples.offsets)).tolist()
+                lengths.setdefault(name, set()).update(part_lengths)
+    converted: dict[str, Part] = {}
+    for split, part in parts.items():
+        columns = dict(part)
+        for name, column in part.items():
+            samples = column.samples
+            if isinstance(samples, RaggedSamples) and len(lengths[name]) == 1:
+                (length,) = lengths[name]
+                shape = (len(samples), length, *samples.values.shape[1:])
+                columns[name] = DataColumn(
+                    ArraySamples(samples.values.reshape(shape)), column.origin
+                )
+        converted[split] = columns
+    return converted

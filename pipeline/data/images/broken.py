@@ -1,80 +1,93 @@
-"""Broken images met in training: another of the same class, of the same split, stands in for each."""
+"""Corrupt images: how many may be left out or replaced, and which images replace them."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import DatasetSplits, Samples, Split
-from ltp_pipeline.data.images.collection import BrokenSamples, ImageSamples
+from ltp_pipeline.data.images.decode import ImageProblem, ImageSource
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.text import make_printable
+
+IMAGES_PER_CORRUPT = 10  # at most one image in this number may be corrupt
 
 
-def resilient(samples: Samples, rows: Array, labels: Array | None) -> Samples:
-    """Let broken images of these rows be passed over; samples that are in memory cannot break."""
-    return StandIns(samples, rows, labels) if isinstance(samples, ImageSamples) else samples
+class CorruptImage(NamedTuple):
+    """A corrupt image and what is wrong with it."""
+
+    source: ImageSource
+    problem: ImageProblem
 
 
-def list_corrupt_images(data: DatasetSplits) -> tuple[str, ...]:
-    """Return a line for each image that was found broken since the data were opened."""
-    splits: tuple[Split, ...] = (data.train, data.val, data.test)
-    sources = [source.samples for split in splits for source in split.inputs.values()]
-    lines = [
-        line
-        for samples in sources
-        if isinstance(samples, StandIns)
-        for line in samples.images.broken.met
-    ]
-    return tuple(dict.fromkeys(lines))
+class CorruptImageLog:
+    """The images of a data set that cannot be used, up to a limit."""
+
+    def __init__(self, num_images: int, max_corrupt_images: int) -> None:
+        self._num_images = num_images
+        self._max_allowed = num_images // IMAGES_PER_CORRUPT
+        self._limit = min(max_corrupt_images, self._max_allowed)
+        self.images: dict[ImageSource, ImageProblem] = {}
+        self.replaced: list[str] = []  # one line for each image that is replaced while reading
+
+    def add(self, images: Iterable[CorruptImage], consequence: str) -> list[str]:
+        """Record corrupt images.
+
+        Args:
+            images: Corrupt images; those that are recorded already are ignored.
+            consequence: What happens to them, for the messages.
+
+        Returns:
+            A message for each new image.
+
+        Raises:
+            InputError: If there are too many, or an image cannot be read for another reason.
+        """
+        messages = []
+        for source, problem in images:
+            if not problem.is_replaceable:
+                self._check_limit()
+                raise InputError(f"image {source.name} {problem.message}", problem.hint)
+            if source not in self.images:
+                self.images[source] = problem
+                name = make_printable(source.name)
+                messages.append(f"image {name} {problem.message}; {consequence}")
+        self._check_limit()
+        return messages
+
+    def _check_limit(self) -> None:
+        """Raise InputError if more images are corrupt than allowed."""
+        if len(self.images) <= self._limit:
+            return
+        source, (message, hint, _) = next(iter(self.images.items()))
+        if self._limit == 0 and len(self.images) == 1:
+            raise InputError(f"image {source.name} {message}", hint)
+        hint = "repair or remove them"
+        if len(self.images) <= self._max_allowed:
+            hint += ", or raise max_corrupt_images in [data]"
+        raise InputError(
+            f"{len(self.images)} of {self._num_images} images cannot be used, but at most"
+            f" {self._limit} may be corrupt; the first: image {source.name} {message}",
+            hint,
+        )
 
 
-class StandIns:
-    """The images of one split; which one stands in is a function of the data alone, not of when it was found broken."""
+class ImageReplacements:
+    """Order in which images replace a corrupt one: the next ones of its class in its split.
 
-    def __init__(self, samples: ImageSamples, rows: Array, labels: Array | None) -> None:
-        self.images = samples
+    It is a function of the data, so every process finds the same image.
+    """
+
+    def __init__(self, rows: Array, labels: Array | None) -> None:
         self._rows = np.sort(rows)
         self._labels = None if labels is None else labels[self._rows]
-        self._broken: set[int] = set()
-        self.shape = samples.shape
-        self.dtype = samples.dtype
 
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def take(self, indices: Array) -> Array:
-        """Decode these images, or those that stand in for them."""
-        return self._read(indices, None)
-
-    def augmented(self, indices: Array, seed: int) -> Array:
-        """Decode a random crop of each."""
-        return self._read(indices, seed)
-
-    def _read(self, indices: Array, seed: int | None) -> Array:
-        while True:
-            rows = (
-                np.array([self._stand_in(int(row)) for row in indices], np.int64)
-                if self._broken
-                else indices
-            )
-            try:
-                return self.images.take(rows) if seed is None else self.images.augmented(rows, seed)
-            except (
-                BrokenSamples
-            ) as error:  # each time there is one more, and no more than the limit
-                self._broken.update(error.rows)
-
-    def _stand_in(self, row: int) -> int:
-        first, found = row, row
-        while found in self._broken:
-            found = self._next(found)
-            if found == first:
-                raise InputError(
-                    "every image of a class is broken", "repair the images, or remove the class"
-                )
-        return found
-
-    def _next(self, row: int) -> int:
-        """The next of the same class, the first after the last."""
-        alike = self._rows
+    def iter_candidates(self, row: int) -> Iterator[int]:
+        """Iterate over a row and all others that may replace it; the first follows the last."""
+        yield row
+        candidates = self._rows
         if self._labels is not None:
-            alike = self._rows[self._labels == self._labels[np.searchsorted(self._rows, row)]]
-        return int(alike[np.searchsorted(alike, row, "right") % len(alike)])
+            label = self._labels[np.searchsorted(self._rows, row)]
+            candidates = self._rows[self._labels == label]
+        start = np.searchsorted(candidates, row)
+        yield from np.roll(candidates, -start)[1:].tolist()

@@ -1,340 +1,374 @@
-"""Images in files or shards: looked at before training, decoded when asked for, by threads or by processes."""
+"""Images in files or shards: headers are read before training, pixels when they are needed."""
 
 import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ltp_pipeline.data.dataset import (
+    NUM_THREADS,
     X_COLUMN,
     Y_COLUMN,
     ArraySamples,
     DataColumn,
+    DatasetSplits,
+    FetchedValues,
     LoadOptions,
     Part,
-    Samples,
 )
+from ltp_pipeline.data.images.broken import CorruptImage, CorruptImageLog, ImageReplacements
 from ltp_pipeline.data.images.decode import (
-    BrokenImageError,
-    Form,
+    CorruptImageError,
+    ImageHeader,
+    ImageProblem,
     ImageSource,
-    Problem,
-    header,
-    pixels,
+    decode_image,
+    read_header,
 )
-from ltp_pipeline.data.workers import Workers
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.system import threads
+from ltp_pipeline.results.schema_parts import ImageForm
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.text import make_printable, pluralize
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-DECODED_MODES = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
-THREADS = min(4, threads.count_usable_cores())
-MAX_DECODED_BYTES = (
+MODES: dict[int, Literal["L", "RGB", "RGBA"]] = {
+    1: "L",
+    3: "RGB",
+    4: "RGBA",
+}  # modes of Pillow by the number of channels
+GREY_MODES = ("1", "L")
+MAX_DECODED_BYTES = 256 * 2**20  # smaller sets are decoded once, and so checked to the last pixel
+MAX_HASHED_BYTES = (
     256 * 2**20
-)  # images that decode to less are decoded once, and so checked to the last pixel
-HASHED_BYTES = (
-    256 * 2**20
-)  # of files whose every byte is hashed: a fresh checkout in CI has other times of change
-LOOK_AT = (
-    20_000  # headers; of more images every n-th is looked at, the others when they are decoded
-)
-MOST_BROKEN = 10  # never more than one image in so many
-
-
-class ImageHeader(NamedTuple):
-    """What an image file says of itself."""
-
-    source: ImageSource
-    size: tuple[int, int]  # height, width
-    mode: str
-    several: bool = False  # frames
+)  # smaller sets are hashed by content: a checkout has other file times
+MAX_INSPECTED_HEADERS = 20_000  # of more images with a known size, every n-th header is read
 
 
 class ImageList(NamedTuple):
-    """The images of one split, with the class number of each where there are classes."""
+    """The images of one split."""
 
-    sources: list[ImageSource]
-    labels: list[int] | None
-    origin: str
-    labels_origin: str
-
-
-class BrokenSamples(InputError):
-    """Samples that cannot be read, but may be passed over; `rows` says which."""
-
-    def __init__(self, rows: Sequence[int], what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
-        self.rows = tuple(rows)
+    sources: Sequence[ImageSource]
+    labels: Sequence[int] | None  # class numbers
+    origin: str  # name of the images in messages
+    labels_origin: str  # name of the labels in messages
 
 
-class Broken:
-    """The images of a data set that cannot be used, up to a limit."""
+class ImageSources(Sequence[ImageSource]):
+    """Places of many images in a few arrays.
 
-    def __init__(self, count: int, limit: int) -> None:
-        self._count = count
-        self._limit = min(limit, count // MOST_BROKEN)
-        self.found: dict[ImageSource, Problem] = {}
-        self.met: list[str] = []  # those met while reading, in words
+    Worker processes share the memory of arrays with the main process. They would copy the memory
+    of a list, because reading a Python object changes its reference count.
+    """
 
-    def add(
-        self, more: Iterable[tuple[ImageSource, Problem]], then: str = "it is left out"
-    ) -> list[str]:
-        """Remember these, and return a line for each that is new; too many are an error."""
-        new = {source: problem for source, problem in more if source not in self.found}
-        for source, problem in new.items():
-            if not problem.passable:
-                raise InputError(f"image {source.name} {problem.what}", problem.remedy)
-        self.found |= new
-        if len(self.found) > self._limit:
-            first, (what, remedy, _) = next(iter(self.found.items()))
-            most = self._count // MOST_BROKEN
-            if not self._limit and len(self.found) == 1:
-                raise InputError(f"image {first.name} {what}", remedy)
-            raise InputError(
-                f"{len(self.found)} of {self._count} images cannot be used, {self._limit} may be passed over; "
-                f"the first: image {first.name} {what}",
-                "repair or remove them"
-                + ", or raise max_corrupt_images in [data]" * (len(self.found) <= most),
-            )
-        return [
-            f"image {make_printable(source.name)} {what}; {then}"
-            for source, (what, *_) in new.items()
-        ]
+    def __init__(self, sources: Iterable[ImageSource]) -> None:
+        sources = list(sources)
+        self._files = np.array([os.fsencode(source.file) for source in sources])
+        self._members = np.array(
+            [source.member.encode(errors="surrogateescape") for source in sources]
+        )
+        self._ranges = np.array([(source.offset, source.length) for source in sources], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: Any) -> Any:
+        offset, length = self._ranges[index].tolist()
+        file = os.fsdecode(self._files[index])
+        member = bytes(self._members[index]).decode(errors="surrogateescape")
+        return ImageSource(file, offset, length, member)
 
 
 class ImageSamples:
-    """Images that are decoded when they are asked for."""
+    """Images of one part of the data, decoded when they are read or once and for all."""
 
     def __init__(
         self,
         sources: Sequence[ImageSource],
-        form: Form,
-        broken: Broken,
-        workers: Workers | None = None,
+        form: ImageForm,
+        max_pixels: int,
+        log: CorruptImageLog,
+        pixels: Array | None = None,
+        replacements: ImageReplacements | None = None,
     ) -> None:
-        self._sources = sources
+        """Collect images.
+
+        Args:
+            sources: Places of the images.
+            form: Form into which images are decoded.
+            max_pixels: Largest number of pixels of a stored image.
+            log: Corrupt images of the data set.
+            pixels: All images, if they are decoded already; random crops are decoded anyway.
+            replacements: Images that replace corrupt ones; None replaces none.
+        """
+        self.sources = sources
         self.form = form
-        self.broken = broken
-        self._workers = workers
-        self.shape: tuple[int, ...] = form.shape
+        self.max_pixels = max_pixels
+        self.log = log
+        self.pixels = pixels
+        self.replacements = replacements
+        self.shape: tuple[int | None, ...] = form.shape
         self.dtype: np.dtype[Any] = np.dtype(np.uint8)
 
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """How a file becomes a sample, in words."""
-        (rows, columns), crop = self.form.size, self.form.crop
-        decoded = f"decode the file to {DECODED_MODES[self.form.mode]}, 0 to 255"
-        if crop is None:
-            return (
-                decoded,
-                f"resize to {rows} × {columns} pixels, height × width, bilinear, whatever its shape",
-            )
-        covered = f"{round(rows / crop)} × {round(columns / crop)} pixels, height × width, bilinear"
-        return (
-            decoded,
-            f"resize, as it is shaped, until it just covers {covered}",
-            f"cut {rows} × {columns} out of the middle",
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def select_split(self, rows: Array, labels: Array | None) -> "ImageSamples":
+        """Return these images for a split, whose other images of a class replace corrupt ones.
+
+        Args:
+            rows: Rows of the images in the split.
+            labels: Class numbers of all images, or None.
+        """
+        replacements = ImageReplacements(rows, labels)
+        return ImageSamples(
+            self.sources, self.form, self.max_pixels, self.log, self.pixels, replacements
         )
 
-    def __len__(self) -> int:
-        return len(self._sources)
+    def needs_decoding(self, is_augmented: bool) -> bool:
+        """Return whether reading images decodes files."""
+        return is_augmented or self.pixels is None
 
     def take(self, indices: Array) -> Array:
-        """Decode these images."""
-        return self._read(indices, [None] * len(indices))
+        """Decode these images, without augmentation."""
+        values, problems = self.fetch(indices, None, NUM_THREADS)
+        self.report_problems(problems)
+        return values
 
-    def augmented(self, indices: Array, seed: int) -> Array:
-        """Decode a random crop of each of these, flipped or not: a function of the seed and the image's number."""
-        return self._read(indices, [f"{seed}/{row}" for row in indices])
+    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int) -> FetchedValues:
+        """Decode images, or those that replace them.
 
-    def decode(
-        self, indices: Array, seeds: Sequence[str | None]
-    ) -> tuple[Array, dict[int, Problem]]:
-        """Decode what can be decoded; the rest by its place in `indices`."""
-        out = np.empty((len(indices), *self.shape), np.uint8)
-        sources = [self._sources[row] for row in indices]
-        if self._workers is not None:
-            return out, self._workers.decode(sources, seeds, out)
-        problems = {}
+        Args:
+            rows: Rows of the images.
+            augment_seed: Seed for a random crop and flip of each image; None for none.
+            num_threads: Number of threads.
 
-        def fill(place: int) -> None:
+        Returns:
+            Pixels, and the corrupt images that were met.
+        """
+        if self.pixels is not None and augment_seed is None:
+            return FetchedValues(np.take(self.pixels, rows, axis=0))
+        values = np.empty((len(rows), *self.form.shape), np.uint8)
+
+        def decode_place(place: int) -> list[CorruptImage]:
+            pixels, corrupt_images = self._decode_row(int(rows[place]), augment_seed)
+            values[place] = np.frombuffer(pixels, np.uint8).reshape(self.form.shape)
+            return corrupt_images
+
+        problems: list[CorruptImage] = []
+        if num_threads == 1:
+            for place in range(len(rows)):
+                problems += decode_place(place)
+            return FetchedValues(values, problems)
+        # The threads end with the batch, so that the process can be forked between batches.
+        with ThreadPoolExecutor(num_threads) as pool:
+            for corrupt_images in pool.map(decode_place, range(len(rows))):
+                problems += corrupt_images
+        return FetchedValues(values, problems)
+
+    def _decode_row(
+        self, row: int, augment_seed: int | None
+    ) -> tuple[bytes | memoryview, list[CorruptImage]]:
+        """Decode an image, or the one that replaces it; also return the corrupt ones before it."""
+        corrupt_images: list[CorruptImage] = []
+        candidates = [row] if self.replacements is None else self.replacements.iter_candidates(row)
+        for candidate in candidates:
+            source = self.sources[candidate]
+            seed = None if augment_seed is None else f"{augment_seed}/{candidate}"
             try:
-                found = pixels(sources[place], self.form, seeds[place])
-                out[place] = np.frombuffer(found, np.uint8).reshape(self.shape)
-            except BrokenImageError as error:
-                problems[place] = error.problem
-
-        # The threads live for one batch, so that nothing is left to close and a forked process starts clean.
-        with ThreadPoolExecutor(THREADS) as pool:
-            for _ in pool.map(fill, range(len(indices))):
-                pass
-        return out, problems
-
-    def _read(self, indices: Array, seeds: Sequence[str | None]) -> Array:
-        out, problems = self.decode(indices, seeds)
-        if problems:
-            places = sorted(problems)
-            sources = [self._sources[indices[place]] for place in places]
-            met = zip(sources, (problems[p] for p in places), strict=True)
-            for line in self.broken.add(met, "another stands in for it"):
-                self.broken.met.append(line)
-                warnings.warn(line, stacklevel=2)
-            what, remedy, _ = problems[places[0]]
-            raise BrokenSamples(
-                [int(indices[p]) for p in places], f"image {sources[0].name} {what}", remedy
+                return decode_image(source, self.form, self.max_pixels, seed), corrupt_images
+            except CorruptImageError as error:
+                corrupt_images.append(CorruptImage(source, error.problem))
+                if not error.problem.is_replaceable:
+                    return bytes(self.form.num_bytes), corrupt_images
+        if self.replacements is not None:
+            problem = ImageProblem(
+                "cannot be replaced: every image of its class is corrupt",
+                "repair the images, or remove the class",
+                is_replaceable=False,
             )
-        return out
+            corrupt_images.append(CorruptImage(self.sources[row], problem))
+        return bytes(self.form.num_bytes), corrupt_images
 
-
-class KeptImages(ImageSamples):
-    """Images that were decoded once; only random crops are decoded again."""
-
-    def __init__(
-        self,
-        sources: Sequence[ImageSource],
-        form: Form,
-        broken: Broken,
-        kept: Array,
-        workers: Workers | None,
-    ) -> None:
-        super().__init__(sources, form, broken, workers)
-        self._kept = kept
-
-    def take(self, indices: Array) -> Array:
-        """Copy these images."""
-        return np.take(self._kept, indices, axis=0)
+    def report_problems(self, problems: Sequence[CorruptImage]) -> None:
+        """Warn of images that are replaced; raise InputError if there are too many."""
+        for message in self.log.add(problems, "another image replaces it"):
+            self.log.replaced.append(message)
+            warnings.warn(message, stacklevel=2)
 
 
 def open_images(
-    listed: Mapping[str, ImageList], wanted: LoadOptions
+    lists: Mapping[str, ImageList], options: LoadOptions
 ) -> tuple[dict[str, Part], tuple[str, ...]]:
-    """Look at headers, leave out what is broken, and decode now or later depending on how much there is."""
-    everything = [source for part in listed.values() for source in part.sources]
-    broken = Broken(len(everything), wanted.max_corrupt_images)
-    headers, problems = read_headers(everything, wanted)
-    notes = broken.add(problems)
+    """Read headers, leave out corrupt images, and decode small sets.
+
+    Args:
+        lists: Images by the names of the parts.
+        options: Size and channels of decoded images, and limits.
+
+    Returns:
+        The columns of each part, and notes for the user.
+    """
+    sources = [source for images in lists.values() for source in images.sources]
+    log = CorruptImageLog(len(sources), options.max_corrupt_images)
+    headers, corrupt_images = read_headers(sources, options)
+    notes = log.add(corrupt_images, "it is left out")
     if not headers:
-        raise InputError("none of the images can be used", "repair them, or give others")
-    form = choose_image_form(headers, wanted)
-    if form.crop is not None:
-        said = f"{form.size[0]}×{form.size[1]} (height×width), the centre {form.crop:g} of the shorter side"
-        notes.append(f"images are resized and cropped to {said}")
-    elif any(h.size != form.size for h in headers):
-        notes.append(f"images are resized to {form.size[0]}×{form.size[1]} (height×width)")
-    animated = [h.source for h in headers if h.several]
-    if animated:
-        said = f"{pluralize(len(animated), 'image')} with several frames"
-        notes.append(
-            f"of {said} the first frame is read: {make_printable(animated[0].name)}"
-            + ", …" * (len(animated) > 1)
-        )
-    workers = Workers(wanted.workers, form) if wanted.workers else None
-    keep = len(everything) * form.bytes <= MAX_DECODED_BYTES
+        raise InputError("none of the images can be used", "repair them, or use others")
+    form = choose_image_form(headers, options)
+    notes += _describe_changes(headers, form)
+    is_small = len(sources) * form.num_bytes <= MAX_DECODED_BYTES
     parts: dict[str, Part] = {}
-    for name, part in listed.items():
-        good = [i for i, source in enumerate(part.sources) if source not in broken.found]
-        samples: Samples = ImageSamples([part.sources[i] for i in good], form, broken, workers)
-        if keep:
-            samples, good, more = _kept(part, good, form, broken, workers)
-            notes.extend(more)
-        if not good:
+    for name, images in lists.items():
+        rows = [i for i, source in enumerate(images.sources) if source not in log.images]
+        samples = _collect_images(images, rows, form, options, log)
+        if is_small:
+            fetched = samples.fetch(np.arange(len(rows)), None, NUM_THREADS)
+            notes += log.add(fetched.problems, "it is left out")
+            places = [i for i, row in enumerate(rows) if images.sources[row] not in log.images]
+            rows = [rows[place] for place in places]
+            samples = _collect_images(images, rows, form, options, log)
+            samples.pixels = fetched.values[places] if fetched.problems else fetched.values
+        if not rows:
             raise InputError(
-                f"none of the {part.origin} can be used", "repair them, or give others"
+                f"none of the {images.origin} can be used", "repair them, or use others"
             )
-        parts[name] = {X_COLUMN: DataColumn(samples, part.origin)}
-        if part.labels is not None:
-            numbers = np.array([part.labels[i] for i in good], np.int64)
-            parts[name] = {
-                **parts[name],
-                Y_COLUMN: DataColumn(ArraySamples(numbers), part.labels_origin),
-            }
+        columns = {X_COLUMN: DataColumn(samples, images.origin)}
+        if images.labels is not None:
+            labels = np.array([images.labels[row] for row in rows], np.int64)
+            columns[Y_COLUMN] = DataColumn(ArraySamples(labels), images.labels_origin)
+        parts[name] = columns
     return parts, tuple(notes)
 
 
-def _kept(
-    part: ImageList, good: list[int], form: Form, broken: Broken, workers: Workers | None
-) -> tuple[KeptImages, list[int], list[str]]:
-    """Decode once, and once only."""
-    sources = [part.sources[i] for i in good]
-    pictures, problems = ImageSamples(sources, form, broken, workers).decode(
-        np.arange(len(good)), [None] * len(good)
-    )
-    notes = broken.add((sources[place], problems[place]) for place in sorted(problems))
-    fine = [place for place in range(len(good)) if place not in problems]
-    if problems:
-        pictures = pictures[fine]
-    samples = KeptImages([sources[place] for place in fine], form, broken, pictures, workers)
-    return samples, [good[place] for place in fine], notes
+def _collect_images(
+    images: ImageList,
+    rows: Sequence[int],
+    form: ImageForm,
+    options: LoadOptions,
+    log: CorruptImageLog,
+) -> ImageSamples:
+    """Return the images of these rows of a list."""
+    sources = ImageSources(images.sources[row] for row in rows)
+    return ImageSamples(sources, form, options.max_pixels, log)
 
 
-def hash_files(files: Sequence[tuple[str, str]]) -> str:
-    """Hash the names given and what the files hold; of much data, sizes and times of change instead."""
-    statuses = [os.stat(file) for _, file in files]  # noqa: PTH116 - a million Path objects take a minute
-    few = sum(status.st_size for status in statuses) <= HASHED_BYTES
-    digest = hashlib.sha256()
-    for (name, file), status in zip(files, statuses, strict=True):
-        held = _hash(file) if few else f"{status.st_size}\0{status.st_mtime_ns}"
-        digest.update(f"{name}\0{held}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()
-
-
-def _hash(file: str) -> str:
-    try:
-        with open(file, "rb") as content:  # noqa: PTH123 - as above
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be read: {error.strerror}", "check the file, its rights and its disk"
-        ) from None
+def _describe_changes(headers: Sequence[ImageHeader], form: ImageForm) -> list[str]:
+    """Return notes about images whose size changes, and about animated images."""
+    notes = []
+    height, width = form.size
+    size = f"{height}×{width} (height×width)"
+    if form.crop is not None:
+        notes.append(
+            f"images are resized and cropped to {size}, the center {form.crop:g} of the shorter side"
+        )
+    elif any(header.size != form.size for header in headers):
+        notes.append(f"images are resized to {size}")
+    animated = [header.source for header in headers if header.has_frames]
+    if animated:
+        more = ", …" if len(animated) > 1 else ""
+        count = pluralize(len(animated), "image")
+        notes.append(
+            f"{count} with several frames: the first frame is read:"
+            f" {make_printable(animated[0].name)}{more}"
+        )
+    return notes
 
 
 def read_headers(
-    sources: Sequence[ImageSource], wanted: LoadOptions
-) -> tuple[list[ImageHeader], list[tuple[ImageSource, Problem]]]:
-    """Read headers, so that what is no image, or too large a one, is found before anything is trained."""
-    step = 1 if wanted.size is None else -(-len(sources) // LOOK_AT)
-    problems: dict[ImageSource, Problem] = {}
+    sources: Sequence[ImageSource], options: LoadOptions
+) -> tuple[list[ImageHeader], list[CorruptImage]]:
+    """Read headers, so that files that are not images are known before training.
 
-    def look(source: ImageSource) -> ImageHeader | None:
+    Returns:
+        Headers, and images that cannot be used. If the size of decoded images is known, only
+        some headers of a large set are read.
+    """
+    step = 1
+    if options.size is not None:
+        step = max(1, -(-len(sources) // MAX_INSPECTED_HEADERS))
+
+    def read_one(source: ImageSource) -> ImageHeader | CorruptImage:
         try:
-            return ImageHeader(source, *header(source, wanted.max_pixels))
-        except BrokenImageError as error:
-            problems[source] = error.problem
-            return None
+            return read_header(source, options.max_pixels)
+        except CorruptImageError as error:
+            return CorruptImage(source, error.problem)
 
-    looked = sources[:: step or 1]
+    inspected = sources[::step]
     headers: list[ImageHeader] = []
-    with ThreadPoolExecutor(THREADS) as pool:
-        for start in range(0, len(looked), LOOK_AT):
-            headers += [h for h in pool.map(look, looked[start : start + LOOK_AT]) if h is not None]
-    return headers, [
-        (source, problems[source]) for source in looked if source in problems
-    ] if problems else []
+    corrupt_images: list[CorruptImage] = []
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        # In parts: a pool keeps an object for each call of a map.
+        for start in range(0, len(inspected), MAX_INSPECTED_HEADERS):
+            for result in pool.map(read_one, inspected[start : start + MAX_INSPECTED_HEADERS]):
+                if isinstance(result, ImageHeader):
+                    headers.append(result)
+                else:
+                    corrupt_images.append(result)
+    return headers, corrupt_images
 
 
-def choose_image_form(headers: Sequence[ImageHeader], wanted: LoadOptions) -> Form:
-    """Follow the settings and the model, and where they say nothing the images themselves."""
-    if wanted.channels is not None and wanted.channels not in MODES:
+def choose_image_form(headers: Sequence[ImageHeader], options: LoadOptions) -> ImageForm:
+    """Choose mode and size of decoded images by settings and model, else by the images."""
+    if options.channels is not None and options.channels not in MODES:
         raise InputError(
-            f"the model takes {wanted.channels} channels, images have 1, 3 or 4",
-            "give the samples as a .npz file",
+            f"the model takes {options.channels} channels, but images have 1, 3 or 4",
+            "pass the samples as a .npz file",
         )
-    grey = all(h.mode in ("1", "L") for h in headers)
-    mode = MODES[wanted.channels or (1 if grey else 3)]
+    channels = options.channels
+    if channels is None:
+        channels = 1 if all(header.mode in GREY_MODES for header in headers) else 3
     first = headers[0]
-    if wanted.size is None:
-        for h in headers:
-            if h.size != first.size:
+    if options.size is None:
+        for header in headers:
+            if header.size != first.size:
+                sizes = [f"{h.source.name} is {h.size[0]}×{h.size[1]}" for h in (first, header)]
                 raise InputError(
-                    f"images differ in size: {first.source.name} is {first.size[0]}×{first.size[1]}, "
-                    f"{h.source.name} is {h.size[0]}×{h.size[1]} (height×width), and the model takes any",
+                    "images differ in size (height×width), and the model takes any:"
+                    f" {sizes[0]}, {sizes[1]}",
                     "set resize = [height, width] in [data]",
                 )
-    return Form(mode, wanted.size or first.size, wanted.crop, wanted.max_pixels)
+    return ImageForm(mode=MODES[channels], size=options.size or first.size, crop=options.crop)
+
+
+def hash_files(files: Sequence[tuple[str, str]]) -> str:
+    """Return a hash of names and files.
+
+    Args:
+        files: Name and path of each file. Of large sets, sizes and file times are hashed instead
+            of contents.
+    """
+    statuses = [os.stat(path) for _, path in files]  # noqa: PTH116 - a million Path objects take a minute
+    total_bytes = sum(status.st_size for status in statuses)
+    digest = hashlib.sha256()
+    for (name, path), status in zip(files, statuses, strict=True):
+        content = f"{status.st_size}\0{status.st_mtime_ns}"
+        if total_bytes <= MAX_HASHED_BYTES:
+            content = _hash_content(path)
+        digest.update(f"{name}\0{content}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _hash_content(path: str) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        with open(path, "rb") as content:  # noqa: PTH123 - a million Path objects take a minute
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {error.strerror}",
+            "check the file, its permissions and its disk",
+        ) from None
+
+
+def list_corrupt_images(data: DatasetSplits) -> tuple[str, ...]:
+    """Return a message for each image that was found to be corrupt since the data were opened."""
+    messages: list[str] = []
+    for split in data.splits:
+        for source in split.inputs.values():
+            if isinstance(source.samples, ImageSamples):
+                messages += source.samples.log.replaced
+    return tuple(dict.fromkeys(messages))

@@ -1,246 +1,250 @@
-"""From the bytes of one image to the pixels of one sample, and the process that does it for others.
+"""Decode the bytes of one image to the pixels of one sample, with safe decoders only."""
 
-Worker processes run this file by its path: it imports Pillow and the standard library, torch only for random crops,
-and nothing of this package. They read a request per line as JSON, put the pixels into memory that both processes see,
-one place after the other and from the first again, and answer with a byte for how it went, and the problem as JSON
-where there is one.
-"""
-
-import contextlib
 import functools
 import io
-import json
 import math
-import mmap
 import os
 import platform
 import random
-import struct
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError
 
-# Only these decoders are let near a file, whatever it says it is: some of Pillow's others start programs.
+from ltp_pipeline.results.schema_parts import ImageForm
+
+# Only these decoders see a file, whatever format it claims: some others of Pillow start programs.
 DECODERS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-MAX_PIXELS = 80_000_000  # unless a user says otherwise; below the limit at which Pillow itself begins to warn
-MAX_SIDE = 65_535  # as JPEG has it: resizing takes memory by the length of a side
-MAX_BYTES = 4 * MAX_PIXELS + 2**20  # of a file: some decoders read all of it at once
-AREA = (0.08, 1.0)  # share of the image that a random crop covers
-RATIO = (3 / 4, 4 / 3)  # its width / height
-TRIES = 10
-MAX_COPIED = 2**21  # pixels of a crop: Pillow resizes larger ones where they lie
-GOOD, BROKEN = b"\0", b"\1"
-PLACES = 2  # one image waits to be fetched while the process decodes another
-LENGTH = struct.Struct("<I")  # of a problem
+MAX_PIXELS = 80_000_000  # default limit; Pillow itself begins to warn above it
+MAX_SIDE = 65_535  # limit of JPEG; memory for resizing grows with the length of a side
+MAX_BYTES = 4 * MAX_PIXELS + 2**20  # size of a file: some decoders read all of it at once
+CROP_AREA = (0.08, 1.0)  # fraction of the image that a random crop covers
+CROP_RATIO = (3 / 4, 4 / 3)  # width / height of a random crop
+NUM_CROP_TRIES = 10
+MAX_COPIED_PIXELS = 2**21  # larger crops are resized in place instead of copied first
+REMOVE_HINT = "remove it or scale it down"
+REPAIR_HINT = "repair or remove it"
 
 
 class ImageSource(NamedTuple):
-    """Where an encoded image is: a file, or a part of one that has a name of its own."""
+    """Place of an encoded image: a file, or a member of an archive."""
 
     file: str
-    offset: int = 0
-    length: int = -1  # to the end
-    member: str = ""
+    offset: int = 0  # first byte in the file
+    length: int = -1  # number of bytes; -1 reads to the end
+    member: str = ""  # name in the archive
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the image in messages."""
         return f"{self.file}:{self.member}" if self.member else self.file
 
 
-class Form(NamedTuple):
-    """What every image is made into."""
+class ImageProblem(NamedTuple):
+    """What is wrong with an image, and what to do."""
 
-    mode: str
-    size: tuple[int, int]  # height, width
-    crop: float | None = (
-        None  # share of the shorter side that the centre keeps; None squeezes the whole image
-    )
-    max_pixels: int = MAX_PIXELS  # of the image as it is stored
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width, channels."""
-        return (*self.size, len(self.mode))
-
-    @property
-    def bytes(self) -> int:
-        """Of one decoded image."""
-        return self.size[0] * self.size[1] * len(self.mode)
+    message: str
+    hint: str
+    is_replaceable: bool = True  # the image itself is corrupt, so another may replace it
 
 
-class Problem(NamedTuple):
-    """What is wrong with an image, what to do, and whether it is the image itself and may be passed over."""
-
-    what: str
-    remedy: str
-    passable: bool = True
-
-
-class BrokenImageError(Exception):
+class CorruptImageError(Exception):
     """An image that cannot be used."""
 
-    def __init__(self, what: str, remedy: str, passable: bool = True) -> None:
-        super().__init__(what, remedy)
-        self.problem = Problem(what, remedy, passable)
+    def __init__(self, message: str, hint: str, is_replaceable: bool = True) -> None:
+        super().__init__(message, hint)
+        self.problem = ImageProblem(message, hint, is_replaceable)
 
 
-def header(source: ImageSource, max_pixels: int = MAX_PIXELS) -> tuple[tuple[int, int], str, bool]:
-    """Return ((height, width), mode, whether it has several frames) without decoding."""
-    with _opened(source, max_pixels) as image:
+class ImageHeader(NamedTuple):
+    """What the header of an image file says."""
+
+    source: ImageSource
+    size: tuple[int, int]  # height, width
+    mode: str  # mode of Pillow
+    has_frames: bool = False
+
+
+def read_header(source: ImageSource, max_pixels: int = MAX_PIXELS) -> ImageHeader:
+    """Read the header of an image without decoding its pixels.
+
+    Raises:
+        CorruptImageError: If the image cannot be used.
+    """
+    with _open_image(source, max_pixels) as image:
         try:
-            several = bool(getattr(image, "is_animated", False))
-        except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
-            raise _broken(error) from None
-        return (image.height, image.width), image.mode, several
+            has_frames = bool(getattr(image, "is_animated", False))
+        except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
+            raise _make_error(error) from None
+        return ImageHeader(source, (image.height, image.width), image.mode, has_frames)
 
 
-def pixels(source: ImageSource, form: Form, seed: str | None = None) -> bytes | memoryview:
-    """Return the image as height × width × channels bytes; a seed asks for a random crop and flip instead."""
-    with _opened(source, form.max_pixels) as image:
+def decode_image(
+    source: ImageSource, form: ImageForm, max_pixels: int = MAX_PIXELS, seed: str | None = None
+) -> bytes | memoryview:
+    """Decode an image to bytes of height × width × channels.
+
+    Args:
+        source: Place of the image.
+        form: Mode, size and crop of the result.
+        max_pixels: Largest number of pixels of the stored image.
+        seed: Seed for a random crop and flip; None resizes the image, or its center.
+
+    Raises:
+        CorruptImageError: If the image cannot be used.
+    """
+    with _open_image(source, max_pixels) as image:
         try:
-            return _whole(image, form).tobytes() if seed is None else _random(image, form, seed)
-        except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
-            raise _broken(error) from None
+            if seed is None:
+                return _resize_image(image, form).tobytes()
+            return _crop_at_random(image, form, seed)
+        except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
+            raise _make_error(error) from None
 
 
-def random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """Choose a crop (left, top, right, bottom) as Inception does; the largest centre one where ten tries fail."""
-    for _ in range(TRIES):
-        area = width * height * rng.uniform(*AREA)
-        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+def choose_random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
+    """Choose a crop (left, top, right, bottom) as Inception does.
+
+    If ten random crops do not fit into the image, the result is the largest crop at its center.
+    """
+    for _ in range(NUM_CROP_TRIES):
+        area = width * height * rng.uniform(*CROP_AREA)
+        ratio = math.exp(rng.uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])))
+        w = round(math.sqrt(area * ratio))
+        h = round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
-            left, top = int(rng.random() * (width - w + 1)), int(rng.random() * (height - h + 1))
+            left = int(rng.random() * (width - w + 1))
+            top = int(rng.random() * (height - h + 1))
             return left, top, left + w, top + h
-    w = min(width, max(1, round(height * RATIO[1])))
-    h = min(height, max(1, round(width / RATIO[0])))
+    w = min(width, max(1, round(height * CROP_RATIO[1])))
+    h = min(height, max(1, round(width / CROP_RATIO[0])))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h
 
 
-def _random(image: Image.Image, form: Form, seed: str) -> bytes | memoryview:
-    rng = random.Random(seed)  # noqa: S311 - no secret; the same on every machine, as NumPy's need not be
+def _crop_at_random(image: Image.Image, form: ImageForm, seed: str) -> bytes | memoryview:
+    """Return a random crop of an image, mirrored or not."""
+    rng = random.Random(seed)  # noqa: S311 - no secret; unlike NumPy's, equal on every machine
     width, height = image.size
-    box = left, top, right, bottom = random_box(width, height, rng)
-    flip = rng.random() < 0.5
-    # A JPEG is decoded at half, a quarter or an eighth of its size where the crop stays as large as what is wanted.
+    box = choose_random_box(width, height, rng)
+    left, top, right, bottom = box
+    is_mirrored = rng.random() < 0.5
+    # A JPEG is decoded at a half, a quarter or an eighth of its size if the crop stays large enough.
     rows, columns = form.size
-    image.draft(
-        None,
-        (math.ceil(width * columns / (right - left)), math.ceil(height * rows / (bottom - top))),
-    )
-    image = _in_mode(image, form.mode)
-    small = (right - left) * (bottom - top) <= MAX_COPIED
-    if image.mode == "RGB" and image.size == (width, height) and small and _has_fast_resize():
+    least_width = math.ceil(width * columns / (right - left))
+    least_height = math.ceil(height * rows / (bottom - top))
+    image.draft(None, (least_width, least_height))
+    image = _convert_mode(image, form.mode)
+    is_small = (right - left) * (bottom - top) <= MAX_COPIED_PIXELS
+    is_full_size = image.size == (width, height)
+    if image.mode == "RGB" and is_full_size and is_small and _has_fast_resize():
         part = image.crop(box)
+        if is_mirrored:
+            part = part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         try:
-            return _fast_resize(
-                part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else part, form.size
-            )
-        except (
-            RuntimeError
-        ) as error:  # so torch calls it when memory runs out, which is no fault of the image
+            return _resize_with_torch(part, form.size)
+        except RuntimeError as error:  # torch raises it when memory runs out
             raise MemoryError from error
-    made = _part(image, form, box, (width, height))
-    return (made.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else made).tobytes()
+    crop = _resize_box(image, form, box, (width, height))
+    return (crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if is_mirrored else crop).tobytes()
 
 
 @functools.cache
 def _has_fast_resize() -> bool:
-    """Whether torch has a kernel for this processor; the one it has for others is slower than Pillow's."""
+    """Return whether torch resizes faster than Pillow on this processor."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
     try:
-        import torch  # a second's work, which a process that makes no random crops is spared
-    except (
-        ImportError,
-        OSError,
-        MemoryError,
-    ):  # in a process of its own; Pillow needs no such luck
+        import torch  # takes a second, so only random crops import it
+    except (ImportError, OSError, MemoryError):  # Pillow resizes without it
         return False
     return torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
-def _fast_resize(image: Image.Image, size: tuple[int, int]) -> memoryview:
+def _resize_with_torch(image: Image.Image, size: tuple[int, int]) -> memoryview:
     """Resize as Pillow does, in a third of the time: torch computes on many bytes at once."""
     import torch
 
-    stored = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-    planes = stored.view(1, image.height, image.width, 3).permute(0, 3, 1, 2)
-    made = torch.nn.functional.interpolate(planes, size, mode="bilinear", antialias=True)
-    return made.permute(0, 2, 3, 1).contiguous().view(-1).numpy().data
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    planes = pixels.view(1, image.height, image.width, 3).permute(0, 3, 1, 2)
+    resized = torch.nn.functional.interpolate(planes, size, mode="bilinear", antialias=True)
+    return resized.permute(0, 2, 3, 1).contiguous().view(-1).numpy().data
 
 
-def _whole(image: Image.Image, form: Form) -> Image.Image:
-    image = _in_mode(image, form.mode)
-    (rows, columns), (width, height) = form.size, image.size
+def _resize_image(image: Image.Image, form: ImageForm) -> Image.Image:
+    """Resize an image as a whole, or the center of it if there is a crop."""
+    image = _convert_mode(image, form.mode)
+    rows, columns = form.size
+    width, height = image.size
     if form.crop is None:
         if (width, height) == (columns, rows):
             return image
         return image.resize((columns, rows), Image.Resampling.BILINEAR)
     tall, wide = round(rows / form.crop), round(columns / form.crop)
-    if tall * width >= wide * height:  # the height decides
+    if tall * width >= wide * height:
         wide = tall * width // height
     else:
         tall = wide * height // width
     left, top = round((wide - columns) / 2), round((tall - rows) / 2)
-    # Resizing to wide × tall and cropping then, as others do, computes pixels that nobody looks at.
-    return _part(image, form, (left, top, left + columns, top + rows), (wide, tall))
+    # Resizing to wide × tall and cropping then would compute pixels that are not used.
+    return _resize_box(image, form, (left, top, left + columns, top + rows), (wide, tall))
 
 
-def _part(
-    image: Image.Image, form: Form, box: tuple[int, int, int, int], of: tuple[int, int]
+def _resize_box(
+    image: Image.Image, form: ImageForm, box: tuple[int, int, int, int], size: tuple[int, int]
 ) -> Image.Image:
-    """Resize the box alone, which was chosen on an image of another size."""
-    x, y = image.width / of[0], image.height / of[1]
+    """Resize a part of an image.
+
+    Args:
+        image: Image in the mode of the form.
+        form: Size of the result.
+        box: Left, top, right and bottom of the part in an image of size `size`.
+        size: Width and height to which `box` refers.
+    """
+    x, y = image.width / size[0], image.height / size[1]
     left, top, right, bottom = box[0] * x, box[1] * y, box[2] * x, box[3] * y
-    inside = (left, top, min(right, image.width), min(bottom, image.height))  # rounding may go over
-    return image.resize(form.size[::-1], Image.Resampling.BILINEAR, box=inside)
+    right, bottom = min(right, image.width), min(bottom, image.height)  # rounding may exceed them
+    rows, columns = form.size
+    inside = (left, top, right, bottom)
+    return image.resize((columns, rows), Image.Resampling.BILINEAR, box=inside)
 
 
-def _in_mode(image: Image.Image, mode: str) -> Image.Image:
+def _convert_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in a mode of Pillow."""
     return image if image.mode == mode else image.convert(mode)
 
 
-def _opened(source: ImageSource, max_pixels: int) -> Image.Image:
-    """Open and judge by the header alone."""
+def _open_image(source: ImageSource, max_pixels: int) -> Image.Image:
+    """Open an image and check its header."""
     try:
         size = os.stat(source.file).st_size if source.length < 0 else source.length  # noqa: PTH116 - once an image
         if size > MAX_BYTES:
-            raise BrokenImageError(
-                f"has {size:,} bytes, more than {MAX_BYTES:,}", "remove it or scale it down"
-            )
-        image = Image.open(_content(source), formats=DECODERS)
+            raise CorruptImageError(f"has {size:,} bytes, more than {MAX_BYTES:,}", REMOVE_HINT)
+        image = Image.open(_open_content(source), formats=DECODERS)
     except Image.DecompressionBombError:
-        raise BrokenImageError(
-            f"has more than {max_pixels} pixels", "remove it or scale it down"
-        ) from None
-    except BrokenImageError:
+        raise CorruptImageError(f"has more than {max_pixels} pixels", REMOVE_HINT) from None
+    except CorruptImageError:
         raise
-    except Exception as error:  # noqa: BLE001 - on a broken file Pillow raises nearly anything
-        raise _broken(error) from None
-    count = image.width * image.height
+    except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
+        raise _make_error(error) from None
+    num_pixels = image.width * image.height
     longest = max(image.size)
-    if count <= max_pixels and longest <= MAX_SIDE and image.mode[0] not in "IF":
+    if num_pixels <= max_pixels and longest <= MAX_SIDE and image.mode[0] not in "IF":
         return image
     image.close()
-    if count > max_pixels:
-        raise BrokenImageError(
-            f"has {count} pixels, more than {max_pixels}", "remove it or scale it down"
-        )
+    if num_pixels > max_pixels:
+        raise CorruptImageError(f"has {num_pixels} pixels, more than {max_pixels}", REMOVE_HINT)
     if longest > MAX_SIDE:
-        raise BrokenImageError(
-            f"has a side of {longest} pixels, more than {MAX_SIDE}", "remove it or scale it down"
+        raise CorruptImageError(
+            f"has a side of {longest} pixels, more than {MAX_SIDE}", REMOVE_HINT
         )
-    raise BrokenImageError(
+    raise CorruptImageError(
         f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits"
     )
 
 
-def _content(source: ImageSource) -> str | io.BytesIO:
+def _open_content(source: ImageSource) -> str | io.BytesIO:
+    """Return what Pillow opens: the name of a file, or the bytes of a member of an archive."""
     if source.length < 0:
         return source.file
     with Path(source.file).open("rb") as file:
@@ -248,56 +252,21 @@ def _content(source: ImageSource) -> str | io.BytesIO:
         return io.BytesIO(file.read(source.length))
 
 
-def _broken(error: Exception) -> BrokenImageError:
+def _make_error(error: Exception) -> CorruptImageError:
+    """Return the error for what Pillow or the system raised."""
     if isinstance(error, MemoryError):
-        return BrokenImageError(
-            "does not fit in memory", "free some memory, or lower num_workers in [data]", False
+        return CorruptImageError(
+            "does not fit in memory", "free memory, or lower num_workers in [data]", False
         )
-    if (
-        isinstance(error, OSError) and error.errno is not None
-    ):  # a disk that fails today may not fail tomorrow
-        return BrokenImageError(
-            f"cannot be read: {error.strerror}", "check the file, its rights and its disk", False
+    if isinstance(error, OSError) and error.errno is not None:
+        # The disk may work again tomorrow, so the image is not replaced.
+        return CorruptImageError(
+            f"cannot be read: {error.strerror}",
+            "check the file, its permissions and its disk",
+            False,
         )
-    if isinstance(error, UnidentifiedImageError):  # its own words name a place in memory
-        return BrokenImageError(
-            "cannot be decoded: it is of none of the formats read here", "repair or remove it"
-        )
+    if isinstance(error, UnidentifiedImageError):  # its message names an address in memory
+        formats = ", ".join(DECODERS)
+        return CorruptImageError(f"cannot be decoded: it is not an image ({formats})", REPAIR_HINT)
     detail = " ".join(str(error).split()) or type(error).__name__
-    return BrokenImageError(f"cannot be decoded: {detail}", "repair or remove it")
-
-
-def request(source: ImageSource, seed: str | None) -> bytes:
-    """Write one line that asks for one image; what a shard calls it may be of any length and is not sent."""
-    return json.dumps([source[:3], seed]).encode() + b"\n"
-
-
-def places(memory: str, form: Form) -> mmap.mmap:
-    """Map the memory of this name (of this descriptor, but on Windows)."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, PLACES * form.bytes, tagname=memory)
-    return mmap.mmap(int(memory), PLACES * form.bytes)
-
-
-def serve(memory: str, form: Form) -> None:
-    """Answer requests until there are no more, which is also when the process that asks has gone."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a decoder prints must not stand among the answers
-    shared, start = places(memory, form), 0
-    for line in sys.stdin.buffer:
-        source, seed = json.loads(line)
-        try:
-            shared[start : start + form.bytes] = pixels(ImageSource(*source), form, seed)
-            answers.write(GOOD)
-        except BrokenImageError as error:
-            problem = json.dumps(error.problem).encode()
-            answers.write(BROKEN + LENGTH.pack(len(problem)) + problem)
-        answers.flush()
-        start = (start + form.bytes) % len(shared)
-
-
-if __name__ == "__main__":
-    mode, size, *more = json.loads(sys.argv[2])
-    with contextlib.suppress(BrokenPipeError):
-        serve(sys.argv[1], Form(mode, tuple(size), *more))
-    os._exit(0)  # at once: torch takes half a second to clean up
+    return CorruptImageError(f"cannot be decoded: {detail}", REPAIR_HINT)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.data.images.collection import BrokenSamples
 from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import (
     GateFailed,
@@ -22,7 +21,6 @@ from ltp_pipeline.results.complete import ContradictionError
 ARGUMENTS: dict[type[LtpError], tuple[Any, ...]] = {
     TaskFailed: ("message", "hint", "their line 3"),
     UnsupportedModel: ("message", "hint", ["an operator", "another"]),
-    BrokenSamples: ([3, 5], "message", "hint"),
     ContradictionError: ("key", 1, 2),
     UnusedColumnError: ("message", "hint", ("colour", "shape")),
 }

@@ -1,52 +1,81 @@
-"""Samples and labels that cannot be right are named before training."""
+"""Samples, labels and tokens that a model cannot take are named before training."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ltp_pipeline.data import checks
+from ltp_pipeline.data.dataset import ArraySamples, ClassNumbers, DataColumn
+from ltp_pipeline.data.open import open_data
+from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
-from tests.support.archives import images, labels, opened, refusal
+from ltp_pipeline.settings.schema import DataSettings, TaskSettings
+from tests.support.archives import images, labels, opened, refusal, sequences
+from tests.support.models import masked_tokens
+
+LENGTHS = [3, 1, 2, 4, 2, 3]
+IDS = TensorInfo("ids", "INT64", ("N", "S"))
+TAGS = TensorInfo("tags", "FLOAT", ("N", "S", 7))
 
 
-def test_integral_floats_and_a_column_serve_as_labels(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4), y_train=labels(10).astype(np.float32)[:, None])
-    assert opened(archive).num_classes == 5
+def column(values: Any) -> DataColumn:
+    return DataColumn(ArraySamples(np.asarray(values)), "y_train")
 
 
-def test_lengths_that_differ_are_named(archive: Path) -> None:
+@pytest.mark.parametrize(
+    "values", [np.arange(5), np.arange(5.0)[:, None], np.array([True, False]), np.uint64([0, 9])]
+)
+def test_convert_target_integers_from_zero_are_class_numbers(values: np.ndarray) -> None:
+    target = checks.convert_target(column(values))
+    assert isinstance(target, ClassNumbers)
+    assert target.array.tolist() == values.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [np.array([0.0, 1.5]), np.array([0, -1]), np.array([0, 2**63], np.uint64)]
+)
+def test_convert_target_other_numbers_are_no_class_numbers(values: np.ndarray) -> None:
+    assert type(checks.convert_target(column(values))) is ArraySamples
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_convert_target_not_finite_names_the_sample(value: float) -> None:
+    with pytest.raises(InputError) as caught:
+        checks.convert_target(column([[0.0, 1], [2, 3], [value, 4]]))
+    assert f"y_train holds {value} in sample 2" in caught.value.message
+
+
+def test_convert_target_text_raises() -> None:
+    with pytest.raises(InputError) as caught:
+        checks.convert_target(column(["cat", "dog"]))
+    assert "y_train" in caught.value.message
+
+
+def test_check_sizes_different_counts_raise(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), y_train=labels(9))
     error = refusal(archive)
     assert "10 samples" in error.message
     assert "y_train of data.npz has 9" in error.message
 
 
-def test_labels_that_are_no_numbers_are_refused(archive: Path) -> None:
-    np.savez(archive, x_train=images(3, 4, 4), y_train=np.array(["cat", "dog", "cat"]))
-    assert "not numbers" in refusal(archive).message
+def test_check_sizes_empty_split_raises(archive: Path) -> None:
+    train = {"x_train": images(6, 4, 4), "y_train": labels(6)}
+    np.savez(archive, **train, x_test=images(0, 4, 4), y_test=labels(0))
+    assert "x_test of data.npz" in refusal(archive).message
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_target_that_is_not_finite_is_named_with_its_sample(archive: Path, value: float) -> None:
-    np.savez(archive, x_train=images(3, 4, 4), y_train=np.array([[0.0, 1], [2, 3], [value, 4]]))
-    assert "y_train of data.npz is not finite in sample 2" in refusal(archive).message
-
-
-@pytest.mark.parametrize(
-    "wrong", [np.array([0.0, 1.5, 2.0]), np.array([0, -1, 2]), np.array([0, 1, 2**63], np.uint64)]
-)
-def test_numbers_that_cannot_count_classes_are_no_class_numbers(
-    archive: Path, wrong: np.ndarray
-) -> None:
-    np.savez(archive, x_train=images(3, 4, 4), y_train=wrong)
-    data = opened(archive)
-    assert data.has_labels
-    assert (data.num_classes, data.train.labels) == (None, None)
+@pytest.mark.parametrize("shape", [(10, 0), (10, 1, 0, 4)])
+def test_check_sizes_samples_without_values_raise(archive: Path, shape: tuple[int, ...]) -> None:
+    np.savez(archive, x=np.zeros(shape), y=labels(10))
+    info = TensorInfo("x", "FLOAT", ("N", *"ABC"[: len(shape) - 1]))
+    assert "no values" in refusal(archive, info).message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("split", ["train", "val", "test"])
-def test_a_value_that_is_not_finite_is_named_with_its_sample(
+def test_check_values_not_finite_names_split_and_sample(
     archive: Path, value: float, split: str
 ) -> None:
     arrays = {f"x_{name}": images(6, 4, 4, dtype=np.float32) for name in ("train", "val", "test")}
@@ -57,69 +86,227 @@ def test_a_value_that_is_not_finite_is_named_with_its_sample(
     assert "sample 4" in error.message
 
 
-def test_a_value_beyond_the_model_type_is_named(archive: Path) -> None:
+def test_check_values_beyond_the_type_of_the_model_raise(archive: Path) -> None:
     x = images(6, 4, 4, dtype=np.float64)
     x[2, 0, 0] = 1e300
     np.savez(archive, x_train=x, y_train=labels(6))
     assert "sample 2" in refusal(archive).message
 
 
-def test_finiteness_is_checked_beyond_the_first_chunk(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ltp_pipeline.data.checks.CHUNK_BYTES", 128)
+def test_check_values_fraction_for_integer_input_raises() -> None:
+    checks.check_values(column([[1.0], [2.0]]), np.dtype("int64"))
+    with pytest.raises(InputError) as caught:
+        checks.check_values(column([[1.0], [2.5]]), np.dtype("int64"))
+    assert "2.5 in sample 1" in caught.value.message
+
+
+def test_check_values_beyond_the_first_chunk_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CHUNK_BYTES", 128)
     x = images(20, 4, 4, dtype=np.float32)
     x[17, 3, 3] = np.nan
-    np.savez(archive, x_train=x, y_train=labels(20))
-    assert "sample 17" in refusal(archive).message
+    with pytest.raises(InputError) as caught:
+        checks.check_values(column(x), np.dtype("float32"))
+    assert "sample 17" in caught.value.message
 
 
-def test_samples_that_are_no_numbers_are_refused(archive: Path) -> None:
-    np.savez(archive, x_train=np.full((3, 4, 4), 1j), y_train=labels(3))
-    assert "complex128" in refusal(archive).message
-
-
-def test_an_empty_split_is_refused(archive: Path) -> None:
-    np.savez(
-        archive,
-        x_train=images(6, 4, 4),
-        y_train=labels(6),
-        x_test=images(0, 4, 4),
-        y_test=labels(0),
-    )
-    assert "x_test of data.npz is empty" in refusal(archive).message
+def test_check_values_complex_numbers_raise() -> None:
+    with pytest.raises(InputError) as caught:
+        checks.check_values(column(np.full(3, 1j)), np.dtype("float32"))
+    assert "complex128" in caught.value.message
 
 
 @pytest.mark.parametrize("value", [2**53 + 1, 2**64 - 1])
-def test_whole_numbers_that_no_float_tells_apart_are_refused(archive: Path, value: int) -> None:
+def test_check_values_integers_that_floats_cannot_distinguish_raise(value: int) -> None:
     x = images(10, 4, 4, dtype=np.uint64)
-    x[7, 0, 0] = value
-    np.savez(archive, x=x, y=labels(10))
-    assert f"holds {value} in sample 7" in refusal(archive).message
     x[7, 0, 0] = 2**53
-    np.savez(archive, x=x, y=labels(10))
-    opened(archive)
+    checks.check_values(column(x), np.dtype("float32"))
+    x[7, 0, 0] = value
+    with pytest.raises(InputError) as caught:
+        checks.check_values(column(x), np.dtype("float32"))
+    assert f"{value} in sample 7" in caught.value.message
 
 
-def test_negative_long_integers_are_samples(archive: Path) -> None:
-    np.savez(archive, x=images(10, 4, 4, dtype=np.int64) - 100, y=labels(10))
-    opened(archive)
+def test_check_values_negative_long_integers_are_accepted() -> None:
+    x = images(10, 4, 4, dtype=np.int64) - 100
+    checks.check_values(column(x), np.dtype("float32"))
 
 
-def test_whole_numbers_beyond_those_that_torch_computes_with_are_refused(archive: Path) -> None:
-    tokens = TensorInfo("ids", "UINT64", ("N", 3))
+def test_check_values_integers_beyond_those_of_torch_raise() -> None:
     ids = np.full((10, 3), 2**63 - 1, np.uint64)
-    np.savez(archive, x=ids, y=labels(10))
-    opened(archive, tokens)
+    checks.check_values(column(ids), np.dtype("uint64"))
     ids[4, 2] += np.uint64(1)
-    np.savez(archive, x=ids, y=labels(10))
-    assert "holds 9223372036854775808 in sample 4" in refusal(archive, tokens).message
+    with pytest.raises(InputError) as caught:
+        checks.check_values(column(ids), np.dtype("uint64"))
+    assert "9223372036854775808 in sample 4" in caught.value.message
 
 
-@pytest.mark.parametrize("shape", [(10, 0), (10, 1, 0, 4)])
-def test_samples_that_hold_nothing_are_refused(archive: Path, shape: tuple[int, ...]) -> None:
-    np.savez(archive, x=np.zeros(shape), y=labels(10))
-    assert (
-        "are empty: their shape is"
-        in refusal(archive, TensorInfo("x", "FLOAT", ("N", *"ABC"[: len(shape) - 1]))).message
-    )
+def test_check_values_of_sequences_name_the_sequence(tmp_path: Path) -> None:
+    values = np.ones(8)
+    values[6] = np.nan
+    np.savez(tmp_path / "data.npz", v=values, v_offsets=[0, 3, 3, 5, 8])
+    error = refusal(tmp_path / "data.npz", TensorInfo("v", "FLOAT", ("N", "S")))
+    assert "nan in sample 3" in error.message
+
+
+def test_check_crop_of_arrays_raises(archive: Path) -> None:
+    np.savez(archive, x=images(9, 4, 4), y=labels(9))
+    assert "crop" in refusal(archive, crop=0.5).hint
+
+
+def test_check_augmentation_rows_of_numbers_raise(archive: Path) -> None:
+    np.savez(archive, x=np.ones((9, 4), np.float32), y=labels(9))
+    assert "augment" in refusal(archive, TensorInfo("row", "FLOAT", ("N", 4)), augment=True).hint
+
+
+def test_check_augmentation_target_of_pixels_raises(archive: Path) -> None:
+    np.savez(archive, x=images(9, 4, 4), y=images(9, 4, 4))
+    assert "augment" in refusal(archive, augment=True).hint
+
+
+def ragged(name: str, lengths: list[int], kind: str = "int64") -> dict[str, np.ndarray]:
+    return {name: np.ones(sum(lengths), kind), f"{name}_offsets": np.cumsum([0, *lengths])}
+
+
+def open_arrays(
+    folder: Path,
+    inputs: list[TensorInfo],
+    outputs: Any = (),
+    task: Any = None,
+    **arrays: np.ndarray,
+) -> Any:
+    np.savez(folder / "data.npz", **arrays)
+    settings = DataSettings(path=folder / "data.npz")
+    return open_data(settings, inputs, 0, task or TaskSettings(), outputs)
+
+
+def open_error(*arguments: Any, **arrays: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        open_arrays(*arguments, **arrays)
+    return caught.value.message
+
+
+def with_length(place: int, length: int) -> list[int]:
+    return [*LENGTHS[:place], length, *LENGTHS[place + 1 :]]
+
+
+def test_check_input_lengths_shared_dimension_needs_equal_lengths(tmp_path: Path) -> None:
+    inputs = [IDS, TensorInfo("kinds", "INT64", ("N", "S"))]
+    open_arrays(tmp_path, inputs, **ragged("ids", LENGTHS), **ragged("kinds", LENGTHS))
+    kinds = ragged("kinds", with_length(3, 5))
+    message = open_error(tmp_path, inputs, **ragged("ids", LENGTHS), **kinds)
+    for part in ("sample 3", "4 values in ids", "5 in kinds", "'S'"):
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        [IDS, TensorInfo("kinds", "INT64", ("N", "T"))],
+        [TensorInfo(name, "INT64", ("any", "any")) for name in ("ids", "kinds")],
+    ],
+    ids=["other dimension", "name of the batch"],
+)
+def test_check_input_lengths_other_dimensions_may_differ(
+    tmp_path: Path, inputs: list[TensorInfo]
+) -> None:
+    kinds = ragged("kinds", with_length(3, 5))
+    assert open_arrays(tmp_path, inputs, **ragged("ids", LENGTHS), **kinds)
+
+
+def test_check_input_lengths_of_arrays_are_compared(tmp_path: Path) -> None:
+    inputs = [
+        TensorInfo("a", "FLOAT", ("N", 3, "H", "W")),
+        TensorInfo("b", "FLOAT", ("N", "H", "W")),
+    ]
+    a = np.zeros((6, 3, 4, 5), np.float32)
+    open_arrays(tmp_path, inputs, a=a, b=a[:, 0])
+    message = open_error(tmp_path, inputs, a=a, b=a[:, 0, :, :4])
+    for part in ("sample 0", "5 values in a", "4 in b", "'W'"):
+        assert part in message
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize(
+    ("ids", "tags"),
+    [
+        (IDS, TAGS),
+        (TensorInfo("ids", "INT64", ("N", None)), TensorInfo("tags", "FLOAT", None)),
+        (TensorInfo("ids", "INT64", ("N", 8)), TensorInfo("tags", "FLOAT", ("N", 8, 7))),
+    ],
+    ids=["named", "by most samples", "fixed"],
+)
+def test_check_label_lengths_need_one_label_for_each_value(
+    tmp_path: Path, ids: TensorInfo, tags: TensorInfo, length: int
+) -> None:
+    arrays = ragged("ids", LENGTHS)
+    open_arrays(tmp_path, [ids], [tags], **arrays, **ragged("y", LENGTHS))
+    message = open_error(tmp_path, [ids], [tags], **arrays, **ragged("y", with_length(4, length)))
+    for part in ("sample 4", f"{length} label", "2 values in ids"):
+        assert part in message
+
+
+def test_check_label_lengths_shorter_outputs_are_accepted(tmp_path: Path) -> None:
+    halves = [(n + 1) // 2 for n in LENGTHS]
+    shorter = TensorInfo("tags", "FLOAT", ("N", "S_out", 7))
+    assert open_arrays(tmp_path, [IDS], [shorter], **ragged("ids", LENGTHS), **ragged("y", halves))
+
+
+def test_check_label_lengths_follow_the_output_of_the_task(tmp_path: Path) -> None:
+    inputs = [IDS, TensorInfo("answer", "INT64", ("N", "T"))]
+    outputs = [
+        TensorInfo("encoded", "FLOAT", ("N", "S", 9)),
+        TensorInfo("tags", "FLOAT", ("N", "T", 7)),
+    ]
+    reverse = LENGTHS[::-1]
+    arrays = {**ragged("ids", LENGTHS), **ragged("answer", reverse), **ragged("y", reverse)}
+    assert open_arrays(tmp_path, inputs, outputs, **arrays)
+    message = open_error(tmp_path, inputs, outputs, TaskSettings(output="encoded"), **arrays)
+    for part in ("sample 1", "2 labels", "1 value in ids"):
+        assert part in message
+
+
+def test_check_label_lengths_arrays_may_have_fewer_but_not_more(tmp_path: Path) -> None:
+    ids = np.ones((6, 4), np.int64)
+    assert open_arrays(tmp_path, [IDS], [TAGS], ids=ids, **ragged("y", LENGTHS))
+    message = open_error(tmp_path, [IDS], [TAGS], ids=ids, **ragged("y", with_length(2, 5)))
+    for part in ("sample 2", "5 labels", "4 values in ids"):
+        assert part in message
+
+
+@pytest.mark.parametrize("kind", ["uint8", "bool", "int16", "int64"])
+def test_labels_of_any_type_are_padded_with_the_ignored_index(tmp_path: Path, kind: str) -> None:
+    arrays = {**ragged("ids", LENGTHS), **ragged("y", LENGTHS, kind)}
+    data = open_arrays(tmp_path, [IDS], [TAGS], **arrays)
+    target = data.train.read_first(4).targets["target"]
+    assert (target.dtype, sorted(set(target.ravel()))) == (np.int64, [-100, 1])
+
+
+@pytest.mark.parametrize(("pad", "fits"), [(11, True), (12, False)])
+def test_check_tokens_padding_must_be_a_token(tmp_path: Path, pad: int, fits: bool) -> None:
+    np.savez(tmp_path / "data.npz", **sequences("ids"))
+    inputs = [TensorInfo(name, "INT64", ("N", "T")) for name in ("ids", "ids_mask")]
+    table_sizes = checks.find_table_sizes(masked_tokens(vocabulary=12).graph)
+    data = open_data(DataSettings(path=tmp_path / "data.npz", padding_value=pad), inputs, 0)
+    if fits:
+        checks.check_tokens(table_sizes, data)
+        return
+    with pytest.raises(InputError) as caught:
+        checks.check_tokens(table_sizes, data)
+    assert "12" in caught.value.message
+    assert '[data.inputs."ids"]' in caught.value.hint
+
+
+@pytest.mark.parametrize("token", [7, -8])
+def test_check_tokens_outside_of_the_table_names_the_sample(archive: Path, token: int) -> None:
+    ids = np.zeros((10, 3), np.int64)
+    ids[4] = (6, -7, token)
+    np.savez(archive, ids_train=ids, ids_val=ids[:2], ids_test=ids[:2])
+    data = opened(archive, TensorInfo("ids", "INT64", ("N", 3)))
+    with pytest.raises(InputError) as caught:
+        checks.check_tokens({"ids": 7}, data)
+    assert f"sample 4 of input 'ids' holds token {token}" in caught.value.message
+
+
+def test_make_sample_error_names_arrays_and_cause() -> None:
+    error = checks.make_sample_error({"x": np.zeros((2, 3))}, "it fails", ValueError("bad"))
+    assert "'x' float64 2×3: bad" in error.message

@@ -12,6 +12,7 @@ from ltp_pipeline.data.dataset import (
     Split,
     SplitInput,
 )
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.system.arrays import Array
 
 
@@ -28,7 +29,12 @@ class Counted(ArraySamples):
 def split(targets: Array) -> tuple[Split, Counted, Counted]:
     x, y = Counted(np.zeros((len(targets), 1))), Counted(targets)
     return (
-        Split("train", {"x": SplitInput(x, lambda x: x)}, {TARGET: y}, np.arange(len(targets))),
+        Split(
+            "train",
+            {"x": SplitInput(x, InputRecipe(type="float64"))},
+            {TARGET: y},
+            np.arange(len(targets)),
+        ),
         x,
         y,
     )

@@ -1,226 +1,130 @@
-"""From stored samples to the model's input, and what samples of the wrong shape are told."""
+"""Stored samples become the model's input, step by step."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data.open import open_data
-from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model_file import TensorInfo
-from ltp_pipeline.settings.schema import DataSettings
-from tests.support.samples import only
+from ltp_pipeline.data.preprocessing import (
+    compute_input_shape,
+    describe_steps,
+    format_shape,
+    prepare_samples,
+    resize_planes,
+)
+from ltp_pipeline.results.schema_parts import ImageForm, InputRecipe, StoredSamples
 
 
-def model(*dims: int | str | None, of: str = "FLOAT") -> TensorInfo:
-    return TensorInfo("image", of, ("N", *dims))
+def stored(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (10, *shape)).astype(dtype)
 
 
-def stored(path: Path, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
-    x = np.random.default_rng(0).integers(0, 256, (10, *shape)).astype(dtype)
-    np.savez(
-        path / "data.npz", x_train=x, y_train=np.arange(10) % 2, x_val=x, y_val=np.arange(10) % 2
-    )
-    return x
-
-
-def prepared(path: Path, model_input: TensorInfo, **settings: Any) -> np.ndarray:
-    return only(
-        open_data(DataSettings(path=path / "data.npz", **settings), [model_input], 0).train.read(
-            np.arange(10)
-        )
-    )
-
-
-def refusal(path: Path, model_input: TensorInfo, **settings: Any) -> InputError:
-    with pytest.raises(InputError) as caught:
-        prepared(path, model_input, **settings)
-    return caught.value
-
-
-def test_scale_then_mean_and_std_per_channel(tmp_path: Path) -> None:
-    x = stored(tmp_path, 3, 4, 5).astype(np.float32)
+def test_prepare_samples_scales_before_mean_and_std() -> None:
+    x = stored(3, 4, 5)
     mean, std = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
-    expected = (x * np.float32(1 / 255) - np.float32(mean).reshape(3, 1, 1)) / np.float32(
-        std
-    ).reshape(3, 1, 1)
-    np.testing.assert_array_equal(
-        prepared(tmp_path, model(3, 4, 5), scale=1 / 255, mean=mean, std=std), expected
-    )
+    recipe = InputRecipe(scale=1 / 255, mean=mean, std=std)
+    centered = x.astype(np.float32) * np.float32(1 / 255) - np.float32(mean).reshape(3, 1, 1)
+    expected = centered / np.float32(std).reshape(3, 1, 1)
+    np.testing.assert_array_equal(prepare_samples(recipe, x), expected)
 
 
-def test_nhwc_becomes_nchw(tmp_path: Path) -> None:
-    x = stored(tmp_path, 4, 5, 3)
-    batch = prepared(tmp_path, model(3, 4, 5), layout="NHWC", mean=(1, 2, 3))
-    np.testing.assert_array_equal(
-        batch, x.transpose(0, 3, 1, 2) - np.float32([1, 2, 3]).reshape(3, 1, 1)
-    )
-    assert batch.flags.c_contiguous
+def test_prepare_samples_channels_to_front_precedes_the_mean() -> None:
+    x = stored(4, 5, 3)
+    prepared = prepare_samples(InputRecipe(channels_to_front=True, mean=(1, 2, 3)), x)
+    expected = x.transpose(0, 3, 1, 2) - np.float32([1, 2, 3]).reshape(3, 1, 1)
+    np.testing.assert_array_equal(prepared, expected)
+    assert prepared.flags.c_contiguous
 
 
-def test_a_model_that_takes_nhwc_gets_it(tmp_path: Path) -> None:
-    x = stored(tmp_path, 3, 8, 8)
-    batch = prepared(tmp_path, model(8, 8, 3), mean=(1, 2, 3))
-    np.testing.assert_array_equal(batch, x.transpose(0, 2, 3, 1) - np.float32([1, 2, 3]))
-    assert batch.flags.c_contiguous
+def test_prepare_samples_channels_to_back_follow_the_mean() -> None:
+    x = stored(3, 8, 8)
+    prepared = prepare_samples(InputRecipe(channels_to_back=True, mean=(1, 2, 3)), x)
+    np.testing.assert_array_equal(prepared, x.transpose(0, 2, 3, 1) - np.float32([1, 2, 3]))
+    assert prepared.flags.c_contiguous
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_grey_arrays_get_a_channel_axis(tmp_path: Path, layout: str) -> None:
-    x = stored(tmp_path, 4, 5)
-    np.testing.assert_array_equal(prepared(tmp_path, model(1, 4, 5), layout=layout), x[:, None])
+def test_prepare_samples_adds_a_channel_and_flattens() -> None:
+    x = stored(4, 5)
+    np.testing.assert_array_equal(prepare_samples(InputRecipe(add_channel=True), x), x[:, None])
+    recipe = InputRecipe(add_channel=True, flatten=True)
+    np.testing.assert_array_equal(prepare_samples(recipe, x), x.reshape(10, 20))
 
 
-def test_images_are_flattened_for_a_model_that_takes_rows(tmp_path: Path) -> None:
-    x = stored(tmp_path, 4, 5)
-    np.testing.assert_array_equal(prepared(tmp_path, model(20)), x.reshape(10, 20))
-    assert "20 values, the model takes 21" in refusal(tmp_path, model(21)).message
+def test_prepare_samples_rows_take_a_mean_per_feature() -> None:
+    x = stored(3)
+    prepared = prepare_samples(InputRecipe(mean=(1, 2, 3)), x)
+    np.testing.assert_array_equal(prepared, x - np.float32([1, 2, 3]))
 
 
-def test_the_steps_are_told(tmp_path: Path) -> None:
-    stored(tmp_path, 4, 4, 3)
-    settings = DataSettings(path=tmp_path / "data.npz", layout="NHWC", resize=(2, 2))
-    assert open_data(settings, [model(12)], 0).steps["image"] == (
-        "bring the channels from the last axis to the front",
-        "resize to 2 × 2 pixels, height × width, bilinear",
-        "flatten, row by row",
-    )
+def test_prepare_samples_large_batches_are_prepared_in_parts() -> None:
+    x = stored(3, 200, 200)
+    prepared = prepare_samples(InputRecipe(scale=0.5, std=(2, 4, 8)), x.copy())
+    expected = x.astype(np.float32) * np.float32(0.5) / np.float32([2, 4, 8]).reshape(3, 1, 1)
+    np.testing.assert_array_equal(prepared, expected)
 
 
-def test_rows_take_a_mean_per_feature(tmp_path: Path) -> None:
-    x = stored(tmp_path, 3)
-    np.testing.assert_array_equal(
-        prepared(tmp_path, model(3), mean=(1, 2, 3)), x - np.float32([1, 2, 3])
-    )
+def test_prepare_samples_integer_inputs_round_after_a_resize() -> None:
+    x = np.float32([[[[0.4, 0.4], [0.8, 0.8]]]])
+    assert prepare_samples(InputRecipe(type="int64", resize=(1, 1)), x).tolist() == [[[[1]]]]
 
 
-def test_arrays_are_resized_as_pillow_resizes_images(tmp_path: Path) -> None:
-    x = stored(tmp_path, 8, 8, 3)
-    batch = prepared(tmp_path, model(3, 5, 6), layout="NHWC", resize=(5, 6))
-    expected = np.asarray(Image.fromarray(x[0]).resize((6, 5), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(batch[0], expected.transpose(2, 0, 1))
+def test_resize_planes_equals_the_resize_of_pillow() -> None:
+    x = stored(3, 8, 8)
+    expected = np.asarray(Image.fromarray(x[0, 1]).resize((6, 5), Image.Resampling.BILINEAR))
+    resized = resize_planes(x, (5, 6))
+    assert resized.dtype == np.uint8
+    np.testing.assert_array_equal(resized[0, 1], expected)
 
 
-def test_float_arrays_are_resized_without_rounding(tmp_path: Path) -> None:
-    x = np.tile(np.array([[0.25, 0.5], [0.5, 0.75]]), (10, 1, 1))
-    np.savez(
-        tmp_path / "data.npz",
-        x_train=x,
-        y_train=np.arange(10) % 2,
-        x_val=x,
-        y_val=np.arange(10) % 2,
-    )
-    np.testing.assert_allclose(
-        prepared(tmp_path, model(1, 1, 1), resize=(1, 1)), np.full((10, 1, 1, 1), 0.5)
-    )
+def test_resize_planes_of_floats_does_not_round() -> None:
+    x = np.array([[[[0.25, 0.5], [0.5, 0.75]]]])
+    np.testing.assert_allclose(resize_planes(x, (1, 1)), [[[[0.5]]]])
 
 
 @pytest.mark.parametrize(
-    ("of", "dtype"),
+    ("stored_shape", "steps", "shape"),
     [
-        ("FLOAT", "f4"),
-        ("FLOAT16", "f4"),
-        ("BFLOAT16", "f4"),
-        ("DOUBLE", "f8"),
-        ("INT64", "i8"),
-        ("UINT8", "u1"),
+        ((4, 5, 3), {"channels_to_front": True}, (3, 4, 5)),
+        ((None,), {}, (None,)),
+        ((None, 8), {}, (None, 8)),
+        ((None, 8), {"add_channel": True}, (1, None, 8)),
+        ((4, 5), {"add_channel": True, "flatten": True}, (20,)),
+        ((), {}, ()),
     ],
 )
-def test_the_model_type_decides_the_dtype(tmp_path: Path, of: str, dtype: str) -> None:
-    stored(tmp_path, 1, 4, 4)
-    assert prepared(tmp_path, model(1, 4, 4, of=of)).dtype == np.dtype(dtype)
-
-
-@pytest.mark.parametrize("dims", [("C", "H", "W"), (None, None, None), (3, None, "W")])
-def test_open_dimensions_accept_anything(
-    tmp_path: Path, dims: tuple[int | str | None, ...]
+def test_compute_input_shape_sequences_have_no_size(
+    stored_shape: tuple[int | None, ...], steps: dict[str, bool], shape: tuple[int | None, ...]
 ) -> None:
-    stored(tmp_path, 3, 4, 5)
-    assert prepared(tmp_path, model(*dims)).shape == (10, 3, 4, 5)
+    assert compute_input_shape(InputRecipe(**steps), stored_shape) == shape
 
 
-def test_a_model_that_says_no_shape_accepts_anything(tmp_path: Path) -> None:
-    stored(tmp_path, 3, 4, 5)
-    assert prepared(tmp_path, TensorInfo("image", "FLOAT", None)).shape == (10, 3, 4, 5)
+def test_describe_steps_lists_each_step_in_order() -> None:
+    recipe = InputRecipe(channels_to_front=True, resize=(2, 2), flatten=True)
+    channels, resize, flatten = describe_steps(recipe)
+    assert "channels" in channels
+    assert "2 × 2" in resize
+    assert "flatten" in flatten
+    assert describe_steps(InputRecipe(scale=0.5, mean=(1.0,))) == ()
 
 
-def test_a_wrong_channel_count_is_named(tmp_path: Path) -> None:
-    stored(tmp_path, 3, 8, 8)
-    error = refusal(tmp_path, model(1, 8, 8))
-    assert "3 channels as NCHW; the model takes 1" in error.message
-    assert "layout" not in error.hint
+def test_describe_steps_of_image_files_begin_with_decoding() -> None:
+    decode, resize = describe_steps(InputRecipe(image=ImageForm(mode="L", size=(4, 5))))
+    assert "grey" in decode
+    assert "4 × 5" in resize
+    form = ImageForm(mode="RGB", size=(6, 8), crop=0.5)
+    _, resize, crop = describe_steps(InputRecipe(image=form))
+    assert "12 × 16" in resize
+    assert "6 × 8" in crop
 
 
-def test_nhwc_samples_get_the_hint_to_set_layout(tmp_path: Path) -> None:
-    stored(tmp_path, 8, 8, 3)
-    assert 'layout = "NHWC"' in refusal(tmp_path, model(3, 8, 8)).hint
+@pytest.mark.parametrize(("width", "text"), [(None, "longest of their batch"), (8, "length of 8")])
+def test_describe_steps_of_sequences_name_padding_and_length(width: int | None, text: str) -> None:
+    recipe = InputRecipe(stored=StoredSamples(shape=(width,)), pad=1.0)
+    (step,) = describe_steps(recipe)
+    assert "with 1 at" in step
+    assert text in step
 
 
-def test_nchw_samples_declared_nhwc_get_the_opposite_hint(tmp_path: Path) -> None:
-    stored(tmp_path, 3, 8, 8)
-    assert 'layout = "NCHW"' in refusal(tmp_path, model(3, 8, 8), layout="NHWC").hint
-
-
-def test_grey_samples_for_a_colour_model_are_refused(tmp_path: Path) -> None:
-    stored(tmp_path, 8, 8)
-    assert "1 channel as NCHW; the model takes 3" in refusal(tmp_path, model(3, 8, 8)).message
-
-
-def test_a_wrong_size_gets_the_resize_to_set(tmp_path: Path) -> None:
-    stored(tmp_path, 1, 8, 8)
-    error = refusal(tmp_path, model(1, 28, "W"))
-    assert "8×8; the model takes 28×W" in error.message
-    assert "resize = [28, 8]" in error.hint
-
-
-def test_a_resize_the_model_cannot_take_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, 1, 8, 8)
-    assert (
-        "16×16; the model takes 8×8" in refusal(tmp_path, model(1, 8, 8), resize=(16, 16)).message
-    )
-
-
-def test_a_wrong_rank_shows_both_shapes(tmp_path: Path) -> None:
-    stored(tmp_path, 7)
-    error = refusal(tmp_path, model(1, 8, 8))
-    assert "shape 7" in error.message
-    assert "1×8×8" in error.message
-
-
-def test_a_wrong_number_of_features_is_named(tmp_path: Path) -> None:
-    stored(tmp_path, 7)
-    assert "shape 7, the model takes 8 values" in refusal(tmp_path, model(8)).message
-
-
-def test_resize_of_rows_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, 7)
-    assert "no images" in refusal(tmp_path, model(7), resize=(2, 2)).message
-
-
-@pytest.mark.parametrize("key", ["mean", "std"])
-def test_mean_and_std_have_one_value_or_one_per_channel(tmp_path: Path, key: str) -> None:
-    stored(tmp_path, 3, 8, 8)
-    assert prepared(tmp_path, model(3, 8, 8), **{key: (0.5,)}).shape == (10, 3, 8, 8)
-    assert (
-        f"{key} has 2 values, a sample has 3 channels"
-        in refusal(tmp_path, model(3, 8, 8), **{key: (0.5, 0.5)}).message
-    )
-
-
-def test_an_integer_input_takes_no_scale(tmp_path: Path) -> None:
-    stored(tmp_path, 7)
-    assert "takes int64" in refusal(tmp_path, model(7, of="INT64"), scale=0.5).message
-
-
-def test_an_integer_input_takes_only_values_it_can_hold(tmp_path: Path) -> None:
-    stored(tmp_path, 7, dtype=np.float32)
-    assert prepared(tmp_path, model(7, of="INT64")).dtype == np.int64
-    np.savez(tmp_path / "data.npz", x_train=np.array([[1.0], [2.5]]), y_train=[0, 1])
-    assert "2.5 in sample 1" in refusal(tmp_path, model(1, of="INT64")).message
-
-
-def test_an_input_of_text_is_refused(tmp_path: Path) -> None:
-    stored(tmp_path, 7)
-    assert "STRING" in refusal(tmp_path, model(7, of="STRING")).message
+def test_format_shape_unknown_sizes_are_question_marks() -> None:
+    assert (format_shape((3, "H", None)), format_shape(())) == ("3×H×?", "()")

@@ -16,7 +16,7 @@ from ltp_pipeline.tasks.evaluator import Evaluator
 from ltp_pipeline.tasks.labels import convert_one_hot
 from ltp_pipeline.tasks.losses import softened_divergence
 from ltp_pipeline.tasks.protocol import TaskOutput
-from tests.support.samples import by_position, split_of, unread
+from tests.support.samples import UnreadableSamples, by_position, split_of
 
 SCORES = TaskOutput(0, "scores", "scores")
 LOGITS, LABELS = torch.randn(8, 5), torch.randint(0, 5, (8,))
@@ -64,6 +64,6 @@ def test_chance_level_is_the_frequency_of_the_most_frequent_class():
 
 
 def test_chance_level_of_converted_one_hot_labels_is_that_of_their_classes():
-    split = split_of(np.zeros((4, 1)), np.eye(3)[[0, 2, 2, 1]], prepare=unread)
+    split = split_of(np.zeros((4, 1)), np.eye(3)[[0, 2, 2, 1]], samples=UnreadableSamples)
     data = convert_one_hot(DatasetSplits(split, split, split, None, ""), axis=1)
     assert ClassificationTask(SCORES, num_classes=3).chance_level(data.val) == 0.5

@@ -1,4 +1,4 @@
-"""Samples of the user's data set, read in this process or in worker processes."""
+"""Samples of the user's data set, read in the main process or in worker processes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,28 @@ import numpy as np
 import pytest
 import torch
 
+from ltp_pipeline.data.dataset import Batch
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.tasks.custom import CustomTask
+from ltp_pipeline.tasks.custom_data import CustomSplit
 from ltp_pipeline.tasks.custom_samples import CustomSamples
 
 each_num_workers = pytest.mark.parametrize("num_workers", [0, 2])
 
 
-def samples_of(dataset: Any, num_workers: int = 0) -> CustomSamples:
+def samples_of(dataset: Any) -> CustomSamples:
     task = CustomTask.load(SimpleNamespace(dataset=len))
-    return CustomSamples(task, "test", dataset, num_workers)
+    return CustomSamples(task, "test", dataset)
+
+
+def read_batches(
+    dataset: Any, num_workers: int, rows: list[int], seed: int | None = None
+) -> list[Batch]:
+    """Read samples one by one as training does."""
+    samples = samples_of(dataset)
+    split = CustomSplit("test", samples, [], np.arange(len(samples)), num_workers)
+    return list(iter_batches(split, 1, np.array(rows), augment_seed=seed))
 
 
 class Numbered:
@@ -64,9 +76,8 @@ class Ending(Numbered):
         return super().__getitem__(i) if i != 7 else os._exit(1)
 
 
-@each_num_workers
-def test_read_random_numbers_depend_on_seed_and_row(num_workers: int):
-    samples = samples_of(Random(), num_workers)
+def test_read_random_numbers_depend_on_seed_and_row():
+    samples = samples_of(Random())
     first, second = samples.read(np.array([3, 5]), 7)
     (again,) = samples.read(np.array([5]), 7)
     (other,) = samples.read(np.array([5]), 8)
@@ -75,41 +86,40 @@ def test_read_random_numbers_depend_on_seed_and_row(num_workers: int):
     assert not np.array_equal(again["x"], other["x"])
 
 
-def test_read_in_workers_equals_reading_in_this_process():
-    rows = np.arange(9)
-    here, elsewhere = (samples_of(Random(), n).read(rows, 3) for n in (0, 2))
-    np.testing.assert_array_equal([s["x"] for s in here], [s["x"] for s in elsewhere])
+def test_iter_batches_in_workers_equal_those_of_the_main_process():
+    for seed in (None, 3):
+        expected, actual = (
+            [batch.targets["x"] for batch in read_batches(Random(), n, list(range(9)), seed)]
+            for n in (0, 2)
+        )
+        np.testing.assert_array_equal(actual, expected)
 
 
-def test_read_without_workers_uses_the_calling_thread():
-    places = {
-        (int(s["process"]), int(s["thread"])) for s in samples_of(Located()).read(np.arange(8), 0)
-    }
+def test_iter_batches_without_workers_use_the_calling_thread():
+    batches = read_batches(Located(), 0, list(range(8)))
+    places = {(int(b.targets["process"][0]), int(b.targets["thread"][0])) for b in batches}
     assert places == {(os.getpid(), threading.get_ident())}
 
 
-def test_read_with_workers_uses_other_processes():
-    read = samples_of(Located(), 2).read(np.arange(8), 0)
-    assert os.getpid() not in {int(sample["process"]) for sample in read}
+def test_iter_batches_with_workers_use_other_processes():
+    batches = read_batches(Located(), 2, list(range(8)))
+    assert os.getpid() not in {int(batch.targets["process"][0]) for batch in batches}
 
 
 @each_num_workers
-def test_read_failing_sample_shows_the_users_lines_once(num_workers: int):
-    samples = samples_of(Failing(), num_workers)
+def test_iter_batches_failing_sample_shows_the_users_lines_once(num_workers: int):
     with pytest.raises(TaskFailed) as caught:
-        samples.read(np.array([6, 7, 8]), 0)
+        read_batches(Failing(), num_workers, [6, 7, 8])
     parts = ("sample 7", "dataset('test')", "OddError: their message")
     assert [part for part in parts if part not in caught.value.message] == []
     text = caught.value.traceback_text
     assert text.count('raise Failing.OddError("their", "message")') == 1
     assert "ltp_pipeline" not in text.replace(str(Path(__file__)), "")
-    assert samples.read(np.array([6]), 0)[0]["x"].tolist() == [6, 6]  # reading goes on
 
 
-def test_read_ended_worker_process_raises_input_error():
+def test_iter_batches_ended_worker_process_raises_input_error():
     with pytest.raises(InputError) as caught:
-        samples_of(Ending(), 2).read(np.array([7]), 0)
-    assert "dataset('test')" in caught.value.message
+        read_batches(Ending(), 2, [6, 7])
     assert "num_workers" in caught.value.hint
 
 
@@ -124,11 +134,11 @@ def test_read_ended_worker_process_raises_input_error():
         ([1, 2], "list"),
     ],
 )
-def test_read_sample_unlike_the_others_names_it(changed: Any, part: str, num_workers: int):
+def test_iter_batches_sample_unlike_the_others_names_it(changed: Any, part: str, num_workers: int):
     dataset: list[Any] = [{"x": np.zeros(2), "id": i} for i in range(8)]
     dataset[3] = changed
     with pytest.raises(InputError) as caught:
-        samples_of(dataset, num_workers).read(np.array([2, 3]), 0)
+        read_batches(dataset, num_workers, [2, 3])
     assert "sample 3 of dataset('test')" in caught.value.message
     assert part in caught.value.message
     assert not isinstance(caught.value, TaskFailed)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ltp_pipeline.data.dataset import Batch
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.metric import Metric

@@ -21,7 +21,7 @@ from ltp_pipeline.tasks.regression import RegressionTask
 from ltp_pipeline.tasks.segmentation import SegmentationTask
 from ltp_pipeline.tasks.shapes import LabelSpec, OutputSpec, find_class_axis
 from tests.support.models import one_node_each
-from tests.support.samples import split_of, unread
+from tests.support.samples import UnreadableSamples, split_of
 
 RNG = np.random.default_rng(0)
 CLASSES = np.arange(6) % 3
@@ -37,7 +37,7 @@ ONE_HOT_MAPS = np.moveaxis(np.eye(3)[MAPS], -1, 1)
 
 def data_with(target: np.ndarray | None) -> DatasetSplits:
     inputs = np.zeros((6 if target is None else len(target), 4), np.float32)
-    split = split_of(inputs, target, prepare=unread)
+    split = split_of(inputs, target, samples=UnreadableSamples)
     classes = None if split.labels is None else int(split.labels.max()) + 1
     return DatasetSplits(split, split, split, classes, "")
 

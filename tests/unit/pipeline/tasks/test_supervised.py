@@ -19,7 +19,7 @@ from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 from ltp_pipeline.tasks.regression import RegressionTask
 from ltp_pipeline.tasks.segmentation import SegmentationTask
 from ltp_pipeline.tasks.supervised import SupervisedTask
-from tests.support.samples import split_of, unread
+from tests.support.samples import UnreadableSamples, split_of
 
 Y = TaskOutput(0, "y", "values")
 RNG = np.random.default_rng(0)
@@ -252,5 +252,5 @@ def test_compute_drop_interval_undefined_replicates_do_not_narrow_it():
     ],
 )
 def test_chance_level_reads_labels_only(task: SupervisedTask, target: np.ndarray, expected: float):
-    split = split_of(np.zeros((len(target), 1)), target, prepare=unread)
+    split = split_of(np.zeros((len(target), 1)), target, samples=UnreadableSamples)
     assert task.chance_level(split) == pytest.approx(expected)

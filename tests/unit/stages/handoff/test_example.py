@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data import recipe
 from ltp_pipeline.data.dataset import ArraySamples
+from ltp_pipeline.data.generated import describe_inputs, generate_samples
 from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
@@ -31,9 +31,12 @@ def test_generate_values_cover_the_range_of_all_splits(tmp_path: Path):
         for key, v in zip("xy", pair, strict=True)
     }
     np.savez(tmp_path / "data.npz", **named)
-    (image_recipe,) = recipe.describe_inputs(opened(tmp_path / "data.npz", model(4))).values()
-    assert (image_recipe.low, image_recipe.high) == (-1.5, 7)
-    generated = image_recipe.generate(50, seed=1).take(np.arange(50))
+    recipes = describe_inputs(opened(tmp_path / "data.npz", model(4)))
+    (stored,) = [recipe.stored for recipe in recipes.values()]
+    assert stored is not None
+    assert stored.range == (-1.5, 7)
+    (samples,) = generate_samples(recipes, 50, seed=1).values()
+    generated = samples.take(np.arange(50))
     assert (generated.dtype, generated.shape) == (np.float32, (50, 4))
     assert -1.5 <= generated.min() < -1 < 6 < generated.max() <= 7
 
@@ -81,7 +84,7 @@ def test_make_example_preparing_leaves_stored_samples_unchanged(tmp_path: Path):
             handoff_example.make_example(inputs, [tmp_path / "model.packed.onnx"], None).content
         )
     )
-    generated = inputs.recipes["image"].generate(4, handoff_example.SEED).take(np.arange(4))
+    generated = inputs.generate(4)["image"].take(np.arange(4))
     assert np.array_equal(example["samples/image"], generated)
     assert not np.array_equal(example["samples/image"], example["input/image"])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ltp_pipeline.results.schema_parts import PreprocessingInfo
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.stages.handoff.page import format_formula, render_page
 from tests.support.finished import IMAGE, RECIPE, finished
 from tests.support.sample_report import report_of, sample
@@ -82,11 +82,11 @@ def test_render_page_numbers_the_steps_of_preprocessing(tmp_path: Path) -> None:
 
 
 def test_format_formula_without_steps_is_x() -> None:
-    assert format_formula(PreprocessingInfo()) == "x"
+    assert format_formula(InputRecipe()) == "x"
 
 
 def test_format_formula_keeps_all_digits() -> None:
-    steps = PreprocessingInfo(scale=0.123456789, mean=(1.0, 2.0), std=(3.0,))
+    steps = InputRecipe(scale=0.123456789, mean=(1.0, 2.0), std=(3.0,))
     assert format_formula(steps) == "(x * 0.123456789 - [1.0, 2.0]) / [3.0]"
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import runpy
 import struct
 import zipfile
@@ -14,10 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ltp_pipeline.data import recipe
 from ltp_pipeline.data.columns import get_offsets_name
 from ltp_pipeline.data.dataset import DatasetSplits
+from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.data.images import decode
+from ltp_pipeline.data.images.collection import ImageSamples
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
@@ -25,7 +25,7 @@ from ltp_pipeline.results.schema_parts import ModelTensorInfo
 from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import preprocess
-from ltp_pipeline.stages.handoff.example import ModelInputs
+from ltp_pipeline.stages.handoff.example import ModelInputs, read_inputs
 from tests.support.archives import sequences
 from tests.support.bare import bare
 from tests.support.finished import RECIPE, finished, inputs_of
@@ -125,8 +125,9 @@ CASES: dict[str, tuple[Callable[..., Path], tuple[int, ...], Any, TensorInfo, di
 
 def files_of(data: DatasetSplits) -> list[str]:
     """The image files of the test split, in its order."""
-    images = data.test.inputs["image"].samples.images
-    return [images._sources[row].file for row in data.test.rows]
+    images = data.test.inputs["image"].samples
+    assert isinstance(images, ImageSamples)
+    return [images.sources[row].file for row in data.test.rows]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -138,15 +139,13 @@ def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case:
         **settings,
     )
     expected = only(data.test.read(np.arange(len(data.test))))
-    inputs = inputs_of(
-        json.loads(json.dumps(recipe.describe_inputs(data)["image"].plain())), type=model_input.type
-    )
+    inputs = inputs_of(describe_inputs(data)["image"], type=model_input.type)
     image_recipe, dtype_name = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
     script = write_script(tmp_path, inputs)
-    pillow = image_recipe.form is not None or "resize" in settings
+    pillow = image_recipe.image is not None or "resize" in settings
     stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
-    files = files_of(data) if image_recipe.form else [tmp_path / "samples.npy"]
+    files = files_of(data) if image_recipe.image else [tmp_path / "samples.npy"]
     process = bare(tmp_path, ("numpy", *["PIL"] * pillow), script, *files, tmp_path / "input.npy")
     assert process.returncode == 0, process.stderr
     actual = np.load(tmp_path / "input.npy")
@@ -154,12 +153,15 @@ def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case:
     assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     assert actual.tobytes() == expected.tobytes()
     assert actual.flags.c_contiguous
-    assert image_recipe.low <= stored.min() <= stored.max() <= image_recipe.high
+    assert image_recipe.stored is not None
+    assert image_recipe.stored.range is not None
+    low, high = image_recipe.stored.range
+    assert low <= stored.min() <= stored.max() <= high
 
 
 def test_main_samples_of_another_type_or_shape_raises(tmp_path: Path):
     data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
-    script = write_script(tmp_path, inputs_of(recipe.describe_inputs(data)["image"]))
+    script = write_script(tmp_path, inputs_of(describe_inputs(data)["image"]))
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
         process = bare(
@@ -189,9 +191,11 @@ def test_main_samples_of_another_type_or_shape_raises(tmp_path: Path):
     ],
     ids=str,
 )
-def test_read_inputs_impossible_preprocessing_raises(change: dict[str, Any]):
-    with pytest.raises(InputError, match="how samples are stored"):
-        inputs_of(RECIPE | change)
+def test_read_inputs_impossible_preprocessing_raises(tmp_path: Path, change: dict[str, Any]):
+    report = finished(tmp_path / "run")
+    report["data"]["inputs"]["image"]["preprocessing"] = RECIPE | change
+    with pytest.raises((InputError, ValueError)):
+        read_inputs(report_of(report))
 
 
 def test_run_report_without_preprocessing_raises_and_writes_nothing(tmp_path: Path):
@@ -267,13 +271,7 @@ def test_main_several_inputs_are_bit_identical_to_the_package(tmp_path: Path, ca
     data = open_data(
         DataSettings.model_validate({"path": tmp_path / "data.npz", **settings}), tensors, 0
     )
-    plain = {
-        name: {"preprocessing": stored.plain()}
-        for name, stored in recipe.describe_inputs(data).items()
-    }
-    recipes = recipe.load_recipes(
-        json.loads(json.dumps({"inputs": plain})), [t.name for t in tensors]
-    )
+    recipes = describe_inputs(data)
     inputs = ModelInputs(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors], recipes
     )
@@ -318,7 +316,7 @@ def prepare_of(
     data = open_data(DataSettings(path=tmp_path / "data.npz"), tensors, 0)
     inputs = ModelInputs(
         [ModelTensorInfo(name=t.name, type=t.type, shape=t.shape) for t in tensors],
-        recipe.describe_inputs(data),
+        describe_inputs(data),
     )
     script = write_script(tmp_path, inputs)
     return runpy.run_path(str(script))["prepare"]

@@ -408,7 +408,9 @@ def test_render_html_data_section_describes_each_input(report: dict[str, Any]) -
     report["data"]["inputs"] = {
         "ids": {"preprocessing_steps": ["pad"], "preprocessing": {"stored": ids, "pad": 0}},
         "mask": {"preprocessing_steps": [], "preprocessing": MASK | {"mask_of": "ids"}},
-        "pixels": {"preprocessing": {"stored": image, "image": {}} | steps},
+        "pixels": {
+            "preprocessing": {"stored": image, "image": {"mode": "L", "size": [4, 5]}} | steps
+        },
         "unknown": {"sample_shape": [None, 7]},
     }
     page = render_html(report | NO_PLOTS)

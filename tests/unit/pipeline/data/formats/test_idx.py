@@ -1,4 +1,4 @@
-"""IDX folders, as MNIST comes, and what each bad one is told."""
+"""Folders of IDX files, and files that are rejected."""
 
 import gzip
 import struct
@@ -76,7 +76,7 @@ def renamed(change: Callable[[str], str]) -> Callable[[Path], None]:
     ],
     ids=["plain", "gz", "test", "dots", "prefix"],
 )
-def test_the_usual_names_are_found(mnist: Path, arrange: Callable[[Path], None]) -> None:
+def test_read_dataset_usual_names_are_found(mnist: Path, arrange: Callable[[Path], None]) -> None:
     arrange(mnist)
     data = opened(mnist)
     assert (len(data.train), len(data.val), len(data.test), data.num_classes) == (18, 2, 5, 5)
@@ -85,63 +85,62 @@ def test_the_usual_names_are_found(mnist: Path, arrange: Callable[[Path], None])
     assert data.test.name == "test"
 
 
-def test_plain_and_gz_side_by_side_are_one_file(mnist: Path) -> None:
+def test_read_dataset_plain_and_gzipped_file_are_one(mnist: Path) -> None:
     file = mnist / "train-images-idx3-ubyte"
     Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
     assert len(opened(mnist).train) == 18
 
 
-def test_two_data_sets_in_one_folder_are_refused(mnist: Path) -> None:
+def test_read_dataset_two_data_sets_in_a_folder_raise(mnist: Path) -> None:
     (mnist / "letters-train-images-idx3-ubyte").write_bytes(idx(TRAIN))
     assert "two files of train images" in refusal(mnist).message
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
-def test_every_idx_type_is_read(mnist: Path, dtype: str) -> None:
+def test_read_dataset_every_number_type_is_read(mnist: Path, dtype: str) -> None:
     for name in ("train", "t10k"):
         (mnist / f"{name}-images-idx3-ubyte").write_bytes(idx((TEST % 100).astype(dtype)))
         (mnist / f"{name}-labels-idx1-ubyte").write_bytes(idx(labels(5)))
     np.testing.assert_array_equal(only(opened(mnist).test.read(np.arange(5))), TEST[:, None] % 100)
 
 
-def test_the_fingerprint_follows_the_content(mnist: Path) -> None:
+def test_read_dataset_fingerprint_follows_the_content(mnist: Path) -> None:
     first = opened(mnist).fingerprint
     (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(5)[::-1].copy()))
     assert opened(mnist).fingerprint != first
 
 
-def test_images_without_labels_are_refused(mnist: Path) -> None:
+def test_read_dataset_images_without_labels_raise(mnist: Path) -> None:
     (mnist / "t10k-labels-idx1-ubyte").unlink()
-    assert "has t10k-images-idx3-ubyte but no labels" in refusal(mnist).message
+    assert "t10k-images-idx3-ubyte" in refusal(mnist).message
 
 
-def test_test_without_train_is_refused(mnist: Path) -> None:
+def test_read_dataset_test_without_train_raises(mnist: Path) -> None:
     (mnist / "train-images-idx3-ubyte").unlink()
     assert "no training images" in refusal(mnist).message
 
 
-def test_lengths_that_differ_are_named(mnist: Path) -> None:
+def test_read_dataset_different_counts_raise(mnist: Path) -> None:
     (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(4)))
-    assert (
-        "t10k-images-idx3-ubyte has 5 samples but t10k-labels-idx1-ubyte has 4"
-        in refusal(mnist).message
-    )
+    message = refusal(mnist).message
+    assert "t10k-images-idx3-ubyte has 5" in message
+    assert "t10k-labels-idx1-ubyte has 4" in message
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "text"),
     [
-        (b"", "does not start as an IDX file"),
-        (b"\xff\xd8\xff\xe0 jpeg", "does not start as an IDX file"),
-        (b"\0\0\x07\x03" + bytes(12), "does not start as an IDX file"),
-        (b"\0\0\x08\x63" + bytes(500), "does not start as an IDX file"),
+        (b"", "start like an IDX file"),
+        (b"\xff\xd8\xff\xe0 jpeg", "start like an IDX file"),
+        (b"\0\0\x07\x03" + bytes(12), "start like an IDX file"),
+        (b"\0\0\x08\x63" + bytes(500), "has 99"),
         (b"\0\0\x08\x03\0\0", "ends within its header"),
-        (idx(TRAIN)[:-1], "promises 320 bytes in its header but holds fewer"),
-        (idx(TRAIN) + b"x", "promises 320 bytes in its header but holds more"),
+        (idx(TRAIN)[:-1], "320 bytes by its header, but holds fewer"),
+        (idx(TRAIN) + b"x", "320 bytes by its header, but holds more"),
         (b"\0\0\x08\x03" + b"\xff" * 12 + bytes(16), "holds fewer"),
         (
             b"\0\0\x08\x04" + b"\xff" * 12 + bytes(4),
-            "is empty: its header says 4294967295×4294967295×4294967295×0",
+            "is empty",
         ),
     ],
     ids=[
@@ -157,8 +156,8 @@ def test_lengths_that_differ_are_named(mnist: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "gz"])
-def test_a_file_that_is_not_what_its_header_says_is_refused(
-    mnist: Path, content: bytes, said: str, compress: bool
+def test_read_dataset_wrong_header_raises(
+    mnist: Path, content: bytes, text: str, compress: bool
 ) -> None:
     file = mnist / "train-images-idx3-ubyte"
     file.unlink()
@@ -166,25 +165,25 @@ def test_a_file_that_is_not_what_its_header_says_is_refused(
         file = Path(f"{file}.gz")
     file.write_bytes(gzip.compress(content) if compress else content)
     error = refusal(mnist)
-    assert said in error.message
+    assert text in error.message
     assert file.name in error.message
 
 
 @pytest.mark.parametrize(
     "damage", [lambda b: b[:-9], lambda b: b[:30] + b"\xff\xff" + b[32:], lambda b: b[4:]]
 )
-def test_a_broken_gz_is_refused(mnist: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_read_dataset_corrupt_gzip_raises(mnist: Path, damage: Callable[[bytes], bytes]) -> None:
     file = mnist / "t10k-images-idx3-ubyte.gz"
     file.write_bytes(damage(gzip.compress(idx(TEST))))
     (mnist / "t10k-images-idx3-ubyte").unlink()
     assert file.name in refusal(mnist).message
 
 
-def test_a_gz_that_unpacks_to_far_more_than_its_size_is_refused_unread(mnist: Path) -> None:
+def test_read_dataset_gzip_that_unpacks_to_far_more_raises(mnist: Path) -> None:
     (mnist / "train-images-idx3-ubyte").unlink()
     file = mnist / "train-images-idx3-ubyte.gz"
     piece = gzip.compress(bytes(2**20))  # many of which are one file of zeros
     file.write_bytes(gzip.compress(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**20, 16, 16)) + piece * 300)
     error = refusal(mnist)
-    assert "says that it holds 268,435,5" in error.message
+    assert "268,435,5" in error.message
     assert "max_bytes" in error.hint

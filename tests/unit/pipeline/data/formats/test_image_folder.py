@@ -1,4 +1,4 @@
-"""Folders of class folders with images, and what each bad one is told."""
+"""Folders of images: classes, splits, and folders that are rejected."""
 
 import os
 import shutil
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.data.open import would_read_folder
-from ltp_pipeline.data.prefetch import iter_batches
 from ltp_pipeline.errors import InputError
 from tests.support.class_folders import open_folder, picture, refused_folder, save
 from tests.support.photos import opened
@@ -17,7 +17,7 @@ from tests.support.samples import only
 
 
 @pytest.mark.usefixtures("either_way")
-def test_class_folders_are_numbered_by_name(folder: Path) -> None:
+def test_read_dataset_classes_are_numbered_by_name(folder: Path) -> None:
     data = open_folder(folder, scale=1 / 255, mean=(0.5, 0.4, 0.3))
     assert data.class_names == ("cat", "dog")
     assert data.num_classes == 2
@@ -40,9 +40,7 @@ def test_class_folders_are_numbered_by_name(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation"])
-def test_split_folders_above_the_classes_are_followed(
-    folder: Path, tmp_path: Path, val: str
-) -> None:
+def test_read_dataset_split_folders_are_followed(folder: Path, tmp_path: Path, val: str) -> None:
     for name in ("train", val, "test"):
         (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
         for c in ("cat", "dog"):
@@ -51,25 +49,28 @@ def test_split_folders_above_the_classes_are_followed(
     (tmp_path / "data" / "raw").mkdir()
     data = open_folder(tmp_path / "data")
     assert (len(data.train), len(data.val), len(data.test)) == (10, 10, 10)
-    assert data.notes == ("folder raw stands beside train and is left out",)
+    (note,) = data.notes
+    assert "raw" in note
 
 
-def test_test_images_without_classes_are_left_out(folder: Path, tmp_path: Path) -> None:
+def test_read_dataset_test_images_without_classes_are_not_used(
+    folder: Path, tmp_path: Path
+) -> None:
     for name in ("train", "val"):
         shutil.copytree(folder, tmp_path / "imagenet" / name)
     save(tmp_path / "imagenet" / "test" / "0.png", picture(0))
     data = open_folder(tmp_path / "imagenet")
     assert (len(data.train), len(data.val), data.test.name) == (10, 10, "val")
-    assert any("has no class folders, so no labels, and is left out" in note for note in data.notes)
+    assert any(str(tmp_path / "imagenet" / "test") in note for note in data.notes)
 
 
-def test_a_class_may_be_called_train(folder: Path) -> None:
+def test_read_dataset_class_may_be_called_train(folder: Path) -> None:
     save(folder / "train" / "0.png", picture(0))
     save(folder / "train" / "1.png", picture(1))
     assert open_folder(folder).class_names == ("cat", "dog", "train")
 
 
-def test_every_usual_format_and_nested_folders_are_read(tmp_path: Path) -> None:
+def test_read_dataset_usual_formats_and_nested_folders_are_read(tmp_path: Path) -> None:
     for i, ending in enumerate(("png", "JPG", "jpeg", "bmp", "gif", "webp", "tif", "ppm")):
         save(tmp_path / "a" / f"x.{ending}", picture(i))
         save(tmp_path / "b" / "images" / f"x.{ending}", picture(i))
@@ -79,62 +80,60 @@ def test_every_usual_format_and_nested_folders_are_read(tmp_path: Path) -> None:
     assert len(data.train) + len(data.val) + len(data.test) == 16
 
 
-def test_a_class_without_images_is_refused(folder: Path) -> None:
+def test_read_dataset_class_without_images_raises(folder: Path) -> None:
     (folder / "empty").mkdir()
-    assert "empty has no images" in refused_folder(folder).message
+    assert str(folder / "empty") in refused_folder(folder).message
 
 
-def test_a_class_that_training_lacks_is_refused(tmp_path: Path) -> None:
+def test_read_dataset_class_that_training_lacks_raises(tmp_path: Path) -> None:
     for where in ("train/a", "train/b", "val/a", "val/c"):
         save(tmp_path / where / "0.png", picture(0))
-    assert "has class c" in refused_folder(tmp_path).message
+    assert "class c" in refused_folder(tmp_path).message
 
 
-def test_a_class_that_validation_lacks_keeps_the_numbers(tmp_path: Path) -> None:
+def test_read_dataset_class_that_validation_lacks_keeps_numbers(tmp_path: Path) -> None:
     for where in ("train/a", "train/b", "train/c", "val/c", "test/b"):
         save(tmp_path / where / "0.png", picture(0))
     data = open_folder(tmp_path)
     assert (data.val.labels.tolist(), data.test.labels.tolist()) == ([2], [1])
 
 
-def test_split_folders_without_train_are_refused(tmp_path: Path) -> None:
+def test_read_dataset_split_folders_without_train_raise(tmp_path: Path) -> None:
     save(tmp_path / "val" / "a" / "0.png", picture(0))
-    assert "no folder train" in refused_folder(tmp_path).message
+    assert "train" in refused_folder(tmp_path).hint
 
 
-def test_val_and_valid_together_are_refused(tmp_path: Path) -> None:
+def test_read_dataset_val_and_valid_raise(tmp_path: Path) -> None:
     for where in ("train/a", "val/a", "valid/a"):
         save(tmp_path / where / "0.png", picture(0))
-    assert "both val and valid" in refused_folder(tmp_path).message
+    assert "val and valid" in refused_folder(tmp_path).message
 
 
-def test_images_of_one_class_only_are_refused(folder: Path) -> None:
+def test_read_dataset_one_class_raises(folder: Path) -> None:
     error = refused_folder(folder / "..")
-    assert "one class, pets" in error.message
+    assert "pets" in error.message.split()[-1]
     assert "without labels" in error.hint
 
 
-def test_loose_images_beside_class_folders_are_refused(folder: Path) -> None:
+def test_read_dataset_images_next_to_class_folders_raise(folder: Path) -> None:
     save(folder / "0.png", picture(0))
-    assert "beside folders of images" in refused_folder(folder).message
+    assert str(folder / "0.png") in refused_folder(folder).message
 
 
-def test_a_folder_train_of_images_alone_has_no_labels(tmp_path: Path) -> None:
+def test_read_dataset_folder_train_of_images_has_no_labels(tmp_path: Path) -> None:
     for i in range(8):
         save(tmp_path / "train" / f"{i}.png", picture(i))
     assert open_folder(tmp_path).num_classes is None
 
 
-def test_a_split_without_classes_is_refused(tmp_path: Path) -> None:
+def test_read_dataset_split_without_classes_raises(tmp_path: Path) -> None:
     save(tmp_path / "train" / "a" / "0.png", picture(0))
     save(tmp_path / "train" / "b" / "0.png", picture(0))
     save(tmp_path / "val" / "0.png", picture(0))
     assert "has no class folders" in refused_folder(tmp_path).message
 
 
-def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_read_dataset_class_folder_that_leads_outside_raises(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     assert open_folder(tmp_path / "link").num_classes == 2
     save(tmp_path / "elsewhere" / "0.png", picture(0))
@@ -142,7 +141,7 @@ def test_the_data_folder_may_be_a_link_but_a_class_may_not_lead_outside(
     assert "outside is a link to a place outside" in refused_folder(folder).message
 
 
-def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_splits(
+def test_would_read_folder_among_classes_but_not_next_to_splits(
     folder: Path, tmp_path: Path
 ) -> None:
     assert would_read_folder(folder, folder / "model-ltp")
@@ -153,19 +152,19 @@ def test_a_folder_made_among_classes_would_be_taken_for_one_but_not_beside_split
     assert would_read_folder(tmp_path / "data", tmp_path / "data" / "train" / "model-ltp")
 
 
-def test_a_folder_beside_idx_files_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_would_read_folder_next_to_idx_files_is_false(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"")
     assert not would_read_folder(tmp_path, tmp_path / "model-ltp")
 
 
-def test_a_flat_folder_has_no_labels(photos: Path) -> None:
+def test_read_dataset_flat_folder_has_no_labels(photos: Path) -> None:
     data = opened(photos / "a", validation_fraction=0.2)
     assert (data.train.labels, data.num_classes, data.class_names) == (None, None, None)
     assert len(data.train) == 6
     assert all(not batch.targets for batch in iter_batches(data.train, 2))
 
 
-def test_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:
+def test_read_dataset_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     (photos / "a").rename(tmp_path / "bare" / "train")
     (photos / "b").rename(tmp_path / "bare" / "val")
@@ -174,49 +173,49 @@ def test_split_folders_may_be_flat(photos: Path, tmp_path: Path) -> None:
     assert (len(data.train), len(data.val)) == (10, 10)
 
 
-def test_links_to_images_are_followed_and_noted(folder: Path, tmp_path: Path) -> None:
+def test_read_dataset_links_are_followed_and_noted(folder: Path, tmp_path: Path) -> None:
     before = open_folder(folder)
     for name in ("0.png", "1.png"):
         shutil.move(folder / "cat" / name, tmp_path / name)
         (folder / "cat" / name).symlink_to(tmp_path / name)
     after = open_folder(folder)
     assert after.fingerprint == before.fingerprint
-    assert set(after.notes) - set(before.notes) == {
-        "2 files of the data are links and were followed"
-    }
+    (note,) = set(after.notes) - set(before.notes)
+    assert note.startswith("2 files")
 
 
 @pytest.mark.parametrize("flat", [False, True])
-def test_a_pipe_among_images_is_told_without_waiting_for_it(folder: Path, flat: bool) -> None:
+def test_read_dataset_pipe_raises_without_waiting(folder: Path, flat: bool) -> None:
     where = folder / "cat"
     os.mkfifo(where / "x.jpg")
-    assert "x.jpg is a pipe, no file" in refused_folder(where if flat else folder).message
+    assert "x.jpg must be a file" in refused_folder(where if flat else folder).message
 
 
-def test_a_link_to_a_device_among_images_is_told(folder: Path) -> None:
+def test_read_dataset_link_to_a_device_raises(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("/dev/zero")
-    assert "x.jpg is a device, no file" in refused_folder(folder).message
+    assert "x.jpg must be a file" in refused_folder(folder).message
 
 
-def test_a_link_in_a_circle_is_told(folder: Path) -> None:
+def test_read_dataset_circular_link_raises(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("x.jpg")
-    assert "x.jpg cannot be read" in refused_folder(folder).message
+    assert "x.jpg" in refused_folder(folder).message
     (folder / "x").symlink_to("x")
-    with pytest.raises(InputError, match="cannot read data"):
+    with pytest.raises(InputError) as caught:
         would_read_folder(folder, folder / "out")
+    assert str(folder) in caught.value.message
 
 
-def test_a_link_to_a_folder_below_a_class_is_told(folder: Path) -> None:
+def test_read_dataset_link_to_a_folder_raises(folder: Path) -> None:
     (folder / "cat" / "more").symlink_to(folder / "dog")
-    assert "more is a link to a folder" in refused_folder(folder).message
+    assert str(folder / "cat" / "more") in refused_folder(folder).message
 
 
-def test_a_class_whose_name_is_no_utf8_is_told(folder: Path) -> None:
+def test_read_dataset_class_name_that_is_not_utf8_raises(folder: Path) -> None:
     (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/\xff"))
-    assert refused_folder(folder).message.endswith(", ? has a name that is no UTF-8")
+    assert ", ? has a name that is not UTF-8" in refused_folder(folder).message
 
 
-def test_an_image_whose_name_is_no_utf8_is_read_and_shown_where_it_must_be(folder: Path) -> None:
+def test_read_dataset_image_name_that_is_not_utf8_is_read(folder: Path) -> None:
     (folder / "cat" / "0.png").rename(os.fsdecode(os.fsencode(folder) + b"/cat/\xff.png"))
     assert len(open_folder(folder).train) == 8
     for i in range(20):

@@ -1,4 +1,4 @@
-"""npz files: what is read, how it is divided, and what each bad file is told."""
+"""NumPy archives: splits, inputs and sequences, and archives that are rejected."""
 
 import io
 import zipfile
@@ -19,7 +19,7 @@ from tests.support.archives import GREY, images, labels, opened, refusal
 from tests.support.samples import only
 
 
-def test_three_splits_are_read_as_they_are(archive: Path) -> None:
+def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
     x = images(12, 4, 4)
     np.savez(
         archive,
@@ -47,13 +47,13 @@ def test_three_splits_are_read_as_they_are(archive: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 a jpeg", b"PK\x03\x04 cut short"])
-def test_a_file_that_is_no_archive_is_refused(archive: Path, content: bytes) -> None:
+def test_read_dataset_file_that_is_no_archive_raises(archive: Path, content: bytes) -> None:
     archive.write_bytes(content)
     assert "not a readable npz file" in refusal(archive).message
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_a_flipped_bit_in_an_array_is_noticed(archive: Path, save: Any) -> None:
+def test_read_dataset_flipped_bit_raises(archive: Path, save: Any) -> None:
     save(archive, x_train=images(10, 4, 4), y_train=labels(10))
     content = bytearray(archive.read_bytes())
     content[200] ^= 0x10
@@ -61,7 +61,7 @@ def test_a_flipped_bit_in_an_array_is_noticed(archive: Path, save: Any) -> None:
     assert "x_train" in refusal(archive).message or "npz" in refusal(archive).message
 
 
-def test_a_truncated_archive_is_refused(archive: Path) -> None:
+def test_read_dataset_truncated_archive_raises(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), y_train=labels(10))
     archive.write_bytes(archive.read_bytes()[:-40])
     assert "not a readable npz file" in refusal(archive).message
@@ -79,42 +79,44 @@ def npy(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_header_that_promises_too_much_allocates_nothing(archive: Path) -> None:
-    lying = npy(images(10, 4, 4)).replace(b"(10, 4, 4), }      ", b"(9999999999, 4, 4),}"[:19])
+def test_read_dataset_header_with_too_many_samples_raises(archive: Path) -> None:
+    header = b"(10, 4, 4), }      "
+    lying = npy(images(10, 4, 4)).replace(header, b"(9999999999,4,4), }".ljust(len(header)))
     write_members(archive, x_train=lying, y_train=npy(labels(10)))
-    assert "promises" in refusal(archive).message
+    assert f"{9_999_999_999 * 16} bytes" in refusal(archive).message
 
 
-def test_a_header_that_is_no_literal_is_refused(archive: Path) -> None:
+def test_read_dataset_header_that_is_no_literal_raises(archive: Path) -> None:
     write_members(
         archive, x_train=npy(images(10, 4, 4)).replace(b"(10,", b"((((", 1), y_train=npy(labels(10))
     )
     assert "not a readable npz file" in refusal(archive).message
 
 
-def test_pickled_objects_are_never_loaded(archive: Path) -> None:
+def test_read_dataset_pickled_objects_raise(archive: Path) -> None:
     write_members(archive, x_train=npy(np.array([{}, []], dtype=object)), y_train=npy(labels(2)))
     assert "Python objects" in refusal(archive).message
 
 
-def test_missing_keys_are_told_with_those_present(archive: Path) -> None:
+def test_read_dataset_missing_arrays_name_the_present_ones(archive: Path) -> None:
     np.savez(archive, images=images(10, 4, 4), targets=labels(10))
     error = refusal(archive)
+    assert "'image'" in error.message
     assert "'images', 'targets'" in error.message
     assert "image_train" in error.hint
 
 
-def test_a_split_without_labels_beside_others_with_them_is_refused(archive: Path) -> None:
+def test_read_dataset_split_without_labels_raises(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), x_test=images(10, 4, 4), y_test=labels(10))
-    assert "has x_train but no y_train" in refusal(archive).message
+    assert "no y_train" in refusal(archive).message
 
 
-def test_val_without_train_is_refused(archive: Path) -> None:
+def test_read_dataset_val_without_train_raises(archive: Path) -> None:
     np.savez(archive, x_val=images(10, 4, 4), y_val=labels(10))
     assert "no x_train" in refusal(archive).message
 
 
-def test_each_input_has_its_own_arrays(archive: Path) -> None:
+def test_read_dataset_each_input_has_its_arrays(archive: Path) -> None:
     ids, ages = np.arange(24).reshape(6, 4), np.arange(6, dtype=np.float32)[:, None]
     np.savez(
         archive,
@@ -133,7 +135,7 @@ def test_each_input_has_its_own_arrays(archive: Path) -> None:
     np.testing.assert_array_equal(batch.inputs["age"], ages[[5, 2]] * 0.5)
 
 
-def test_an_input_has_settings_of_its_own(archive: Path) -> None:
+def test_read_dataset_each_input_has_its_settings(archive: Path) -> None:
     np.savez(archive, a=images(10, 2, dtype=np.float32), b=images(10, 2, dtype=np.float32))
     inputs = [TensorInfo(name, "FLOAT", ("N", 2)) for name in ("a", "b")]
     settings = DataSettings(path=archive, scale=0.5, inputs={"b": InputSettings(scale=2.0)})
@@ -147,22 +149,22 @@ def refused(archive: Path, inputs: list[TensorInfo], **task: Any) -> InputError:
     return caught.value
 
 
-def test_an_input_without_data_is_named(archive: Path) -> None:
+def test_read_dataset_input_without_array_raises(archive: Path) -> None:
     np.savez(archive, a=images(10, 2), y=labels(10))
     error = refused(
         archive, [TensorInfo("a", "FLOAT", ("N", 2)), TensorInfo("b", "FLOAT", ("N", 2))]
     )
-    assert "input 'b' has no data" in error.message
+    assert "'b'" in error.message
 
 
-def test_data_that_no_input_takes_are_named(archive: Path) -> None:
+def test_read_dataset_unused_array_raises(archive: Path) -> None:
     np.savez(archive, x=images(10, 4, 4), extra=images(10, 2), y=labels(10))
     error = refused(archive, [GREY])
-    assert "'extra', which no input of the model takes" in error.message
+    assert "'extra'" in error.message
     assert 'target = "extra"' in error.hint
 
 
-def test_the_target_may_have_any_name(archive: Path) -> None:
+def test_read_dataset_target_may_have_any_name(archive: Path) -> None:
     np.savez(archive, x=images(10, 4, 4), species=labels(10))
     assert (
         open_data(DataSettings(path=archive), [GREY], 0, TaskSettings(target="species")).num_classes
@@ -181,7 +183,7 @@ def ragged(name: str = "ids") -> dict[str, np.ndarray]:
 TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("attention_mask", "INT64", ("N", "T"))]
 
 
-def test_sequences_are_padded_to_the_longest_of_their_batch_and_masked(archive: Path) -> None:
+def test_read_dataset_sequences_are_padded_to_the_longest_of_a_batch(archive: Path) -> None:
     np.savez(archive, **ragged())
     split = open_data(DataSettings(path=archive, padding_value=99), TOKENS, 0).train
     rows = split.rows.tolist()
@@ -195,33 +197,33 @@ def test_sequences_are_padded_to_the_longest_of_their_batch_and_masked(archive: 
     assert batch.inputs["attention_mask"].dtype == np.int64
 
 
-def test_sequences_are_padded_to_the_length_that_the_model_fixes(archive: Path) -> None:
+def test_read_dataset_sequences_are_padded_to_a_fixed_length(archive: Path) -> None:
     np.savez(archive, **ragged())
     inputs = [TensorInfo("ids", "INT64", ("N", 6)), TensorInfo("mask", "FLOAT", ("N", 6))]
     batch = open_data(DataSettings(path=archive), inputs, 0).test.read_first(1)
     assert (batch.inputs["ids"].shape, batch.inputs["mask"].dtype) == ((1, 6), np.float32)
     shorter = [TensorInfo("ids", "INT64", ("N", 3)), TensorInfo("mask", "FLOAT", ("N", 3))]
-    assert "sample 3 of ids of data.npz has length 4" in refused(archive, shorter).message
+    message = refused(archive, shorter).message
+    assert "sample 3 of ids of data.npz" in message
+    assert "has 4" in message
 
 
 @pytest.mark.parametrize(
-    ("offsets", "said"),
+    ("offsets", "text"),
     [
-        ([0, 1, 13, 12, 13], "falls after offset 2"),
+        ([0, 1, 13, 12, 13], "after offset 2"),
         ([1, 13], "begins with 1"),
         ([0, 12], "ends with 12"),
         ([0.0, 13], "float64"),
     ],
 )
-def test_offsets_that_do_not_add_up_are_refused(
-    archive: Path, offsets: list[int], said: str
-) -> None:
+def test_read_dataset_wrong_offsets_raise(archive: Path, offsets: list[int], text: str) -> None:
     np.savez(archive, **{**ragged(), "ids_offsets": np.array(offsets)})
-    assert said in refused(archive, TOKENS).message
+    assert text in refused(archive, TOKENS).message
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), min_size=1, max_size=8), st.data())
-def test_padding_loses_nothing_and_adds_only_what_pads(
+def test_take_padded_sequences_hold_their_values_and_padding_only(
     sequences: list[list[int]], data: st.DataObject
 ) -> None:
     values = np.array([v for s in sequences for v in s], np.int64)
@@ -234,47 +236,46 @@ def test_padding_loses_nothing_and_adds_only_what_pads(
     assert (padded[~inside] == -1).all()
 
 
-def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused_unread(
+def test_read_dataset_archive_that_unpacks_to_far_more_raises_unread(
     archive: Path, monkeypatch
 ) -> None:
     np.savez_compressed(archive, x=np.zeros((2**17, 4, 4), np.uint8), y=np.zeros(2**17))
     opened(archive)
     monkeypatch.setattr("ltp_pipeline.data.limits.FREE_BYTES", 2**20)
-    monkeypatch.setattr("ltp_pipeline.data.formats.npz._load", lambda *_: pytest.fail("was read"))
+    monkeypatch.setattr(
+        "ltp_pipeline.data.formats.npz._load_array", lambda *_: pytest.fail("was read")
+    )
     error = refusal(archive)
-    assert "says that it holds 3,145,984; at most 1,048,576 are read" in error.message
+    assert "3,145,984" in error.message
+    assert "1,048,576" in error.message
     assert "max_bytes" in error.hint
 
 
-def test_a_limit_of_ones_own_holds_in_both_directions(archive: Path) -> None:
+def test_read_dataset_max_bytes_raises_and_lowers_the_limit(archive: Path) -> None:
     np.savez(archive, x=images(10, 4, 4), y=labels(10))
     size = archive.stat().st_size
-    assert "at most 100 are read" in refusal(archive, max_bytes=100).message
+    assert "at most 100 bytes" in refusal(archive, max_bytes=100).message
     opened(archive, max_bytes=size)
 
 
-def test_a_size_in_the_directory_that_is_too_small_reads_no_more(archive: Path) -> None:
+def test_read_dataset_too_small_size_in_the_directory_raises(archive: Path) -> None:
     write_members(archive, x=npy(images(10, 4, 4)), y=npy(labels(10)))
     content = bytearray(archive.read_bytes())
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (200).to_bytes(4, "little")
     archive.write_bytes(content)
-    assert "not a readable npz file: Bad CRC-32" in refusal(archive).message
+    assert "Bad CRC-32" in refusal(archive).message
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_member_that_is_there_twice_is_refused(archive: Path) -> None:
+def test_read_dataset_duplicate_member_raises(archive: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("x", "y", "x"):
             file.writestr(f"{name}.npy", npy(labels(10)))
     assert "member x.npy" in refusal(archive).message
-    assert "is there twice" in refusal(archive).message
 
 
-def test_a_link_to_an_archive_is_followed_and_noted(archive: Path) -> None:
+def test_read_dataset_link_to_an_archive_is_followed_and_noted(archive: Path) -> None:
     np.savez(archive, x=images(30, 4, 4), y=labels(30))
     archive.with_name("link.npz").symlink_to(archive)
-    assert (
-        opened(archive.with_name("link.npz")).notes[0]
-        == "1 file of the data is a link and was followed"
-    )
+    assert "link" in opened(archive.with_name("link.npz")).notes[0]

@@ -1,4 +1,4 @@
-"""Random crops, shifts and mirroring depend on seed and sample alone."""
+"""Random crops, shifts and flips depend on seed and sample only."""
 
 from pathlib import Path
 
@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.data.images import collection
-from ltp_pipeline.data.images.augment import shifted, uniform
-from ltp_pipeline.data.prefetch import iter_batches
-from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.data.images.augment import draw_uniform, shift_images
+from ltp_pipeline.data.loader import iter_batches
 from tests.support.photos import everything, opened
 from tests.support.samples import only
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_augmentation_is_a_function_of_seed_and_sample(
-    photos: Path, kept: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_decoded", [False, True])
+def test_iter_batches_augmentation_is_a_function_of_seed_and_sample(
+    photos: Path, is_decoded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 2**28 if kept else 0)
+    monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 2**28 if is_decoded else 0)
     data = opened(photos, augment=True)
     first = everything(data, 1)
     np.testing.assert_array_equal(everything(data, 1), first)
@@ -29,7 +27,7 @@ def test_augmentation_is_a_function_of_seed_and_sample(
     np.testing.assert_array_equal(later, first[order])
 
 
-def test_only_a_training_split_that_asks_for_it_is_augmented(photos: Path) -> None:
+def test_read_only_augmented_training_splits_are_augmented(photos: Path) -> None:
     data = opened(photos, augment=True)
     np.testing.assert_array_equal(
         only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1)))
@@ -38,7 +36,7 @@ def test_only_a_training_split_that_asks_for_it_is_augmented(photos: Path) -> No
     np.testing.assert_array_equal(everything(plain, 1), everything(plain))
 
 
-def test_draws_are_those_of_splitmix64() -> None:
+def test_draw_uniform_numbers_are_those_of_splitmix64() -> None:
     known = [
         0xE220A8397B1DCDAF,
         0x6E789E6AA1B965F4,
@@ -46,18 +44,18 @@ def test_draws_are_those_of_splitmix64() -> None:
         0xF88BB8A8724C81EC,
     ]  # its first with state 0
     np.testing.assert_array_equal(
-        uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known]
+        draw_uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known]
     )
 
 
-def test_draws_of_a_row_do_not_depend_on_the_others_and_differ_by_seed() -> None:
+def test_draw_uniform_numbers_depend_on_seed_and_row_only() -> None:
     rows = np.array([4, 9, 2])
-    np.testing.assert_array_equal(uniform(5, rows, 3)[1:], uniform(5, rows[1:], 3))
-    assert not np.isin(uniform(6, rows, 3), uniform(5, rows, 3)).any()
+    np.testing.assert_array_equal(draw_uniform(5, rows, 3)[1:], draw_uniform(5, rows[1:], 3))
+    assert not np.isin(draw_uniform(6, rows, 3), draw_uniform(5, rows, 3)).any()
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
+def test_shift_images_shifts_and_mirrors_arrays(tmp_path: Path, layout: str) -> None:
     x = np.random.default_rng(0).integers(1, 256, (40, 3, 8, 8), dtype=np.uint8)
     stored = x if layout == "NCHW" else x.transpose(0, 2, 3, 1)
     np.savez(
@@ -69,7 +67,7 @@ def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
     )
     data = opened(tmp_path / "d.npz", augment=True, layout=layout)
     got = only(data.train.read(np.arange(40), 5)).astype(np.uint8)
-    np.testing.assert_array_equal(got, shifted(x, np.arange(40), 5, 2))
+    np.testing.assert_array_equal(got, shift_images(x, np.arange(40), 5, 2))
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     seen = set()
     for i in range(40):
@@ -84,10 +82,4 @@ def test_arrays_are_shifted_and_mirrored(tmp_path: Path, layout: str) -> None:
         (way,) = [key for key, value in ways.items() if np.array_equal(value, got[i])]
         seen.add(way)
     assert len(seen) > 8
-    np.testing.assert_array_equal(shifted(x[[7, 3]], np.array([7, 3]), 5, 2), got[[7, 3]])
-
-
-def test_rows_of_numbers_are_not_augmented(tmp_path: Path) -> None:
-    np.savez(tmp_path / "d.npz", x=np.ones((9, 4), np.float32), y=np.arange(9) % 2)
-    with pytest.raises(InputError, match="are no images"):
-        opened(tmp_path / "d.npz", TensorInfo("row", "FLOAT", ("N", 4)), augment=True)
+    np.testing.assert_array_equal(shift_images(x[[7, 3]], np.array([7, 3]), 5, 2), got[[7, 3]])

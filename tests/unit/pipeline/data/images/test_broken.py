@@ -1,4 +1,4 @@
-"""Broken images in training: another of the class stands in."""
+"""Corrupt images that are met while reading are replaced by others of their class."""
 
 import warnings
 from pathlib import Path
@@ -6,16 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.images.broken import list_corrupt_images
-from ltp_pipeline.data.prefetch import iter_batches
+from ltp_pipeline.data.images.broken import (
+    CorruptImage,
+    CorruptImageLog,
+    ImageReplacements,
+)
+from ltp_pipeline.data.images.collection import list_corrupt_images
+from ltp_pipeline.data.images.decode import ImageProblem, ImageSource
+from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.errors import InputError
-from tests.support.photos import cut, everything, opened
+from tests.support.photos import cut, everything, jpeg, opened, put
 from tests.support.samples import only
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.usefixtures("large")
-def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_stands_in(
+def test_corrupt_image_is_named_once_and_replaced_by_one_of_its_class(
     photos: Path, workers: int
 ) -> None:
     file = photos / "a" / "04.jpg"
@@ -25,7 +31,7 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
     (split,) = {s for s in (data.train, data.val, data.test) if 2 in s.rows}
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
-    with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded: .*another stands in for it"):
+    with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded"):
         x, *_ = map(only, iter_batches(split, len(split)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -38,7 +44,7 @@ def test_a_broken_image_met_in_training_is_named_once_and_another_of_its_class_s
 
 
 @pytest.mark.usefixtures("large")
-def test_which_image_stands_in_does_not_depend_on_what_was_read_first(photos: Path) -> None:
+def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) -> None:
     for name in ("04", "06"):
         file = photos / "a" / f"{name}.jpg"
         cut(file)
@@ -46,7 +52,7 @@ def test_which_image_stands_in_does_not_depend_on_what_was_read_first(photos: Pa
     for order in ([2, 3], [3, 2]):
         data = opened(photos)
         assert {2, 3} <= set(data.train.rows)
-        with pytest.warns(UserWarning, match="another stands in for it"):
+        with pytest.warns(UserWarning, match="cannot be decoded"):
             got = {
                 row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order
             }
@@ -55,12 +61,46 @@ def test_which_image_stands_in_does_not_depend_on_what_was_read_first(photos: Pa
 
 
 @pytest.mark.usefixtures("large")
-def test_the_limit_holds_in_training(photos: Path) -> None:
+def test_corrupt_images_beyond_the_limit_raise(photos: Path) -> None:
     for file in list(photos.rglob("*.jpg"))[:15]:
         cut(file)
     data = opened(photos)
-    with (
-        warnings.catch_warnings(action="ignore"),
-        pytest.raises(InputError, match="of 20 images cannot be used, 2 may be"),
-    ):
+    with warnings.catch_warnings(action="ignore"), pytest.raises(InputError) as caught:
         everything(data)
+    assert "of 20 images" in caught.value.message
+    assert "at most 2" in caught.value.message
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.usefixtures("large")
+def test_corrupt_class_raises(photos: Path, workers: int) -> None:
+    for i in range(20, 60):
+        put(photos / "a" / f"{i}.jpg", jpeg(i))
+    for i in (1, 3, 5):
+        cut(put(photos / "c" / f"{i}.jpg", jpeg(i)))
+    data = opened(photos, num_workers=workers, validation_fraction=0.01)
+    with warnings.catch_warnings(action="ignore"), pytest.raises(InputError) as caught:
+        everything(data)
+    assert "class" in caught.value.hint
+
+
+def test_iter_candidates_are_the_next_images_of_the_class() -> None:
+    rows, labels = np.array([7, 1, 5, 3, 0]), np.array([0, 1, 0, 1, 1, 1, 0, 0])
+    replacements = ImageReplacements(rows, labels)
+    assert list(replacements.iter_candidates(3)) == [3, 5, 1]
+    assert list(ImageReplacements(rows, None).iter_candidates(3)) == [3, 5, 7, 0, 1]
+
+
+def test_corrupt_image_log_limit_is_a_tenth_of_all_images() -> None:
+    problem = ImageProblem("cannot be decoded", "repair it")
+    images = [CorruptImage(ImageSource(f"{i}.jpg"), problem) for i in range(4)]
+    log = CorruptImageLog(39, 100)
+    assert len(log.add(images[:3], "it is left out")) == 3
+    assert log.add(images[:3], "it is left out") == []
+    with pytest.raises(InputError) as caught:
+        log.add(images[3:], "it is left out")
+    assert "4 of 39" in caught.value.message
+    unreadable = ImageProblem("cannot be read", "check the disk", is_replaceable=False)
+    with pytest.raises(InputError) as caught:
+        CorruptImageLog(39, 100).add([CorruptImage(images[0].source, unreadable)], "")
+    assert "0.jpg" in caught.value.message

@@ -1,0 +1,207 @@
+"""The InputRecipe of each input, decided from its stored samples, the settings and the model."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ltp_pipeline.data.dataset import Layout, LoadOptions
+from ltp_pipeline.data.preprocessing import Dims, format_shape
+from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.results.schema_parts import InputRecipe
+from ltp_pipeline.settings.schema import DataSettings, InputSettings
+from ltp_pipeline.system.text import pluralize
+
+# Names of ONNX types and of the types of arrays that models with such inputs are fed with.
+# Half-precision models are fed with float32: they are trained on float32 master weights.
+INPUT_TYPES: dict[str, str] = {
+    **dict.fromkeys(("FLOAT", "FLOAT16", "BFLOAT16"), "float32"),
+    "DOUBLE": "float64",
+    **{
+        f"{sign}INT{bits}": f"{sign}INT{bits}".lower()
+        for sign in ("", "U")
+        for bits in (8, 16, 32, 64)
+    },
+    "BOOL": "bool",
+}
+CHANNEL_COUNTS = (1, 3, 4)  # numbers of channels that a last axis of images has
+
+
+def choose_load_options(settings: DataSettings, inputs: Sequence[TensorInfo]) -> LoadOptions:
+    """Choose channels and size of decoded images, which go to the first input with four axes."""
+    channels = None
+    size = settings.resize
+    image_input = next((info for info in inputs if len(info.shape or ()) == 4), None)
+    if image_input is not None and image_input.shape is not None:
+        dims = _put_channels_first(image_input.shape[1:])
+        if isinstance(dims[0], int):
+            channels = dims[0]
+        height, width = dims[1:]
+        if isinstance(height, int) and isinstance(width, int):
+            size = (height, width)
+        size = settings.for_input(image_input.name).resize or size
+    return LoadOptions(
+        channels=channels,
+        size=size,
+        crop=settings.crop,
+        max_corrupt_images=settings.max_corrupt_images,
+        inputs=tuple(info.name for info in inputs),
+        max_bytes=settings.max_bytes,
+        max_pixels=settings.max_pixels,
+    )
+
+
+def decide_recipe(
+    origin: str,
+    stored: tuple[int | None, ...],
+    layout: Layout,
+    settings: InputSettings,
+    model_input: TensorInfo,
+    section: str = "[data]",
+) -> InputRecipe:
+    """Decide the preprocessing for stored samples of a shape.
+
+    Args:
+        origin: Name of the samples in messages.
+        stored: Shape of one stored sample; None for an axis of sequences of uneven length.
+        layout: Order of the axes of stored images.
+        settings: Settings of the input.
+        model_input: Input of the model.
+        section: Section of ltp.toml with the settings of the input.
+
+    Raises:
+        InputError: If the model cannot take such samples.
+    """
+    dims = None if model_input.shape is None else model_input.shape[1:]
+    flatten = dims is not None and len(dims) == 1 and len(stored) != 1
+    add_channel = len(stored) == 2 and (flatten or (dims is not None and len(dims) == 3))
+    channels_to_front = layout == "NHWC" and len(stored) >= 3
+    shape: Dims = stored
+    if add_channel:
+        shape = (1, *stored)
+    elif channels_to_front:
+        shape = (stored[-1], *stored[:-1])
+    if dims is not None and not flatten and len(shape) != len(dims):
+        raise InputError(
+            f"{origin}: the model's input {model_input.name} takes samples of shape"
+            f" {format_shape(dims)}, but stored samples have shape {format_shape(stored)}",
+            "store samples with the axes that the model takes, after one that counts the samples",
+        )
+    if settings.resize is not None:
+        _check_images(origin, stored, shape, section)
+        shape = (shape[0], *settings.resize)
+    channels_to_back = dims is not None and len(dims) == len(shape) == 3 and _is_channels_last(dims)
+    if dims is not None and flatten:
+        _check_features(origin, shape, dims[0], section)
+    elif dims is not None:
+        expected = _put_channels_first(dims) if channels_to_back else dims
+        _check_shape(origin, stored, shape, expected, layout, section)
+    dtype = get_input_type(model_input)
+    is_scaled = settings.scale is not None or settings.mean or settings.std
+    if is_scaled and np.dtype(dtype).kind != "f":
+        raise InputError(
+            f"the model's input {model_input.name} takes {dtype}, which cannot be scaled",
+            f"remove scale, mean and std from {section}",
+        )
+    num_channels = shape[0] if shape else 1
+    _check_channels("mean", settings.mean, num_channels, section)
+    _check_channels("std", settings.std, num_channels, section)
+    return InputRecipe(
+        type=dtype,
+        add_channel=add_channel,
+        channels_to_front=channels_to_front,
+        resize=settings.resize,
+        scale=settings.scale,
+        mean=settings.mean or None,
+        std=settings.std or None,
+        channels_to_back=channels_to_back,
+        flatten=flatten,
+    )
+
+
+def get_input_type(model_input: TensorInfo) -> str:
+    """Return the name of the type of arrays that an input is fed with."""
+    if model_input.type not in INPUT_TYPES:
+        raise InputError(
+            f"the model's input {model_input.name} takes {model_input.type}, but samples are numbers",
+            "use a model that takes numbers",
+        )
+    return INPUT_TYPES[model_input.type]
+
+
+def _is_channels_last(dims: Dims) -> bool:
+    """Return whether an input of images has its channels last, as models from TensorFlow do."""
+    return dims[2] in CHANNEL_COUNTS and dims[0] not in (*CHANNEL_COUNTS, 2)
+
+
+def _put_channels_first(dims: Dims) -> Dims:
+    """Return the sizes of an input of images with the channels first."""
+    return (dims[2], dims[0], dims[1]) if _is_channels_last(dims) else dims
+
+
+def _check_images(origin: str, stored: Dims, shape: Dims, section: str) -> None:
+    """Raise InputError if samples that should be resized are not images."""
+    if len(shape) == 3:
+        return
+    hint = "remove resize"
+    if section != "[data]":
+        hint += f" from [data] and {section}, and set it in the section of the input of images"
+    raise InputError(
+        f"{origin}: resize is set, but samples of shape {format_shape(stored)} are not images", hint
+    )
+
+
+def _check_channels(
+    name: str, values: Sequence[float], channels: int | str | None, section: str
+) -> None:
+    """Raise InputError if there are neither one value nor one for each channel."""
+    if len(values) not in (0, 1, channels):
+        raise InputError(
+            f"{name} must have one value or one for each channel, but it has {len(values)} values"
+            f" and samples have {channels} channels",
+            f"set {name} in {section} to one value, or to one for each channel",
+        )
+
+
+def _check_features(origin: str, shape: Dims, features: int | str | None, section: str) -> None:
+    """Raise InputError if flattened samples do not have as many values as the model takes."""
+    num_values = math.prod(size for size in shape if isinstance(size, int))
+    if isinstance(features, int) and num_values != features:
+        raise InputError(
+            f"{origin}: the model takes {pluralize(features, 'value')}, but a sample of shape"
+            f" {format_shape(shape)} has {num_values}",
+            f"use samples of the size that the model was trained on, or set resize in {section}",
+        )
+
+
+def _check_shape(
+    origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, section: str
+) -> None:
+    """Raise InputError if a fixed size of the model differs; `shape` and `dims` are channels first."""
+    if all(not isinstance(size, int) or n == size for n, size in zip(shape, dims, strict=True)):
+        return
+    found = f"{origin}: samples have shape {format_shape(stored)}"
+    if len(shape) == 1:
+        raise InputError(
+            f"{found}, but the model takes {dims[0]} values",
+            "use samples of the size that the model was trained on",
+        )
+    if isinstance(dims[0], int) and shape[0] != dims[0]:
+        other_layout = "NCHW" if layout == "NHWC" else "NHWC"
+        other_channels = stored[0] if layout == "NHWC" else stored[-1]
+        hint = f"use samples with {pluralize(dims[0], 'channel')}"
+        if len(stored) >= 3 and other_channels == dims[0]:
+            hint = f'set layout = "{other_layout}" in {section}: samples look like {other_layout}'
+        raise InputError(
+            f"{found}, with channels {shape[0]} in the layout {layout}, but the model takes {dims[0]}",
+            hint,
+        )
+    sizes = [size if isinstance(size, int) else n for n, size in zip(shape, dims, strict=True)][1:]
+    hint = "use samples of that size"
+    if len(sizes) == 2:
+        hint = f"set resize = {sizes} in {section}"
+    raise InputError(
+        f"{found}, of size {format_shape(shape[1:])}, but the model takes {format_shape(dims[1:])}",
+        hint,
+    )
