@@ -267,7 +267,7 @@ class Split:
 
     @property
     def fetch_in_worker(self) -> Callable[[Array, int | None], Any]:
-        """Function that worker processes call: `fetch` of a copy, which does not keep this alive."""
+        """Function that worker processes call: `fetch` of a copy that keeps nothing alive."""
         return copy(self).fetch
 
     def make_batch(self, rows: Array, fetched: Any) -> Batch:  # noqa: ARG002 - others need the rows

@@ -1,4 +1,4 @@
-"""Stored samples as an InputRecipe describes them, and random samples that could have been stored."""
+"""Descriptions of stored samples, and random samples that could have been stored."""
 
 from collections.abc import Iterable, Mapping
 

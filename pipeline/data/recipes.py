@@ -194,7 +194,8 @@ def _check_shape(
         if len(stored) >= 3 and other_channels == dims[0]:
             hint = f'set layout = "{other_layout}" in {section}: samples look like {other_layout}'
         raise InputError(
-            f"{found}, with channels {shape[0]} in the layout {layout}, but the model takes {dims[0]}",
+            f"{found}, with channels {shape[0]} in the layout {layout}, but the model takes"
+            f" {dims[0]}",
             hint,
         )
     sizes = [size if isinstance(size, int) else n for n, size in zip(shape, dims, strict=True)][1:]

@@ -61,7 +61,8 @@ def divide_rows(
     train = np.arange(len(labels[source]))
     if len(train) <= len(missing):
         raise InputError(
-            f"{len(train)} training samples cannot be divided into train and {' and '.join(missing)}",
+            f"{len(train)} training samples cannot be divided into train and"
+            f" {' and '.join(missing)}",
             "add samples, or store validation and test samples of their own",
         )
     rows: SplitRows = {
@@ -72,7 +73,8 @@ def divide_rows(
         min_kept = len(missing) - stream
         kept, split_off = split_off_rows(labels[source][train], fraction, seed, stream, min_kept)
         notes.append(
-            f"no {name} split: {len(split_off)} of {len(train)} samples were split off with seed {seed}"
+            f"no {name} split: {len(split_off)} of {len(train)} samples were split off with seed"
+            f" {seed}"
         )
         rows[name] = (source, train[split_off])
         train = train[kept]

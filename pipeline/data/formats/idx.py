@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST: train-images-idx3-ubyte, train-labels-idx1-ubyte, also gzipped."""
+"""IDX files, the format of MNIST: train-images-idx3-ubyte and the like, also gzipped."""
 
 import gzip
 import hashlib

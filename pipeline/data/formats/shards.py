@@ -45,7 +45,7 @@ class ShardSample(NamedTuple):
 
 
 def can_read(path: Path) -> bool:
-    """Return whether a path is a tar file, a folder with tar files only, or split folders of them."""
+    """Return whether a path is a tar file, a folder of tar files, or split folders of them."""
     if path.is_file():
         return path.suffix == ".tar"
     if _list_tar_files(path):
@@ -173,7 +173,7 @@ def _iter_members(shard: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def _check_plain_file(member: tarfile.TarInfo, shard: Path) -> None:
-    """Raise InputError for links, which lead elsewhere, and for sparse files, which hold any size."""
+    """Raise InputError for links, which lead elsewhere, and sparse files, which hold any size."""
     limits.check_member_names([member.name], shard)
     is_file = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
     if is_file and not member.issparse():

@@ -41,7 +41,7 @@ def shift_images(images: Array, rows: Array, seed: int, axis: int) -> Array:
 def draw_uniform(seed: int, rows: Array, count: int) -> Array:
     """Draw `count` numbers from [0, 1) for each row, which depend on the seed and the row alone.
 
-    They are those of SplitMix64 (Steele, Lea, Flood 2014), from a state that the seed is mixed into.
+    They are those of SplitMix64 (Steele, Lea, Flood 2014); the seed is mixed into the state.
     """
     first_places = rows.astype(np.uint64)[:, None] * np.uint64(count)
     places = first_places + np.arange(1, count + 1, dtype=np.uint64)
