@@ -1,4 +1,4 @@
 """Write pruned models as ONNX files, and verify them.
 
-The package uses only NumPy, onnx and onnxruntime, not torch.
+The package needs only NumPy, onnx and onnxruntime.
 """

@@ -118,6 +118,6 @@ def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
     arguments = [a for a in command(normed, *options) if a not in ("--target-compression", 3)]
     result = invoke(capsys, *arguments)
     assert result.code == 3
-    assert "limits the steps of SGD, and the optimizer is AdamW" in result.err
+    assert "needs SGD, and the optimizer is AdamW" in result.err
     assert 'set train.optimizer to "sgd"' in result.err
     assert not (normed / "run").exists()

@@ -21,7 +21,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import finetune_qat, prepare
 from ltp_pipeline.stages.import_model.read import read_model_file
-from ltp_pipeline.stages.measure.network import make_evaluator
+from ltp_pipeline.stages.measure.any_file import make_evaluator
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train import loop

@@ -65,7 +65,7 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
         "method": {"lambda": 1e-6, "weight_gradient": gradient},
         "train": {"optimizer": optimizer},
     }
-    with pytest.raises(InputError, match="limits the steps of SGD") if refused else nullcontext():
+    with pytest.raises(InputError, match="needs SGD") if refused else nullcontext():
         learn_thresholds.make_pruning_method(job.network, state, Settings.model_validate(given))
 
 
