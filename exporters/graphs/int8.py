@@ -152,7 +152,8 @@ def _format_note(info: QuantizationInfo) -> str:
     ranges = "ranges computed at every run"
     if info.samples is not None:
         ranges = f"ranges by {info.method} on {info.samples} samples"
-    note = f"int8 graph: {pluralize(info.num_layers or 0, 'layer')} in {info.weight_bits} bits, {ranges}"
+    num_layers = pluralize(info.num_layers or 0, "layer")
+    note = f"int8 graph: {num_layers} in {info.weight_bits} bits, {ranges}"
     if info.trained_epochs:
         note += f", trained in 8 bits for {pluralize(info.trained_epochs, 'epoch')}"
     if info.float_layers:

@@ -356,7 +356,7 @@ def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
 def _metric_rounding(report: Report) -> float:
     """Return the difference of two values of the report up to which they count as equal."""
     values = [part.value for part in (report.original, *report.networks)]
-    return report.metric.rounding_of(0.0, *(value for value in values if value is not None))
+    return report.metric.get_rounding(0.0, *(value for value in values if value is not None))
 
 
 def _drop_interval(report: Report, gates: GateSettings) -> Interval | None:

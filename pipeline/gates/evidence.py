@@ -1,7 +1,7 @@
-"""The files of a report: those that are shipped must lie beside it, and all that lie there must be its own.
+"""Hash the files of a report. They must lie beside the report, and no others of its names.
 
-Nothing is opened before it is known to be a regular file, and nothing but hashed: what is in the files is for
-stages/recount.py, once their hashes are right.
+Every file is examined before it is opened, and only hashed here. recount.py reads what is in the
+files, once their hashes are right.
 """
 
 import os
@@ -58,30 +58,33 @@ def check_gate_results(report: Report, where: str) -> None:
 
 
 def check_files(report: Report, path: Path) -> list[GateResult]:
-    """Hash every file again that the report at a path names, and compare the list of hashes beside it.
+    """Hash every file that a report names, and compare the list of checksums beside it.
 
-    The exported files of the pruned network must be there; the original, the baseline, the trail and the list may be
-    absent.
+    The exported files of the pruned network must be there. The original, the baseline, the trail
+    and the list may be absent.
     """
     folder = path.parent
-    shipped = list(_hashes(report.pruned.files))
-    found = [_checked(name, expected, folder, needed=True) for name, expected in shipped]
+    shipped = list(_check_hashes(report.pruned.files))
+    found = [_check_file(name, expected, folder, needed=True) for name, expected in shipped]
     if not shipped:
         found = [GateResult("files", "", None, False, "the report names no exported file", MISSING)]
     if report.model.path not in dict(shipped):  # which would be another file of that name
-        found.append(_original(report.model, folder))
+        found.append(_check_original(report.model, folder))
     others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
     trail = [item for entry in report.trail if entry.sha256 for item in entry.hashes.items()]
     named = dict.fromkeys(
-        (*_hashes(others), *trail)
+        (*_check_hashes(others), *trail)
     )  # a file of the baseline is also the first point of its curve
-    found += [_checked(name, expected, folder, needed=False) for name, expected in named]
-    found.append(_list(report, path))
+    found += [_check_file(name, expected, folder, needed=False) for name, expected in named]
+    found.append(_check_checksums(report, path))
     return [verdict for verdict in found if verdict is not None]
 
 
-def _list(report: Report, path: Path) -> GateResult | None:
-    """SHA256SUMS: it has every file to ship, the report itself, and no other hash of anything that the report names."""
+def _check_checksums(report: Report, path: Path) -> GateResult | None:
+    """Return the result for SHA256SUMS.
+
+    It must list every file to deploy, and no other hash of anything that the report names.
+    """
     beside = path.with_name(SUMS)
     if not os.path.lexists(beside):
         return None
@@ -93,13 +96,13 @@ def _list(report: Report, path: Path) -> GateResult | None:
             else {}
         )
     except InputError as error:
-        return _failed(SUMS, None, error.message)
-    needed = {**dict(_hashes(report.pruned.files)), **mine}
+        return _fail_file(SUMS, None, error.message)
+    needed = {**dict(_check_hashes(report.pruned.files)), **mine}
     for name, expected in {**report.hashes, **mine}.items():
         if name in needed and name not in listed:
-            return _failed(SUMS, None, f"it does not list {name}")
+            return _fail_file(SUMS, None, f"it does not list {name}")
         if name in listed and listed[name] != expected:
-            return _failed(
+            return _fail_file(
                 SUMS,
                 None,
                 f"it has another hash for {name} than {'that file' if name in mine else 'the report'}",
@@ -107,52 +110,54 @@ def _list(report: Report, path: Path) -> GateResult | None:
     return GateResult(f"file {SUMS}", "", None, True, "it agrees with the report")
 
 
-def _hashes(files: Sequence[HashedFile]) -> Iterator[tuple[str, str | None]]:
+def _check_hashes(files: Sequence[HashedFile]) -> Iterator[tuple[str, str | None]]:
     for file in files:
         yield from file.hashes.items()
 
 
-def _original(model: ModelInfo, folder: Path) -> GateResult | None:
-    """The original with its data, which have one hash together."""
+def _check_original(model: ModelInfo, folder: Path) -> GateResult | None:
+    """Return the result for the original and its external data, which have one hash together."""
     name = model.path or ""
-    path = _beside(folder, name)
-    if path is None or _mode(path) is None:
+    path = _resolve_path(folder, name)
+    if path is None or _get_file_mode(path) is None:
         return None
-    parts = [_beside(path.parent, part) for part in (path.name, *model.data)]
+    parts = [_resolve_path(path.parent, part) for part in (path.name, *model.data)]
     there = [part for part in parts if part is not None]
-    problem = next((f"{part.name} is {said}" for part in there if (said := _problem(part))), None)
+    problem = next(
+        (f"{part.name} is {said}" for part in there if (said := _find_problem(part))), None
+    )
     if problem or len(there) < len(parts):
-        return _failed(name, model.sha256, problem or "its data are named outside the folder")
-    return _compared(name, model.sha256, there)
+        return _fail_file(name, model.sha256, problem or "its data are named outside the folder")
+    return _compare_hashes(name, model.sha256, there)
 
 
-def _checked(name: str, expected: str | None, folder: Path, needed: bool) -> GateResult | None:
-    path = _beside(folder, name)
+def _check_file(name: str, expected: str | None, folder: Path, needed: bool) -> GateResult | None:
+    path = _resolve_path(folder, name)
     if path is None:
         return (
-            _failed(name, expected, "its name leads out of the report's folder", MISSING)
+            _fail_file(name, expected, "its name leads out of the report's folder", MISSING)
             if needed
             else None
         )
-    there = _mode(path) is not None
+    there = _get_file_mode(path) is not None
     if not (needed or there):
         return None
-    if problem := _problem(path):
-        return _failed(name, expected, problem, CHANGED if there else MISSING)
-    return _compared(name, expected, [path])
+    if problem := _find_problem(path):
+        return _fail_file(name, expected, problem, CHANGED if there else MISSING)
+    return _compare_hashes(name, expected, [path])
 
 
-def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
+def _compare_hashes(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
     try:
         found = sha256_files(parts)
     except OSError as error:
-        return _failed(
+        return _fail_file(
             name, expected, f"cannot be read: {error.strerror}", "check the file's permissions"
         )
     if not expected:
-        return _failed(name, expected, "the report has no hash for this file")
+        return _fail_file(name, expected, "the report has no hash for this file")
     if found != expected:
-        return _failed(
+        return _fail_file(
             name, expected, f"its sha256 is {found}: the report does not belong to this file"
         )
     return GateResult(
@@ -160,28 +165,31 @@ def _compared(name: str, expected: str | None, parts: Sequence[Path]) -> GateRes
     )
 
 
-def _failed(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> GateResult:
+def _fail_file(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> GateResult:
     return GateResult(f"file {name}", expected or "", None, False, detail, advice)
 
 
-def _problem(path: Path) -> str | None:
-    """Why there is nothing to hash; looked at before it is opened, because opening a pipe would wait for ever."""
-    kind = _mode(path)
+def _find_problem(path: Path) -> str | None:
+    """Return why a path cannot be hashed. Opening a pipe would wait forever, so it is not opened."""
+    kind = _get_file_mode(path)
     if kind is None:
         return "a link that leads nowhere" if os.path.islink(path) else "not beside the report"  # noqa: PTH114 - never raises
     return None if stat.S_ISREG(kind) else "no regular file"
 
 
-def _mode(path: Path) -> int | None:
-    """What kind of file there is, links followed; None where there is none."""
+def _get_file_mode(path: Path) -> int | None:
+    """Return the type of a file, with links followed; None if there is none."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
         return None
 
 
-def _beside(folder: Path, name: str) -> Path | None:
-    """The place of that name in the report's folder or below; no name leads elsewhere, only a link there may."""
+def _resolve_path(folder: Path, name: str) -> Path | None:
+    """Return the path of a name in the report's folder or below.
+
+    No name leads elsewhere. Only a link in that folder may.
+    """
     if not name or "\0" in name:
         return None
     folder = folder.resolve()

@@ -80,7 +80,7 @@ class Quantity:
     bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
 
 
-MOST_TOLD = 3  # differences between two runs
+MAX_NAMED_CHANGES = 3  # differences between two runs
 NOT_BOTH = "not measured in both reports"
 # In the order in which they are shown; METRIC stands for the name of the metric.
 QUANTITIES = {
@@ -120,9 +120,9 @@ def compare_reports(
 ) -> Comparison:
     """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
     if not allow_different_models and old.model.sha256 != new.model.sha256:
-        what = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
+        message = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
         raise InputError(
-            what,
+            message,
             "give two reports of one model, or --allow-different-models to compare all the same",
         )
     limits = {
@@ -143,31 +143,33 @@ def compare_reports(
         old.metric == new.metric
     )  # right answers and nearness to an original are not, nor °C and °F
     changes = {
-        name: _change(name.replace("METRIC", new.metric.label), quantity, old, new)
+        name: _compare_quantity(name.replace("METRIC", new.metric.label), quantity, old, new)
         for name, quantity in QUANTITIES.items()
         if comparable or not quantity.of_metric
     }
     for label in dict.fromkeys(
         f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed
     ):
-        for what, quantity in _of_file(label).items():
+        for message, quantity in _file_quantities(label).items():
             if comparable or not quantity.of_metric:
-                name = f"{label}, {what.replace('METRIC', new.metric.label)}"
-                changes[name] = _change(name, quantity, old, new)
+                name = f"{label}, {message.replace('METRIC', new.metric.label)}"
+                changes[name] = _compare_quantity(name, quantity, old, new)
     losses = {
-        "max_drop": _drop(changes["METRIC"], new.metric) if comparable else None,
-        "max_compression_loss": _loss(changes["compression"]),
-        "max_size_increase": _growth(changes["smallest file, bytes"]),
+        "max_drop": _compute_drop(changes["METRIC"], new.metric) if comparable else None,
+        "max_compression_loss": _compute_loss(changes["compression"]),
+        "max_size_increase": _compute_growth(changes["smallest file, bytes"]),
     }
-    verdicts = [
-        _verdict(name, limit, losses[name], old, new)
+    gate_results = [
+        _check_limit(name, limit, losses[name], old, new)
         for name, limit in limits.items()
         if limit is not None
     ]
-    return Comparison(tuple(changes.values()), tuple(verdicts), tuple(_notes(old, new)))
+    return Comparison(
+        tuple(changes.values()), tuple(gate_results), tuple(_describe_differences(old, new))
+    )
 
 
-def _of_file(label: str) -> dict[str, Quantity]:
+def _file_quantities(label: str) -> dict[str, Quantity]:
     """What is compared of a file that was written to be faster."""
 
     def found(report: Report) -> FileResult:
@@ -182,12 +184,12 @@ def _of_file(label: str) -> dict[str, Quantity]:
     }
 
 
-def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
+def _compare_quantity(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
     metric = new.metric if quantity.of_metric else Metric(is_fraction=quantity.is_fraction)
     before, after = quantity.read(old), quantity.read(new)
     bounds = quantity.bound(old), quantity.bound(new)
     same = Change(name, before, after, None, *bounds, metric.unit, metric.is_fraction)
-    if before is None or after is None or abs(after - before) <= _rounding(quantity, old, new):
+    if before is None or after is None or abs(after - before) <= _get_rounding(quantity, old, new):
         return same
     unsure = ("at least", "at most") if after > before else ("at most", "at least")
     if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
@@ -198,13 +200,13 @@ def _change(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
     return replace(same, better=(after > before) == more_is_better)
 
 
-def _rounding(quantity: Quantity, old: Report, new: Report) -> float:
+def _get_rounding(quantity: Quantity, old: Report, new: Report) -> float:
     """Up to which a difference is none: of the metric's values, relative to the originals' where they are no shares."""
     values = [report.original.value or 0.0 for report in (old, new)]
-    return new.metric.rounding_of(*values) if quantity.of_metric else ROUNDING
+    return new.metric.get_rounding(*values) if quantity.of_metric else ROUNDING
 
 
-def _drop(change: Change, metric: Metric) -> float | None:
+def _compute_drop(change: Change, metric: Metric) -> float | None:
     return (
         None
         if change.old is None or change.new is None
@@ -212,15 +214,17 @@ def _drop(change: Change, metric: Metric) -> float | None:
     )
 
 
-def _loss(change: Change) -> float | None:
+def _compute_loss(change: Change) -> float | None:
     return None if not change.old or change.new is None else (change.old - change.new) / change.old
 
 
-def _growth(change: Change) -> float | None:
+def _compute_growth(change: Change) -> float | None:
     return None if not change.old or change.new is None else change.new / change.old - 1
 
 
-def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Report) -> GateResult:
+def _check_limit(
+    name: str, limit: float, loss: float | None, old: Report, new: Report
+) -> GateResult:
     if loss is None:
         return GateResult(
             name,
@@ -231,7 +235,7 @@ def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Repo
             "give two reports that both measured it, in the same metric",
         )
     of_metric = name == "max_drop"
-    passed = loss <= limit + _rounding(
+    passed = loss <= limit + _get_rounding(
         QUANTITIES["METRIC" if of_metric else "compression"], old, new
     )
     return GateResult(
@@ -240,13 +244,16 @@ def _verdict(name: str, limit: float, loss: float | None, old: Report, new: Repo
         loss,
         passed,
         new.metric.described if of_metric else "",
-        "" if passed else _advice(old, new),
+        "" if passed else _suggest_cause(old, new),
     )
 
 
-def _advice(old: Report, new: Report) -> str:
+def _suggest_cause(old: Report, new: Report) -> str:
     """What differs between the two runs, above all in their settings."""
-    before, after = (_flat({**_of_run(r), "versions": r.environment.versions}) for r in (old, new))
+    before, after = (
+        _flatten_values({**_run_conditions(r), "versions": r.environment.versions})
+        for r in (old, new)
+    )
     changed = [
         f"{k} was {format_value(before.get(k))}, is {format_value(v)}"
         for k, v in after.items()
@@ -254,10 +261,10 @@ def _advice(old: Report, new: Report) -> str:
     ]
     if not changed:
         return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
-    return f"look at what changed: {'; '.join(changed[:MOST_TOLD])}{' …' if changed[MOST_TOLD:] else ''}"
+    return f"look at what changed: {'; '.join(changed[:MAX_NAMED_CHANGES])}{' …' if changed[MAX_NAMED_CHANGES:] else ''}"
 
 
-def _of_run(report: Report) -> dict[str, Any]:
+def _run_conditions(report: Report) -> dict[str, Any]:
     """The settings that an outcome depends on."""
     return {
         section: values
@@ -266,19 +273,19 @@ def _of_run(report: Report) -> dict[str, Any]:
     }
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         found |= (
-            _flat(value, f"{prefix}{key}.")
+            _flatten_values(value, f"{prefix}{key}.")
             if isinstance(value, Mapping)
             else {f"{prefix}{key}": value}
         )
     return found
 
 
-def _notes(old: Report, new: Report) -> list[str]:
-    before, after = (_conditions(report) for report in (old, new))
+def _describe_differences(old: Report, new: Report) -> list[str]:
+    before, after = (_measurement_conditions(report) for report in (old, new))
     return [
         f"another {what}: {format_value(before[what])} before, {format_value(after[what])} now"
         for what in before
@@ -286,7 +293,7 @@ def _notes(old: Report, new: Report) -> list[str]:
     ]
 
 
-def _conditions(report: Report) -> dict[str, object]:
+def _measurement_conditions(report: Report) -> dict[str, object]:
     """What must be the same for two measurements to be comparable."""
     accuracy, environment = report.original.accuracy, report.environment
     return {

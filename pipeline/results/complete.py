@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class ContradictionError(InputError):
-    """A value of a report that differs from what follows from the other values, or from its files."""
+    """A value of a report differs from what follows from its other values or its files."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How sure a measurement is: intervals of a share, of a difference on the same samples, and of other confidence."""
+"""Confidence intervals of a fraction, and of differences measured on the same samples."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Interval = tuple[float, float]
 
 
 def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
-    """Wilson's score interval of a share of samples."""
-    z2 = _quantile(confidence) ** 2
+    """Return Wilson's score interval of a fraction of samples."""
+    z2 = _normal_quantile(confidence) ** 2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
     half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (
         1 + z2 / samples
@@ -31,9 +31,9 @@ def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE
 
 
 def change_confidence(stated: Interval, confidence: float) -> Interval:
-    """The interval of a report, stretched from its own confidence to another."""
+    """Return an interval stretched from its own confidence to another."""
     low, high = stated
-    stretch = _quantile(confidence) / _quantile(CONFIDENCE)
+    stretch = _normal_quantile(confidence) / _normal_quantile(CONFIDENCE)
     middle, half = (low + high) / 2, stretch * (high - low) / 2
     return middle - half, middle + half
 
@@ -41,12 +41,13 @@ def change_confidence(stated: Interval, confidence: float) -> Interval:
 def paired_interval(
     before_correct: Outcomes, after_correct: Outcomes, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Interval of mean(before) - mean(after), after Bonett and Price (2012), doi:10.3102/1076998611411915.
+    """Return the interval of mean(before) - mean(after), paired by sample.
 
-    Only samples on which the two disagree tell them apart. Adding one to both kinds of disagreement keeps the interval
-    honest for small sets, also when the two never disagree; a bootstrap would answer "no doubt at all" there.
-    Where a sample is right in parts (numbers up to 1), the interval is that of a mean of differences; a mean below 0
-    is reported as 0.
+    The method is that of Bonett and Price (2012), doi:10.3102/1076998611411915. Only samples on
+    which the two disagree tell them apart. One is added to both kinds of disagreement. That keeps
+    the interval honest for small sets, also if the two never disagree; a bootstrap would claim
+    certainty. For samples that are correct in part (numbers up to 1), the interval is that of a
+    mean of differences. A mean below 0 counts as 0.
     """
     import numpy as np
 
@@ -59,7 +60,9 @@ def paired_interval(
     n = before_correct.size
     if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
         apart = np.subtract(before_correct, after_correct, dtype=np.float64)
-        half = _quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
+        half = (
+            _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
+        )
         point = max(float(before_correct.mean()), 0.0) - max(float(after_correct.mean()), 0.0)
         low, high = float(apart.mean()) - half, float(apart.mean()) + half
         return max(-1.0, min(low, point)), min(1.0, max(high, point))
@@ -71,10 +74,10 @@ def paired_interval(
 def counted_interval(
     samples: int, lost: int, gained: int, confidence: float = CONFIDENCE
 ) -> Interval:
-    """The same of samples that are right or wrong: so many were right before only, and so many after only."""
+    """Return the paired interval from counts of samples that only one of two networks has correct."""
     p_lost, p_gained = (lost + 1) / (samples + 2), (gained + 1) / (samples + 2)
     middle = p_lost - p_gained
-    half = _quantile(confidence) * math.sqrt((p_lost + p_gained - middle**2) / (samples + 2))
+    half = _normal_quantile(confidence) * math.sqrt((p_lost + p_gained - middle**2) / (samples + 2))
     point = (lost - gained) / samples
     return max(-1.0, min(middle - half, point)), min(1.0, max(middle + half, point))
 
@@ -85,10 +88,14 @@ def bootstrap_interval(
     value: Callable[[Outcomes], float],
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """Interval of value(before) - value(after) by a paired bootstrap: the same samples are drawn for both.
+    """Return the interval of value(before) - value(after) by a paired bootstrap.
 
-    Between percentiles of the differences (Efron, 1981); the seed is fixed, so that a report can be repeated. Draws on
-    which the metric is undefined (NaN) are left out; None where most are.
+    The same samples are drawn for both. The interval lies between percentiles of the differences
+    (Efron, 1981). The seed is fixed, so that a report can be repeated. Draws on which the metric is
+    undefined (NaN) are skipped.
+
+    Returns:
+        The interval; None if the metric is undefined on most draws.
     """
     import numpy as np
 
@@ -102,7 +109,7 @@ def bootstrap_interval(
     for _ in range(draws):
         rows = rng.integers(0, len(before), len(before))
         apart.append(value(before[rows]) - value(after[rows]))
-    known = _defined(np.array(apart))
+    known = _select_defined(np.array(apart))
     if known is None:
         return None
     low, high = np.quantile(known, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
@@ -113,22 +120,26 @@ def bootstrap_interval(
 def replicate_interval(
     before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """Interval of before[0] - after[0]; what follows was measured on samples drawn anew, the same for both.
+    """Return the interval of before[0] - after[0] from replicates.
 
-    Those that are undefined (NaN) are left out; None where most are.
+    The other values were measured on resampled samples, the same for both. Undefined ones (NaN) are
+    skipped.
+
+    Returns:
+        The interval; None if most replicates are undefined.
     """
     import numpy as np
 
     apart = np.subtract(before, after, dtype=np.float64)
-    middle, known = float(apart[0]), _defined(apart[1:])
+    middle, known = float(apart[0]), _select_defined(apart[1:])
     if known is None:
         return None
-    half = _quantile(confidence) * float(known.std(ddof=1)) if known.size > 1 else 0.0
+    half = _normal_quantile(confidence) * float(known.std(ddof=1)) if known.size > 1 else 0.0
     return middle - half, middle + half
 
 
-def _defined(apart: Outcomes) -> Outcomes | None:
-    """The differences that are numbers; None where most are not."""
+def _select_defined(apart: Outcomes) -> Outcomes | None:
+    """Return the differences that are numbers; None if most are not."""
     import numpy as np
 
     known: Outcomes = apart[np.isfinite(apart)]
@@ -136,19 +147,19 @@ def _defined(apart: Outcomes) -> Outcomes | None:
 
 
 def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
-    """Interval of mean(before) - mean(after) for numbers of any size, paired by sample."""
+    """Return the interval of mean(before) - mean(after) for any numbers, paired by sample."""
     import numpy as np
 
     apart = np.subtract(before, after, dtype=np.float64)
     middle = float(apart.mean())
     half = (
-        _quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size))
+        _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size))
         if apart.size > 1
         else 0.0
     )
     return middle - half, middle + half
 
 
-def _quantile(confidence: float) -> float:
-    """How many standard deviations to either side hold that share of a normal distribution."""
+def _normal_quantile(confidence: float) -> float:
+    """Return how many standard deviations to either side hold a fraction of a normal distribution."""
     return NormalDist().inv_cdf((1 + confidence) / 2)

@@ -19,12 +19,12 @@ ROUNDING = (
 DEFAULT_BUDGET = (
     0.01  # the default drop of a share; of another metric, relative to the original's value
 )
-SAMPLE_FRACTIONS = ("top-1", "agreement")  # shares of samples
-RELATIVE_METRICS = ("agreement", "r2_vs_original")  # nearness to the original
-# Of the tasks that are told from data: all are shares of which more is better
+SAMPLE_FRACTIONS = ("top-1", "agreement")  # fractions of samples
+RELATIVE_METRICS = ("agreement", "r2_vs_original")  # metrics that compare with the original
+# Metrics of inferred tasks. All are fractions, and higher is better.
 BUILT_IN_METRICS = ("top-1", "agreement", "r2_vs_original", "R²", "mIoU", "mean average precision")
 
-# How they are read from a report. Unknown keys are left out: as attributes they would take the place of methods.
+# Unknown keys of a report are ignored. As attributes, they would take the place of methods.
 DATACLASS_CONFIG = ConfigDict(
     extra="ignore",
     strict=True,
@@ -37,10 +37,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Metric:
-    """What a network is measured by: the share of right answers (top-1) where nothing else is said.
+    """What a network is measured by, top-1 accuracy by default.
 
-    Without labels it is the share of answers that agree with the original's (agreement), or the share of the variance
-    of its outputs that is met (explained).
+    Without labels, it is the fraction of samples with the same largest output as the original
+    ("agreement"), or R² against the outputs of the original ("r2_vs_original").
+
+    Attributes:
+        name: Name of the metric.
+        unit: Unit of its values; None for a number without a unit.
+        higher_is_better: Direction of the metric.
+        is_fraction: Whether the metric is at most 1, and 0.01 is one percentage point.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
@@ -52,73 +58,73 @@ class Metric:
 
     @property
     def is_accuracy(self) -> bool:
-        """Whether it is the share of right answers; only that is called accuracy."""
+        """Whether the metric is the fraction of correct samples; only that is called accuracy."""
         return self.name == "top-1"
 
     @property
     def is_sample_fraction(self) -> bool:
-        """Whether it is a share of samples, each right or wrong."""
+        """Whether the metric is a fraction of samples, each of them correct or incorrect."""
         return self.name in SAMPLE_FRACTIONS
 
     @property
     def is_relative(self) -> bool:
-        """Whether it says how near the original is, so that it takes no labels."""
+        """Whether the metric compares with the original, so that it needs no labels."""
         return self.name in RELATIVE_METRICS
 
     def oriented_value(self, value: float) -> float:
-        """The value, or its negative: more is better."""
+        """Return the value, or its negative if lower is better."""
         return value if self.higher_is_better else -value
 
     def compute_drop(self, before: float, after: float) -> float:
-        """How much worse the second value is, in the metric's unit; negative where it is better."""
+        """Return how much worse the second value is; negative if it is better."""
         return self.oriented_value(before) - self.oriented_value(after)
 
     def find_worst_allowed(self, original: float, budget: float) -> float:
-        """The worst value whose drop is within a budget."""
+        """Return the worst value whose drop is within a budget."""
         return original - self.oriented_value(budget)
 
     def is_no_worse(self, value: float, least: float) -> bool:
-        """Whether a value is no worse than another, but for rounding."""
-        return self.compute_drop(least, value) <= self.rounding_of(value, least)
+        """Return whether a value is no worse than another, up to rounding."""
+        return self.compute_drop(least, value) <= self.get_rounding(value, least)
 
     def find_best(self, items: Iterable[T], value: Callable[[T], float]) -> T:
-        """The item with the best value."""
+        """Return the item with the best value."""
         return max(items, key=lambda item: self.oriented_value(value(item)))
 
     def find_worst(self, items: Iterable[T], value: Callable[[T], float]) -> T:
-        """The item with the worst value."""
+        """Return the item with the worst value."""
         return min(items, key=lambda item: self.oriented_value(value(item)))
 
-    def rounding_of(self, *values: float) -> float:
-        """Differences of these values up to which they are the same."""
+    def get_rounding(self, *values: float) -> float:
+        """Return the difference up to which these values count as equal."""
         return ROUNDING if self.is_fraction else ROUNDING * max(map(abs, values))
 
     def default_budget(self, original: float) -> float:
-        """The largest drop where none was asked for."""
+        """Return the largest drop that is allowed by default."""
         return DEFAULT_BUDGET if self.is_fraction else DEFAULT_BUDGET * abs(original)
 
     @property
     def label(self) -> str:
-        """Name and direction, beside values that have their unit."""
+        """Name and direction, for a table whose values have their unit."""
         return self.name if self.higher_is_better else f"{self.name}, lower is better"
 
     @property
     def described(self) -> str:
-        """Name, unit and direction, beside bare numbers."""
+        """Name, unit and direction, for a table of bare numbers."""
         unit = f" in {self.unit}" if self.unit and not self.is_fraction else ""
         return f"{self.name}{unit}{self.label.removeprefix(self.name)}"
 
     @property
     def no_worse(self) -> str:
-        """How a sentence sets a limit: `at least` 91.32 %, `at most` 2.31 °C."""
+        """How a sentence states a limit: `at least` 91.32 %, `at most` 2.31 °C."""
         return "at least" if self.higher_is_better else "at most"
 
     def format_value(self, value: float) -> str:
-        """A value: 91.32 %, 2.31 °C."""
+        """Return a value as text, such as 91.32 % or 2.31 °C."""
         return format_percent(value) if self.is_fraction else self._with_unit(format_number(value))
 
     def format_drop(self, value: float) -> str:
-        """A difference of two values: 0.45 points, 0.04 °C."""
+        """Return a difference as text, such as 0.45 percentage points or 0.04 °C."""
         return (
             f"{format_points(value)} percentage points"
             if self.is_fraction
@@ -126,17 +132,17 @@ class Metric:
         )
 
     def format_interval(self, interval: tuple[float, float]) -> str:
-        """Both ends of a difference, in the unit that stands beside it: −0.04 to 0.94."""
+        """Return both ends of a difference, without the unit: −0.04 to 0.94."""
         show = format_points if self.is_fraction else format_number
         return f"{show(interval[0])} to {show(interval[1])}"
 
     @property
     def axis_unit(self) -> str | None:
-        """The unit of the numbers at an axis."""
+        """Unit of the numbers at an axis."""
         return "%" if self.is_fraction else self.unit
 
     def to_axis_unit(self, value: float) -> float:
-        """A value in that unit."""
+        """Return a value in the unit of an axis."""
         return 100 * value if self.is_fraction else value
 
     def _with_unit(self, text: str) -> str:
@@ -145,7 +151,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class ExtraMetric:
-    """What is told beside the metric: a value with a name, a unit and a direction of its own."""
+    """A further value of a network, with a name, a unit and a direction of its own."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
@@ -157,7 +163,7 @@ class ExtraMetric:
 
     @property
     def metric(self) -> Metric:
-        """What the value is of."""
+        """The metric of the value."""
         return Metric(self.name, self.unit, self.higher_is_better, self.is_fraction)
 
     @property
@@ -167,5 +173,5 @@ class ExtraMetric:
 
 
 def name_validation_metric(metric: Metric) -> str:
-    """What the metric of the validation split is called beside others."""
+    """Return the name of a metric of the validation split."""
     return f"{'accuracy' if metric.is_accuracy else make_printable(metric.name)} (val)"

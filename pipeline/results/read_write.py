@@ -20,7 +20,8 @@ HINT = "give the report.json of a finished run; `ltp-pipeline run` writes one"
 def read(path: AnyPath) -> Report:
     """Read a report.json.
 
-    Keys may be missing. A key that is there has the right type, and the value that `complete` computes.
+    Keys may be missing. A key that is there has the right type, and the value that `complete`
+    computes.
 
     Raises:
         InputError: The file is not a report of this version, or contradicts itself.

@@ -1,9 +1,11 @@
-"""The report, schema "ltp-report/1": one typed object that every rendering, gate and command takes.
+"""The report, schema "ltp-report/1": one typed object that every page, gate and command takes.
 
-A report that this program writes has every key; null means "not measured", and `reasons` beside it says why. A report
-from elsewhere may lack keys: they count as not measured. Unknown keys are kept, because a newer program may say more;
-those of gates, the metric and figures are read over.
-`report.schema.json` is generated from here by `python -m ltp_pipeline.report_schema`.
+A report that this program writes has every key. Null means "not measured", and `reasons` of the
+same object gives the reason under the same key. A report from elsewhere may lack keys, which count
+as not measured. Unknown keys are kept, because a newer program may write more; those of gates, the
+metric and extra metrics are ignored.
+
+`python -m ltp_pipeline.results.schema` prints report.schema.json.
 """
 
 import json
@@ -68,7 +70,7 @@ class EvaluatedResult(ReportPart):
 
 
 class LatencyResult(ReportPart):
-    """Milliseconds of one batch."""
+    """Time of one batch in milliseconds."""
 
     batch: Count | None = None
     threads: Count | None = None
@@ -76,14 +78,14 @@ class LatencyResult(ReportPart):
 
 
 class FileLatencyResult(LatencyResult):
-    """The same beside the original, measured in turns."""
+    """Time of one batch, interleaved with that of the original."""
 
     original_ms: NonNegative | None = None
     ratio: Annotated[NonNegative | None, Field(description="ms / original_ms")] = None
 
 
 class OriginalResult(EvaluatedResult):
-    """The original file, measured."""
+    """The measured original."""
 
     path: str | None = None
     bytes: Count | None = None
@@ -92,7 +94,7 @@ class OriginalResult(EvaluatedResult):
 
 
 class HashedFile(ReportPart):
-    """A file on disk; the path is relative to the report."""
+    """A file on disk. Its path is relative to the report."""
 
     path: PrintablePath = ""
     sha256: str | None = None
@@ -102,12 +104,12 @@ class HashedFile(ReportPart):
 
     @property
     def hashes(self) -> dict[str, str | None]:
-        """Its path and hash, and those of the data beside it."""
+        """Hashes of the file and of its external data, by path."""
         return list_hashes(self.path, self.sha256, self.data_sha256)
 
 
 class FileResult(EvaluatedResult, HashedFile):
-    """An exported file, a graph in an encoding."""
+    """An exported file: a graph in an encoding."""
 
     graph: str = "original"
     encoding: str = ""
@@ -145,17 +147,20 @@ class FileResult(EvaluatedResult, HashedFile):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it holds the network's weights as they are: not in 8 bits, and not rounded."""
+        """Whether the file holds the network's weights exactly: not quantized and not rounded."""
         return self.weight_storage == EXACT and self.quantization is None
 
     @property
     def is_for_speed(self) -> bool:
-        """Whether it was written to be faster: in 8 bits, or on sparse kernels."""
+        """Whether the file was written to be faster: quantized, or on sparse operators."""
         return self.quantization is not None or self.sparse_kernels is not None
 
     @property
     def gated_latency_ratio(self) -> float | None:
-        """Of the original's latency: for one sample on one thread, or the worst where that was not measured."""
+        """Latency / that of the original, for one sample on one thread.
+
+        It is the largest measured ratio if that case was not measured.
+        """
         alone = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
         ratios = [entry.ratio for entry in alone or self.latency]
         measured = [ratio for ratio in ratios if ratio is not None]
@@ -163,24 +168,24 @@ class FileResult(EvaluatedResult, HashedFile):
 
     @property
     def name(self) -> str:
-        """What `--export` calls it: packed, deploy-packed."""
+        """Name of the file for `--export`, such as packed or deploy-packed."""
         return ExportFormat(self.graph, self.encoding).name
 
     @property
     def label(self) -> str:
-        """Which of a network's files it is: its name, and what its values were rounded to."""
+        """Name of the file among those of a network, with the rounding of its values."""
         return self.name if self.weight_storage == EXACT else f"{self.name}, {self.weight_storage}"
 
 
 class EpochCounts(ReportPart):
-    """How long a network was trained."""
+    """Number of epochs of each phase."""
 
     prune: Count = 0
     finetune: Count = 0
 
 
 class NetworkResult(EvaluatedResult):
-    """A pruned network: what its exported files do."""
+    """A pruned network, as measured through its exported files."""
 
     method: str = LTP_METHOD
     drop: Annotated[
@@ -218,7 +223,10 @@ class NetworkResult(EvaluatedResult):
 
     @property
     def exact(self) -> FileResult | None:
-        """The file by which networks are compared: the first with exact weights, or the first where none has them."""
+        """The file by which networks are compared.
+
+        It is the first file with exact weights, or the first file if none has them.
+        """
         return next(
             (file for file in self.files if file.is_exact), self.files[0] if self.files else None
         )
@@ -229,7 +237,7 @@ class NetworkResult(EvaluatedResult):
         return None if self.exact is None else self.exact.value
 
     def least_accurate(self, metric: Metric) -> FileResult | None:
-        """The file whose accuracy is that of the network: a promise holds for every file."""
+        """Return the least accurate file. The network counts as accurate as that file."""
         known = all(file.value is not None for file in self.files)
         return (
             metric.find_worst(self.files, lambda file: file.value or 0.0)
@@ -239,7 +247,10 @@ class NetworkResult(EvaluatedResult):
 
 
 class BaselinePoint(HashedFile):
-    """What the baseline has at a compression: accuracy of the test split, and of the validation split that chose it."""
+    """A point of the baseline's curve.
+
+    The accuracy is that of the test split. The validation split selected the point.
+    """
 
     compression: Annotated[float | None, Field(gt=0)] = None
     accuracy: float | None = None
@@ -248,7 +259,7 @@ class BaselinePoint(HashedFile):
 
 
 class BaselineResult(NetworkResult):
-    """Global magnitude pruning to the same compression, trained as long."""
+    """The baseline: global magnitude pruning with the same number of epochs."""
 
     method: str = MAGNITUDE_METHOD
     curve: Annotated[
@@ -287,7 +298,7 @@ class BaselineResult(NetworkResult):
 
 
 class BaselineDifference(ReportPart):
-    """How much better the pruned network is than the baseline, in the metric's unit; negative is worse."""
+    """How much better the pruned network is than the baseline; negative is worse."""
 
     value: float | None = None
     interval: Interval | None = None
@@ -298,7 +309,7 @@ class BaselineDifference(ReportPart):
 
 
 class Report(ReportPart):
-    """report.json: the truth that report.md and report.html only render."""
+    """The content of report.json, which all pages show."""
 
     schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
     status: Literal["passed", "failed", "no-gates"] = "no-gates"
@@ -348,7 +359,7 @@ class Report(ReportPart):
 
     @property
     def networks(self) -> list[NetworkResult]:
-        """The pruned network, and the baseline where there is one."""
+        """The pruned network, and the baseline if there is one."""
         return [self.pruned] if self.baseline is None else [self.pruned, self.baseline]
 
     @property
@@ -358,19 +369,22 @@ class Report(ReportPart):
 
     @property
     def curve(self) -> tuple[BaselinePoint, ...]:
-        """The points of the baseline's curve; the first has a file of the baseline, the others their own."""
+        """The points of the baseline's curve.
+
+        The first one is a file of the baseline, the others have files of their own.
+        """
         return (self.baseline.curve or ()) if self.baseline else ()
 
     @property
     def baseline_points(self) -> dict[str, BaselinePoint]:
-        """All points of the baseline by their keys: those of the curve, and that of single weights beside blocks."""
+        """All points of the baseline by their keys, with the unstructured one of a run in blocks."""
         single = self.baseline.unstructured if self.baseline else None
         curve = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
         return {**curve, **({} if single is None else {"baseline.unstructured": single})}
 
     @property
     def points(self) -> list[TradeoffPoint]:
-        """Those of the curve as far as they were measured: compression and accuracy."""
+        """The measured points of the curve: compression and accuracy."""
         return [
             TradeoffPoint(p.compression, p.accuracy)
             for p in self.curve
@@ -379,7 +393,7 @@ class Report(ReportPart):
 
     @property
     def gain(self) -> Gain | None:
-        """The gain by the report's own numbers; None where they give none."""
+        """The gain by the numbers of this report; None if they do not give one."""
         compression, accuracy = self.pruned.compression, self.pruned.exact_value
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
@@ -390,33 +404,36 @@ class Report(ReportPart):
 
     @property
     def hashes(self) -> dict[str, str | None]:
-        """Path and hash of every file that the run has exported, those of the baseline's points too."""
+        """Path and hash of every exported file, those of the baseline's points too."""
         stored: list[HashedFile] = [*self.files, *self.baseline_points.values()]
         return {name: digest for file in stored for name, digest in file.hashes.items()}
 
     @model_validator(mode="after")
-    def _shares_are_shares(self) -> Self:
-        """Refuse percent: a gate would pass on 88 where 0.88 is meant. A share that counts nothing may be below 0."""
+    def _check_fractions(self) -> Self:
+        """Raise ValueError for percent: a gate would pass on 88 if 0.88 is meant.
+
+        A fraction that does not count samples may be below 0.
+        """
         if not self.metric.is_fraction:
             return self
         lowest = 0.0 if self.metric.is_sample_fraction else -math.inf
         for part in (self.original, *self.networks, *self.files):
-            _require("accuracy.value", part.value, lowest)
+            _check_range("accuracy.value", part.value, lowest)
         for entry in self.trail:
-            _require("trail.accuracy", entry.accuracy, lowest)
+            _check_range("trail.accuracy", entry.accuracy, lowest)
         for key, point in self.baseline_points.items():
-            _require(f"{key}.accuracy", point.accuracy, lowest)
+            _check_range(f"{key}.accuracy", point.accuracy, lowest)
         known = [part.value for part in (self.original, *self.networks) if part.value is not None]
         widest = 1 - min([0.0, *known])
         for network in self.networks:
-            _require("drop", network.drop, -widest, widest)
+            _check_range("drop", network.drop, -widest, widest)
         if self.baseline is not None:
-            _require("baseline.budget", self.baseline.budget, 0.0)
+            _check_range("baseline.budget", self.baseline.budget, 0.0)
         return self
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        """Refuse two layers, files or points of one name, and more than one selected entry."""
+        """Raise ValueError for duplicate names, and for more than one selected entry."""
         names: dict[str, list[Any]] = {
             "layers": [layer.name for layer in self.layers],
             "files": [file.path for file in self.files],
@@ -432,17 +449,17 @@ class Report(ReportPart):
         return self
 
 
-def _require(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
+def _check_range(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
     if value is not None and not lowest <= value <= highest:
         raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
 
 
-def json_schema() -> str:
-    """The JSON Schema as it is shipped: of a report as this program writes it."""
+def make_json_schema() -> str:
+    """Return the JSON Schema of a report as this program writes it."""
     schema = Report.model_json_schema(mode="serialization")
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **schema}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    print(json_schema(), end="")
+    print(make_json_schema(), end="")

@@ -1,4 +1,4 @@
-"""The parts of a report that stand for themselves: a verdict, an accuracy, the model, the data, the layers."""
+"""Parts of a report that stand for themselves: gate results, accuracies, model, data and layers."""
 
 import math
 from dataclasses import dataclass
@@ -31,19 +31,24 @@ STRICT = ConfigDict(
 
 
 def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
-    """A file and its hash, and those of the data beside it, where there are any."""
+    """Return the hashes of a file and of its external data, by name."""
     return {name: sha256, **({name + DATA_SUFFIX: data_sha256} if data_sha256 else {})}
 
 
 class ReportPart(BaseModel):
-    """An object of the report: numbers are numbers, never text."""
+    """An object of the report. Numbers are numbers, never text."""
 
     model_config = STRICT
 
 
 @dataclass(frozen=True)
 class GateResult:
-    """One gate, judged; `detail` adds what a reader wants to know beside limit and value, `advice` what would help."""
+    """The result of one gate.
+
+    Attributes:
+        detail: What a reader needs to know in addition to limit and value.
+        advice: What would help.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -56,7 +61,7 @@ class GateResult:
 
     @property
     def is_hash(self) -> bool:
-        """Whether a file was judged, by the hash that the report has of it; empty where it has none."""
+        """Whether the gate checked a file by its hash in the report."""
         return isinstance(self.limit, str)
 
     @property
@@ -72,7 +77,7 @@ class GateResult:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """What a network is for, and how the output that is judged tells its answer."""
+    """What a network is for, and how its evaluated output states the answer."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -88,7 +93,7 @@ class TaskSummary:
 
 
 class AccuracyResult(ReportPart):
-    """Measured in onnxruntime on one split; top1 and top5 are null where it is no classifier."""
+    """The metric of a file on one split. Only classifiers have top1 and top5."""
 
     value: Annotated[float, Field(description="of the metric")]
     top1: Fraction | None = None
@@ -113,7 +118,7 @@ class AccuracyResult(ReportPart):
 
 
 class QuantizationInfo(ReportPart):
-    """How the graph of a file was quantised."""
+    """How the graph of a file was quantized."""
 
     method: Annotated[
         str,
@@ -136,7 +141,7 @@ class QuantizationInfo(ReportPart):
 
 
 class SparseKernelInfo(ReportPart):
-    """Which layers of a file the library of sparse kernels computes, where it is registered."""
+    """Which layers of a file run on sparse operators if the library is registered."""
 
     instruction_set: Annotated[
         str, Field(description="the instructions that it took on this processor")
@@ -163,7 +168,7 @@ class SparseKernelInfo(ReportPart):
 
 
 class ModelTensorInfo(ReportPart):
-    """An input or output; a dimension is a number, a symbol's name, or null where nothing is said."""
+    """An input or output. A dimension is a number, the name of a symbol, or null if it is open."""
 
     name: str = ""
     type: str = ""
@@ -178,7 +183,7 @@ class WeightInfo(ReportPart):
 
 
 class ModelInfo(ReportPart):
-    """The file that was pruned."""
+    """The model that was pruned."""
 
     name: str | None = None
     path: str | None = None
@@ -201,7 +206,7 @@ class ModelInfo(ReportPart):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Name of the model for people."""
         return self.name or self.path or "model"
 
     @model_validator(mode="after")
@@ -217,7 +222,10 @@ class ModelInfo(ReportPart):
 
 
 class LayerResult(WeightInfo):
-    """A kernel; weights with w² below the threshold were pruned, in blocks those whose mean w² is."""
+    """A layer weight.
+
+    Weights with w² below the threshold were pruned; in blocks, those whose mean w² is below it.
+    """
 
     op: str = ""
     shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = ()
@@ -234,14 +242,14 @@ class LayerResult(WeightInfo):
 
     @property
     def density(self) -> float | None:
-        """The share of its weights that is left."""
+        """Fraction of its weights that remain."""
         return (
             self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
         )
 
     @property
     def baseline_density(self) -> float | None:
-        """The share that the baseline leaves."""
+        """Fraction of its weights that remain in the baseline."""
         return (
             self.baseline_nonzeros / self.elements
             if self.elements and self.baseline_nonzeros is not None
@@ -303,7 +311,7 @@ class TrailEntryInfo(LearnedEntry):
 
 
 class EnvironmentInfo(ReportPart):
-    """Where it ran."""
+    """Where the run was made."""
 
     versions: dict[str, str | None] = Field(default_factory=dict)
     platform: str | None = None
@@ -376,7 +384,7 @@ class InputRecipe(ReportPart):
 
 
 class InputInfo(ReportPart):
-    """What one input of the model was fed with."""
+    """Samples of one input of the model."""
 
     sample_shape: Annotated[
         tuple[Count | None, ...] | None, Field(description="of one sample as the model takes it")
@@ -392,7 +400,7 @@ class InputInfo(ReportPart):
 
 
 class DataInfo(ReportPart):
-    """What it was trained and measured on."""
+    """The data that the network was trained and measured on."""
 
     path: str | None = None
     classes: Count | None = None
@@ -407,7 +415,7 @@ class DataInfo(ReportPart):
 
 
 class CustomTaskInfo(ReportPart):
-    """The user's own task, by which it was trained and measured."""
+    """The custom task that the network was trained and measured with."""
 
     name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
     sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
@@ -415,12 +423,12 @@ class CustomTaskInfo(ReportPart):
 
     @property
     def label(self) -> str:
-        """What people are told of it."""
+        """Name of the task for people."""
         return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
 
 
 class WeightHistogram(ReportPart):
-    """Counts of |w| in one kernel before and after; the threshold belongs to w²."""
+    """Counts of |w| in one layer before and after pruning. The threshold is one on w²."""
 
     name: str = ""
     threshold: NonNegative | None = None
@@ -437,7 +445,7 @@ class WeightHistogram(ReportPart):
 
 
 class WeightScatter(ReportPart):
-    """w² of the same weights before and after; the threshold belongs to w²."""
+    """w² of the same weights before and after pruning. The threshold is one on w²."""
 
     name: str = ""
     threshold: NonNegative | None = None

@@ -1,4 +1,4 @@
-"""The kinds of values that a report is made of, each read strictly: shares, counts, names, intervals, outcomes."""
+"""Types of values in a report, each read strictly: fractions, counts, names and intervals."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -13,14 +13,14 @@ from ltp_pipeline.system.text import make_printable, quote_name
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
 
 
-def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
+def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
         raise ValueError(f"the interval is reversed: {ends[0]:g} to {ends[1]:g}")
     return ends
 
 
-def _inside(name: str) -> str:
-    """Refuse what is no name of a file in the report's folder or below."""
+def _check_path(name: str) -> str:
+    """Raise ValueError unless a name is that of a file in the report's folder or below."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError(f"{quote_name(name)} is no name of a file in the report's folder")
@@ -31,16 +31,19 @@ def _inside(name: str) -> str:
     return name
 
 
-def _ours(name: str) -> str:
-    """The same of a file that this program wrote."""
+def _check_own_name(name: str) -> str:
+    """Raise ValueError unless a name is that of a file that this program writes."""
     if make_printable(name) != name or "\\" in name:
         raise ValueError(f"the name {quote_name(name)} has characters that no name of ours has")
-    return _inside(name)
+    return _check_path(name)
 
 
-def _of_trail(name: str) -> str:
-    """The same; the trail of an entry that was picked lies in the folder around."""
-    _ours(name.removeprefix("../"))
+def _check_trail_name(name: str) -> str:
+    """Check a file name like `_check_own_name`, but allow a leading `../`.
+
+    The run of a picked entry lies inside the run that has the trail.
+    """
+    _check_own_name(name.removeprefix("../"))
     return name
 
 
@@ -49,15 +52,15 @@ NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 CountPair = tuple[Count, Count]
 NumberType = Annotated[str, Field(pattern=r"^(bool|u?int(8|16|32|64)|float(16|32|64|96|128))$")]
-Interval = Annotated[tuple[float, float], AfterValidator(_ordered)]
-RelativePath = Annotated[str, AfterValidator(_inside)]
-PrintablePath = Annotated[str, AfterValidator(_ours)]
-TrailPath = Annotated[str, AfterValidator(_of_trail)]
+Interval = Annotated[tuple[float, float], AfterValidator(_check_order)]
+RelativePath = Annotated[str, AfterValidator(_check_path)]
+PrintablePath = Annotated[str, AfterValidator(_check_own_name)]
+TrailPath = Annotated[str, AfterValidator(_check_trail_name)]
 
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Two networks on the same samples, each of them right or wrong: how many samples there are of each kind."""
+    """Counts of samples that both, one, or none of two networks have correct."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 
@@ -68,7 +71,7 @@ class PairedCounts:
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """Number of samples."""
         return (
             self.both_correct
             + self.only_first_correct
@@ -78,14 +81,14 @@ class PairedCounts:
 
     @property
     def first_fraction(self) -> float | None:
-        """The share that the first network has right."""
+        """Fraction of samples that the first network has correct."""
         return (
             (self.both_correct + self.only_first_correct) / self.samples if self.samples else None
         )
 
     @property
     def second_fraction(self) -> float | None:
-        """The share that the second network has right."""
+        """Fraction of samples that the second network has correct."""
         return (
             (self.both_correct + self.only_second_correct) / self.samples if self.samples else None
         )
@@ -93,7 +96,7 @@ class PairedCounts:
     def compute_interval(
         self, confidence: float = intervals.CONFIDENCE
     ) -> tuple[float, float] | None:
-        """Of the drop from the first to the second."""
+        """Return the interval of the drop from the first network to the second."""
         if not self.samples:
             return None
         return intervals.counted_interval(

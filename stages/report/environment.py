@@ -11,13 +11,13 @@ CPUS = Path("/proc/cpuinfo")
 
 
 def describe_environment(device: str, seed: int) -> EnvironmentInfo:
-    """This machine and what is installed on it."""
+    """Return this machine and the installed versions."""
     import torch
 
     return EnvironmentInfo(
         versions={
             "python": platform.python_version(),
-            **{name: _version(name) for name in LIBRARIES},
+            **{name: _get_version(name) for name in LIBRARIES},
         },
         platform=platform.platform(),
         processor=find_processor(),
@@ -28,7 +28,7 @@ def describe_environment(device: str, seed: int) -> EnvironmentInfo:
 
 
 def find_processor() -> str | None:
-    """What the processor calls itself; Linux says so only in a file."""
+    """Return the name of the processor; Linux has it only in a file."""
     lines = (
         CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []
     )
@@ -38,7 +38,7 @@ def find_processor() -> str | None:
     return named or platform.processor() or platform.machine() or None
 
 
-def _version(name: str) -> str | None:
+def _get_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccelerationResult:
-    """A file that uses sparse kernels, beside the one it was made of: for one sample on one thread.
+    """A fast file and its latency next to its source, for one sample on one thread.
 
-    `measurement` has accuracy and more, where data were given; without, the proof was by random inputs.
+    `measurement` is None if there were no data; then the file was verified on random inputs.
     """
 
     path: str
