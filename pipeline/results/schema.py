@@ -1,11 +1,11 @@
-"""The report, schema "ltp-report/1": one typed object that every page, gate and command takes.
+"""The report of a run, with the schema "ltp-report/1".
 
-A report that this program writes has every key. Null means "not measured", and `reasons` of the
-same object gives the reason under the same key. A report from elsewhere may lack keys, which count
-as not measured. Unknown keys are kept, because a newer program may write more; those of gates, the
-metric and extra metrics are ignored.
+A report that this program writes has every key. A value that was not measured is null, and `reasons`
+of the same object gives the reason under the same key. A report from elsewhere may lack keys, which
+count as not measured. Unknown keys are kept, because a newer program may write more; unknown keys of
+gates and metrics are ignored.
 
-`python -m ltp_pipeline.results.schema` prints report.schema.json.
+`python -m ltp_pipeline.results.schema` prints the JSON Schema.
 """
 
 import json
@@ -46,31 +46,28 @@ from ltp_pipeline.settings.file_names import EXACT, FAST, INT8, ExportFormat
 from ltp_pipeline.system.text import quote_name
 
 SCHEMA: Final = "ltp-report/1"
-LTP_METHOD, MAGNITUDE_METHOD = "ltp", "global-magnitude"  # how a network was pruned
-IN_BLOCKS, CLASSIFIER_EXCLUDED = (
-    "in blocks",
-    "classifier excluded",
-)  # what is added to the name of a baseline that does so
+LTP_METHOD, MAGNITUDE_METHOD = "ltp", "global-magnitude"
+IN_BLOCKS, CLASSIFIER_EXCLUDED = "in blocks", "classifier excluded"  # variants of a baseline
 IS_BASELINE = "this network is the baseline of its run"  # why it is compared with none
 COMPARING_GATES = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
-FEW, MANY = Field(max_length=1000), Field(max_length=100_000)  # items that a list may have
+SHORT_LIST, LONG_LIST = Field(max_length=1000), Field(max_length=100_000)
 Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
 
 
 class EvaluatedResult(ReportPart):
-    """A file or a network whose accuracy was measured."""
+    """A file or a network with its accuracy."""
 
     accuracy: AccuracyResult | None = None
     reasons: Reasons = Field(default_factory=dict)
 
     @property
     def value(self) -> float | None:
-        """The metric's value."""
+        """Value of the metric; None if it was not measured."""
         return None if self.accuracy is None else self.accuracy.value
 
 
 class LatencyResult(ReportPart):
-    """Time of one batch in milliseconds."""
+    """Latency of one batch in milliseconds."""
 
     batch: Count | None = None
     threads: Count | None = None
@@ -78,14 +75,14 @@ class LatencyResult(ReportPart):
 
 
 class FileLatencyResult(LatencyResult):
-    """Time of one batch, interleaved with that of the original."""
+    """Latency of a file and of the original, measured interleaved."""
 
     original_ms: NonNegative | None = None
-    ratio: Annotated[NonNegative | None, Field(description="ms / original_ms")] = None
+    ratio: NonNegative | None = Field(default=None, description="ms / original_ms")
 
 
 class OriginalResult(EvaluatedResult):
-    """The measured original."""
+    """The original file."""
 
     path: str | None = None
     bytes: Count | None = None
@@ -94,13 +91,13 @@ class OriginalResult(EvaluatedResult):
 
 
 class HashedFile(ReportPart):
-    """A file on disk. Its path is relative to the report."""
+    """A file with its hashes. Its path is relative to the report."""
 
     path: PrintablePath = ""
     sha256: str | None = None
-    data_sha256: Annotated[
-        str | None, Field(description="of PATH.data, where the weights are outside")
-    ] = None
+    data_sha256: str | None = Field(
+        default=None, description="of PATH.data, if the weights are external"
+    )
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -113,106 +110,115 @@ class FileResult(EvaluatedResult, HashedFile):
 
     graph: str = "original"
     encoding: str = ""
-    weight_storage: Annotated[str, Field(description="exact, or what they were rounded to")] = (
-        "exact"
-    )
+    weight_storage: str = Field(default="exact", description="exact, or the rounding: fp16, int8")
     bytes: Count | None = None
-    nonzeros: Annotated[
-        Count | None, Field(description="of its kernels; rounded values may leave fewer")
-    ] = None
-    paired_counts: Annotated[
-        PairedCounts | None,
-        Field(
-            description="before: the original, after: this file; null where a sample may be right in parts"
-        ),
-    ] = None
-    parity_max_abs: NonNegative | None = None
+    nonzeros: Count | None = Field(
+        default=None, description="of its layer weights; rounding may make more of them zero"
+    )
+    paired_counts: PairedCounts | None = Field(
+        default=None,
+        description="first: the original, second: this file; null if a sample may be partly "
+        "correct",
+    )
+    parity_max_abs: NonNegative | None = Field(
+        default=None, description="largest difference between outputs of the file and of torch"
+    )
     load_ms: NonNegative | None = None
     latency: tuple[FileLatencyResult, ...] = ()
-    quantization: Annotated[
-        QuantizationInfo | None, Field(description="null for a graph that computes in float")
-    ] = None
-    sparse_kernels: Annotated[
-        SparseKernelInfo | None,
-        Field(description="null for a graph that does not use them; runs without them, too"),
-    ] = None
-
-    @model_validator(mode="after")
-    def _check_graph(self) -> Self:
-        if (self.quantization is not None) != (self.graph == INT8):
-            raise ValueError(f"quantization is for graph {INT8} only, and graph is {self.graph}")
-        if (self.sparse_kernels is not None) != (self.graph == FAST):
-            raise ValueError(f"sparse_kernels is for graph {FAST} only, and graph is {self.graph}")
-        return self
+    quantization: QuantizationInfo | None = Field(
+        default=None, description="null for a float graph"
+    )
+    sparse_kernels: SparseKernelInfo | None = Field(
+        default=None, description="null for a graph without sparse operators"
+    )
 
     @property
     def is_exact(self) -> bool:
-        """Whether the file holds the network's weights exactly: not quantized and not rounded."""
+        """Whether the file holds the weights of the network, neither rounded nor quantized."""
         return self.weight_storage == EXACT and self.quantization is None
 
     @property
     def is_for_speed(self) -> bool:
-        """Whether the file was written to be faster: quantized, or on sparse operators."""
+        """Whether the file was written to be faster: quantized, or with sparse operators."""
         return self.quantization is not None or self.sparse_kernels is not None
 
     @property
     def gated_latency_ratio(self) -> float | None:
-        """Latency / that of the original, for one sample on one thread.
-
-        It is the largest measured ratio if that case was not measured.
-        """
-        alone = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
-        ratios = [entry.ratio for entry in alone or self.latency]
-        measured = [ratio for ratio in ratios if ratio is not None]
-        return max(measured) if measured and len(measured) == len(ratios) else None
+        """Ratio for one sample on one thread; if it was not measured, the worst ratio, or None."""
+        single = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
+        ratios = [entry.ratio for entry in single or self.latency]
+        if not ratios or None in ratios:
+            return None
+        return max(ratio or 0.0 for ratio in ratios)
 
     @property
     def name(self) -> str:
-        """Name of the file for `--export`, such as packed or deploy-packed."""
+        """Name of the format in `--export`, for example packed or deploy-packed."""
         return ExportFormat(self.graph, self.encoding).name
 
     @property
     def label(self) -> str:
-        """Name of the file among those of a network, with the rounding of its values."""
+        """Name of the format, with the rounding, if any."""
         return self.name if self.weight_storage == EXACT else f"{self.name}, {self.weight_storage}"
+
+    @model_validator(mode="after")
+    def _check_graph(self) -> Self:
+        if (self.quantization is not None) != (self.graph == INT8):
+            raise ValueError(f"quantization must be null if graph is not {INT8}, and only then")
+        if (self.sparse_kernels is not None) != (self.graph == FAST):
+            raise ValueError(f"sparse_kernels must be null if graph is not {FAST}, and only then")
+        return self
 
 
 class EpochCounts(ReportPart):
-    """Number of epochs of each phase."""
+    """Epochs of training, by phase."""
 
     prune: Count = 0
     finetune: Count = 0
 
 
 class NetworkResult(EvaluatedResult):
-    """A pruned network, as measured through its exported files."""
+    """A pruned network. Its accuracy is that of its least accurate file."""
 
     method: str = LTP_METHOD
-    drop: Annotated[
-        float | None,
-        Field(
-            description="how much worse than the original, in the metric's unit; negative is better"
-        ),
-    ] = None
+    drop: float | None = Field(
+        default=None,
+        description="how much worse than the original, in the unit of the metric; negative if "
+        "better",
+    )
     drop_interval: Interval | None = None
-    compression: Annotated[float | None, Field(ge=1)] = None
-    model_compression: Annotated[
-        float | None,
-        Field(gt=0, description="float weights of the whole model / those that are not zero"),
-    ] = None
+    compression: float | None = Field(default=None, ge=1)
+    model_compression: float | None = Field(
+        default=None, gt=0, description="float weights of the model / nonzero float weights"
+    )
     sparsity: Fraction | None = None
     nonzeros: Count | None = None
-    model_nonzeros: Annotated[
-        Count | None, Field(description="of all float weights of the file")
-    ] = None
+    model_nonzeros: Count | None = Field(default=None, description="of all float weights")
     epochs: EpochCounts | None = None
-    num_trainings: Annotated[
-        Count | None,
-        Field(
-            description="networks that were trained to find it: fine-tuned entries, points of the curve"
-        ),
-    ] = None
-    files: Annotated[tuple[FileResult, ...], FEW] = ()
+    num_trainings: Count | None = Field(
+        default=None,
+        description="number of trained networks: fine-tuned trail entries, or points of the curve",
+    )
+    files: Annotated[tuple[FileResult, ...], SHORT_LIST] = ()
+
+    @property
+    def exact(self) -> FileResult | None:
+        """The first exact file, by which networks are compared; the first file if none is exact."""
+        for file in self.files:
+            if file.is_exact:
+                return file
+        return self.files[0] if self.files else None
+
+    @property
+    def exact_value(self) -> float | None:
+        """Value of the metric of the exact file; None if it was not measured."""
+        return None if self.exact is None else self.exact.value
+
+    def least_accurate(self, metric: Metric) -> FileResult | None:
+        """Return the least accurate file; None if a file was not measured, or there is none."""
+        if not self.files or any(file.value is None for file in self.files):
+            return None
+        return metric.find_worst(self.files, lambda file: file.value or 0.0)
 
     @model_validator(mode="after")
     def _check_nonzeros(self) -> Self:
@@ -221,132 +227,98 @@ class NetworkResult(EvaluatedResult):
             raise ValueError(f"model_nonzeros is {total}, less than nonzeros, which is {layers}")
         return self
 
-    @property
-    def exact(self) -> FileResult | None:
-        """The file by which networks are compared.
-
-        It is the first file with exact weights, or the first file if none has them.
-        """
-        return next(
-            (file for file in self.files if file.is_exact), self.files[0] if self.files else None
-        )
-
-    @property
-    def exact_value(self) -> float | None:
-        """The metric's value of that file."""
-        return None if self.exact is None else self.exact.value
-
-    def least_accurate(self, metric: Metric) -> FileResult | None:
-        """Return the least accurate file. The network counts as accurate as that file."""
-        known = all(file.value is not None for file in self.files)
-        return (
-            metric.find_worst(self.files, lambda file: file.value or 0.0)
-            if self.files and known
-            else None
-        )
-
 
 class BaselinePoint(HashedFile):
-    """A point of the baseline's curve.
+    """The exact file of the baseline at one compression, with its metric on the test split."""
 
-    The accuracy is that of the test split. The validation split selected the point.
-    """
-
-    compression: Annotated[float | None, Field(gt=0)] = None
+    compression: float | None = Field(default=None, gt=0)
     accuracy: float | None = None
-    validation_accuracy: float | None = None
+    validation_accuracy: float | None = Field(
+        default=None, description="on the validation split, which selects the points"
+    )
     nonzeros: Count | None = None
 
 
 class BaselineResult(NetworkResult):
-    """The baseline: global magnitude pruning with the same number of epochs."""
+    """Global magnitude pruning to the compression of LTP, with the same number of epochs."""
 
     method: str = MAGNITUDE_METHOD
-    curve: Annotated[
-        Annotated[tuple[BaselinePoint, ...], FEW] | None,
-        Field(description="the point at the same compression first, each trained as long"),
-    ] = None
-    budget: Annotated[
-        NonNegative | None,
-        Field(
-            description="the largest drop, within which the gain compares the two; null: at equal accuracy"
-        ),
-    ] = None
-    compression_at_equal_accuracy: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            description="linear in log compression between two points; within a budget, of the sparsest point",
-        ),
-    ] = None
-    gain: Annotated[
-        float | None,
-        Field(
-            gt=0, description="compression / the one that the baseline reaches at equal accuracy"
-        ),
-    ] = None
-    gain_bound: Annotated[
-        Literal["at least", "at most"] | None,
-        Field(description="where the gain is only known to one side"),
-    ] = None
-    unstructured: Annotated[
-        BaselinePoint | None,
-        Field(
-            description="beside blocks, the same count of single weights, trained as long; null without blocks"
-        ),
-    ] = None
+    curve: Annotated[tuple[BaselinePoint, ...], SHORT_LIST] | None = Field(
+        default=None, description="points at several compressions; the first at that of LTP"
+    )
+    budget: NonNegative | None = Field(
+        default=None,
+        description="largest drop within which the gain is computed; null: at equal accuracy",
+    )
+    compression_at_equal_accuracy: float | None = Field(
+        default=None,
+        gt=0,
+        description="linear in log compression between two points; within a budget, that of the "
+        "sparsest point",
+    )
+    gain: float | None = Field(
+        default=None, gt=0, description="compression of LTP / compression_at_equal_accuracy"
+    )
+    gain_bound: Literal["at least", "at most"] | None = Field(
+        default=None, description="null if the gain is known exactly"
+    )
+    unstructured: BaselinePoint | None = Field(
+        default=None,
+        description="unstructured pruning to the same nonzeros, if LTP prunes in blocks",
+    )
 
 
 class BaselineDifference(ReportPart):
-    """How much better the pruned network is than the baseline; negative is worse."""
+    """How much better LTP is than the baseline, in the unit of the metric; negative if worse."""
 
     value: float | None = None
     interval: Interval | None = None
-    paired_counts: Annotated[
-        PairedCounts | None, Field(description="before: the pruned network, after: the baseline")
-    ] = None
+    paired_counts: PairedCounts | None = Field(
+        default=None, description="first: the pruned network, second: the baseline"
+    )
     reasons: Reasons = Field(default_factory=dict)
 
 
 class Report(ReportPart):
-    """The content of report.json, which all pages show."""
+    """The content of report.json, which report.md and report.html show."""
 
-    schema_: Annotated[Literal["ltp-report/1"], Field(alias="schema")] = SCHEMA
+    schema_: Literal["ltp-report/1"] = Field(default=SCHEMA, alias="schema")
     status: Literal["passed", "failed", "no-gates"] = "no-gates"
-    gates: Annotated[tuple[GateResult, ...], FEW] = ()
+    gates: Annotated[tuple[GateResult, ...], SHORT_LIST] = ()
     metric: Metric = Metric()
     task: TaskSummary = TaskSummary()
     model: ModelInfo = ModelInfo()
     data: DataInfo = DataInfo()
-    custom_task: Annotated[
-        CustomTaskInfo | None, Field(description="null where it is none of the user's own")
-    ] = None
+    custom_task: CustomTaskInfo | None = Field(default=None, description="null for a built-in task")
     original: OriginalResult = OriginalResult()
     pruned: NetworkResult = NetworkResult()
     baseline: BaselineResult | None = None
     difference: BaselineDifference | None = None
-    layers: Annotated[tuple[LayerResult, ...], MANY] = ()
-    trail: Annotated[tuple[TrailEntry, ...], MANY] = ()
+    layers: Annotated[tuple[LayerResult, ...], LONG_LIST] = ()
+    trail: Annotated[tuple[TrailEntry, ...], LONG_LIST] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    resolved: Annotated[
-        dict[str, dict[str, Any]],
-        Field(description="values that rules chose for settings left open, by section"),
-    ] = Field(default_factory=dict)
+    resolved: dict[str, dict[str, Any]] = Field(
+        default_factory=dict,
+        description="values that rules chose for settings left open, by section",
+    )
     environment: EnvironmentInfo = EnvironmentInfo()
-    timings: dict[str, NonNegative] = Field(default_factory=dict)
+    timings: dict[str, NonNegative] = Field(
+        default_factory=dict, description="seconds of each stage"
+    )
     notes: tuple[str, ...] = ()
-    budget_not_met: Annotated[
-        str | None, Field(description="why the network is outside its accuracy budget")
-    ] = None
-    suspicious_improvement: Annotated[
-        str | None,
-        Field(
-            description="a warning where the pruned network is better than the original beyond chance"
-        ),
-    ] = None
+    budget_not_met: str | None = Field(
+        default=None, description="why the network is outside its accuracy budget"
+    )
+    suspicious_improvement: str | None = Field(
+        default=None,
+        description="warning that the network is better than the original beyond chance",
+    )
     histograms: tuple[WeightHistogram, ...] = ()
     scatter: WeightScatter | None = None
-    sizes: dict[str, Count | None] = Field(default_factory=dict)
+    sizes: dict[str, Count | None] = Field(
+        default_factory=dict,
+        description="bytes of the original, of each file, and the smallest possible size",
+    )
     reasons: Reasons = Field(default_factory=dict)
 
     @property
@@ -359,42 +331,41 @@ class Report(ReportPart):
 
     @property
     def networks(self) -> list[NetworkResult]:
-        """The pruned network, and the baseline if there is one."""
+        """The pruned network, and the baseline, if any."""
         return [self.pruned] if self.baseline is None else [self.pruned, self.baseline]
 
     @property
     def files(self) -> list[FileResult]:
-        """All exported files, those of the baseline last."""
+        """All exported files; those of the baseline are last."""
         return [file for network in self.networks for file in network.files]
 
     @property
     def curve(self) -> tuple[BaselinePoint, ...]:
-        """The points of the baseline's curve.
-
-        The first one is a file of the baseline, the others have files of their own.
-        """
+        """Points of the curve of the baseline; empty if there is none."""
         return (self.baseline.curve or ()) if self.baseline else ()
 
     @property
     def baseline_points(self) -> dict[str, BaselinePoint]:
-        """All points of the baseline by their keys, with the unstructured one of a run in blocks."""
-        single = self.baseline.unstructured if self.baseline else None
-        curve = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
-        return {**curve, **({} if single is None else {"baseline.unstructured": single})}
+        """All points of the baseline by their keys: the curve and the unstructured point."""
+        points = {f"baseline.curve.{number}": point for number, point in enumerate(self.curve)}
+        if self.baseline is not None and self.baseline.unstructured is not None:
+            points["baseline.unstructured"] = self.baseline.unstructured
+        return points
 
     @property
     def points(self) -> list[TradeoffPoint]:
-        """The measured points of the curve: compression and accuracy."""
-        return [
-            TradeoffPoint(p.compression, p.accuracy)
-            for p in self.curve
-            if p.compression and p.accuracy is not None
-        ]
+        """Compression and accuracy of the points of the curve that were measured."""
+        points = []
+        for point in self.curve:
+            if point.compression and point.accuracy is not None:
+                points.append(TradeoffPoint(point.compression, point.accuracy))
+        return points
 
     @property
     def gain(self) -> Gain | None:
-        """The gain by the numbers of this report; None if they do not give one."""
-        compression, accuracy = self.pruned.compression, self.pruned.exact_value
+        """The gain, computed from the numbers of the report; None if some are missing."""
+        compression = self.pruned.compression
+        accuracy = self.pruned.exact_value
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
         budget = self.baseline.budget
@@ -404,15 +375,17 @@ class Report(ReportPart):
 
     @property
     def hashes(self) -> dict[str, str | None]:
-        """Path and hash of every exported file, those of the baseline's points too."""
-        stored: list[HashedFile] = [*self.files, *self.baseline_points.values()]
-        return {name: digest for file in stored for name, digest in file.hashes.items()}
+        """Hashes of all exported files by path, including points of the baseline."""
+        hashes: dict[str, str | None] = {}
+        for file in (*self.files, *self.baseline_points.values()):
+            hashes |= file.hashes
+        return hashes
 
     @model_validator(mode="after")
     def _check_fractions(self) -> Self:
-        """Raise ValueError for percent: a gate would pass on 88 if 0.88 is meant.
+        """Raise ValueError for percent: a gate would pass on 88 instead of 0.88.
 
-        A fraction that does not count samples may be below 0.
+        A fraction of samples is at least 0. Others, such as R², may be negative.
         """
         if not self.metric.is_fraction:
             return self
@@ -423,17 +396,17 @@ class Report(ReportPart):
             _check_range("trail.accuracy", entry.accuracy, lowest)
         for key, point in self.baseline_points.items():
             _check_range(f"{key}.accuracy", point.accuracy, lowest)
-        known = [part.value for part in (self.original, *self.networks) if part.value is not None]
-        widest = 1 - min([0.0, *known])
+        values = [part.value for part in (self.original, *self.networks) if part.value is not None]
+        largest_drop = 1 - min([0.0, *values])
         for network in self.networks:
-            _check_range("drop", network.drop, -widest, widest)
+            _check_range("drop", network.drop, -largest_drop, largest_drop)
         if self.baseline is not None:
             _check_range("baseline.budget", self.baseline.budget, 0.0)
         return self
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        """Raise ValueError for duplicate names, and for more than one selected entry."""
+        """Raise ValueError if two layers, files or points have one name, or two entries are selected."""
         names: dict[str, list[Any]] = {
             "layers": [layer.name for layer in self.layers],
             "files": [file.path for file in self.files],
@@ -443,19 +416,30 @@ class Report(ReportPart):
             "selected of the trail": [entry.selected for entry in self.trail if entry.selected],
         }
         for key, listed in names.items():
-            name, count = Counter(listed).most_common(1)[0] if listed else ("", 0)
-            if count > 1:
-                raise ValueError(f"{quote_name(str(name))} occurs {count} times in {key}")
+            for name, count in Counter(listed).most_common(1):
+                if count > 1:
+                    raise ValueError(f"{quote_name(str(name))} occurs {count} times in {key}")
         return self
 
 
 def _check_range(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
+    """Raise ValueError if a value is outside a range.
+
+    Args:
+        key: Key of the value, for the message.
+        value: The value; None is not checked.
+        lowest: Lower end of the range.
+        highest: Upper end of the range.
+    """
     if value is not None and not lowest <= value <= highest:
-        raise ValueError(f"{key} is {value:g}, and the metric is a share: 1 is all")
+        allowed = f"between {lowest:g} and {highest:g}"
+        if math.isinf(lowest):
+            allowed = f"at most {highest:g}"
+        raise ValueError(f"{key} must be {allowed}, got {value:g}: fractions are not percent")
 
 
 def make_json_schema() -> str:
-    """Return the JSON Schema of a report as this program writes it."""
+    """Return the JSON Schema of reports as this program writes them."""
     schema = Report.model_json_schema(mode="serialization")
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **schema}
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

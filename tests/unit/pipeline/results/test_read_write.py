@@ -43,16 +43,16 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "pruned": {"sparsity": 88}}', "pruned.sparsity"),
         (
             '{"schema": "ltp-report/1", "pruned": {"accuracy": {"value": 88}}}',
-            "accuracy.value is 88",
+            "accuracy.value must",
         ),
         (
             '{"schema": "ltp-report/1", "pruned": {"files": [{"accuracy": {"value": 88}}]}}',
-            "accuracy.value is 88",
+            "accuracy.value must",
         ),
-        ('{"schema": "ltp-report/1", "pruned": {"drop": 1.5}}', "drop is 1.5"),
+        ('{"schema": "ltp-report/1", "pruned": {"drop": 1.5}}', "drop must"),
         (
             '{"schema": "ltp-report/1", "baseline": {"curve": [{"accuracy": 88}]}}',
-            "baseline.curve.0.accuracy is 88",
+            "baseline.curve.0.accuracy must",
         ),
         ('{"schema": "ltp-report/1", "pruned": null}', "pruned"),
         ('{"schema": "ltp-report/1", "pruned": {"files": null}}', "pruned.files"),
@@ -113,20 +113,20 @@ def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> Non
         "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4},
     }
     assert read(written(tmp_path, metric={"name": "R²"}, **parts)).pruned.value == -1.5
-    with pytest.raises(InputError, match=r"accuracy\.value is -1\.5"):
+    with pytest.raises(InputError, match=r"accuracy\.value must be .* -1\.5"):
         read(written(tmp_path, **parts))
     parts["pruned"]["drop"] = 2.6
-    with pytest.raises(InputError, match=r"drop is 2\.6"):
+    with pytest.raises(InputError, match=r"drop must be .* 2\.6"):
         read(written(tmp_path, metric={"name": "R²"}, **parts))
 
 
 def test_a_share_is_at_most_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"accuracy\.value is 88"):
+    with pytest.raises(InputError, match=r"accuracy\.value must be .* 88"):
         read(written(tmp_path, metric={"name": "R²"}, pruned={"accuracy": {"value": 88}}))
 
 
 def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"baseline\.budget is 5"):
+    with pytest.raises(InputError, match=r"baseline\.budget must be .* 5"):
         read(written(tmp_path, baseline={"budget": 5}))
     own = {"metric": {"name": "error", "is_fraction": False}, "custom_task": {"name": "task.py"}}
     assert read(written(tmp_path, **own, baseline={"budget": 5})).baseline is not None

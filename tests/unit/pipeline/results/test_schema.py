@@ -16,7 +16,7 @@ def test_shipped_schema_is_generated() -> None:
         resources.files("ltp_pipeline").joinpath("report.schema.json").read_text(encoding="utf-8")
     )
     assert shipped == make_json_schema(), (
-        "run: python -m ltp_pipeline.report_schema > pipeline/report.schema.json"
+        "run: python -m ltp_pipeline.results.schema > pipeline/report.schema.json"
     )
 
 
