@@ -12,7 +12,7 @@ from pathlib import Path
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import evaluate_run_gates, make_gate_settings, summarize_status
 from ltp_pipeline.results import read_write
-from ltp_pipeline.results.complete import ContradictionError, is_same
+from ltp_pipeline.results.consistency import ContradictionError, is_same
 from ltp_pipeline.results.schema import HashedFile, Report
 from ltp_pipeline.results.schema_parts import GateResult, ModelInfo
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS

@@ -13,7 +13,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
-from ltp_pipeline.results.complete import ContradictionError, check_same_values
+from ltp_pipeline.results.consistency import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model

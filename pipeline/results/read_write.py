@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.complete import MAX_SHOWN, ContradictionError, check_same_values, complete
+from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.consistency import MAX_SHOWN, ContradictionError, check_same_values
 from ltp_pipeline.results.schema import SCHEMA, Report
 from ltp_pipeline.settings.file_names import EXACT, FAST
 from ltp_pipeline.system.files import AnyPath, read_text, write_json

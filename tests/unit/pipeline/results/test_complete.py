@@ -17,13 +17,12 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import evaluate_gates, make_gate_settings
 from ltp_pipeline.gates.evidence import check_gate_results, read_report
 from ltp_pipeline.results.complete import (
-    GATED_VALUES,
+    GATED_KEYS,
     UNSUPPORTED,
-    ContradictionError,
     complete,
     drop_unsupported_values,
-    is_same,
 )
+from ltp_pipeline.results.consistency import ContradictionError, is_same
 from ltp_pipeline.results.read_write import check_consistency, to_json
 from ltp_pipeline.system.files import write_json
 from tests.support.finished import SMALL
@@ -256,8 +255,8 @@ def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[An
 def test_complete_restores_every_number_that_it_computes(report: dict[str, Any]) -> None:
     """Values that follow from others are cleared, and come back as they were."""
     cleared = copy.deepcopy(report)
-    computed = [("pruned", key) for key in GATED_VALUES]
-    computed += [("baseline", key) for key in (*GATED_VALUES, "gain", "num_trainings")]
+    computed = [("pruned", key) for key in GATED_KEYS]
+    computed += [("baseline", key) for key in (*GATED_KEYS, "gain", "num_trainings")]
     computed += [("baseline", "compression_at_equal_accuracy"), ("pruned", "nonzeros")]
     computed += [("difference", "value"), ("difference", "interval"), ("environment", "seed")]
     computed += [("model", "num_layers"), ("model", "layer_elements")]
