@@ -140,8 +140,8 @@ def evaluate_run_gates(report: Report, gates: GateSettings) -> list[GateResult]:
     files = report.pruned.files
     if isinstance(formats, list):
         files = tuple(file for file in files if file.name in formats)
-    pruned = report.pruned.model_copy(update={"files": files})
-    return evaluate_gates(report.model_copy(update={"pruned": pruned}), gates)
+    pruned = report.pruned.replace(files=files)
+    return evaluate_gates(report.replace(pruned=pruned), gates)
 
 
 def evaluate_own_gates(report: Report) -> Report:
@@ -160,7 +160,7 @@ def summarize_status(results: Sequence[GateResult]) -> GateStatus:
 def set_gate_results(report: Report, results: Sequence[GateResult]) -> Report:
     """Return the report with these results in place of its own."""
     status = summarize_status(results)
-    return report.model_copy(update={"gates": tuple(results), "status": status})
+    return report.replace(gates=tuple(results), status=status)
 
 
 def check_gates(results: Sequence[GateResult]) -> None:

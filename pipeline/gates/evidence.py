@@ -1,16 +1,21 @@
-"""Hash the files of a report. They must lie beside the report, and no others of its names.
+"""Check the gate results of a report, and the files that it names by their hashes.
 
-Every file is examined before it is opened, and only hashed here. recount.py reads what is in the
-files, once their hashes are right.
+The exported files must be beside the report, and everything beside it must be its own. A file is
+opened only if it is a regular file, and only to hash it. What the files contain is checked by
+`recount`, after their hashes.
 """
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.evaluation import evaluate_run_gates, make_gate_settings, summarize_status
+from ltp_pipeline.gates.evaluation import (
+    evaluate_run_gates,
+    make_gate_settings,
+    summarize_status,
+)
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.consistency import ContradictionError, is_same
 from ltp_pipeline.results.schema import HashedFile, Report
@@ -20,8 +25,8 @@ from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import read_checksums, sha256_file, sha256_files
 
-MISSING = "put the exported files beside the report again, or give --report-only to judge its numbers alone"
-CHANGED = "restore the files the report speaks of, or write it anew: `ltp-pipeline run`"
+MISSING = "put the exported files beside the report, or pass --report-only to check only numbers"
+CHANGED = "restore the files of the report, or write it again: `ltp-pipeline run`"
 
 
 def read_report(path: AnyPath) -> Report:
@@ -48,147 +53,193 @@ def check_gate_results(report: Report, where: str) -> None:
     if len(report.gates) != len(expected):
         raise ContradictionError("the number of gates", len(report.gates), len(expected), where)
     for number, (stated, computed) in enumerate(zip(report.gates, expected, strict=True)):
-        first = (stated.name, stated.limit, stated.value, stated.passed)
-        second = (computed.name, computed.limit, computed.value, computed.passed)
-        if not is_same(first, second):
-            raise ContradictionError(f"gates.{number}", first, second, where)
+        stated_values = (stated.name, stated.limit, stated.value, stated.passed)
+        values = (computed.name, computed.limit, computed.value, computed.passed)
+        if not is_same(stated_values, values):
+            raise ContradictionError(f"gates.{number}", stated_values, values, where)
     status = summarize_status(expected)
     if report.status != status:
         raise ContradictionError("status", report.status, status, where)
 
 
 def check_files(report: Report, path: Path) -> list[GateResult]:
-    """Hash every file that a report names, and compare the list of checksums beside it.
+    """Compare the files beside a report with their hashes in it.
 
     The exported files of the pruned network must be there. The original, the baseline, the trail
-    and the list may be absent.
+    and the list of hashes may be missing.
+
+    Args:
+        report: The report.
+        path: Path of the report.
+
+    Returns:
+        A result for each file that is there or must be.
     """
     folder = path.parent
-    shipped = list(_check_hashes(report.pruned.files))
-    found = [_check_file(name, expected, folder, needed=True) for name, expected in shipped]
-    if not shipped:
-        found = [GateResult("files", "", None, False, "the report names no exported file", MISSING)]
-    if report.model.path not in dict(shipped):  # which would be another file of that name
-        found.append(_check_original(report.model, folder))
-    others = [*(report.baseline.files if report.baseline else ()), *report.baseline_points.values()]
-    trail = [item for entry in report.trail if entry.sha256 for item in entry.hashes.items()]
-    named = dict.fromkeys(
-        (*_check_hashes(others), *trail)
-    )  # a file of the baseline is also the first point of its curve
-    found += [_check_file(name, expected, folder, needed=False) for name, expected in named]
-    found.append(_check_checksums(report, path))
-    return [verdict for verdict in found if verdict is not None]
+    required = _collect_hashes(report.pruned.files)
+    results: list[GateResult | None] = []
+    if not required:
+        reason = "the report names no exported file"
+        results.append(GateResult("files", "", None, False, reason, MISSING))
+    for name, expected in required.items():
+        results.append(_check_file(name, expected, folder, is_required=True))
+    if report.model.path not in required:  # otherwise the exported file replaced the original
+        results.append(_check_original(report.model, folder))
+    optional = _collect_hashes(report.baseline.files) if report.baseline else {}
+    optional |= _collect_hashes([*report.baseline_points.values()])
+    for entry in report.trail:
+        if entry.sha256:
+            optional |= entry.hashes
+    for name, expected in optional.items():
+        results.append(_check_file(name, expected, folder, is_required=False))
+    results.append(_check_hash_list(report, path, required))
+    return [result for result in results if result is not None]
 
 
-def _check_checksums(report: Report, path: Path) -> GateResult | None:
-    """Return the result for SHA256SUMS.
+def _check_hash_list(
+    report: Report, path: Path, required: dict[str, str | None]
+) -> GateResult | None:
+    """Check SHA256SUMS: it lists the required files and the report, and no other hash of a file.
 
-    It must list every file to deploy, and no other hash of anything that the report names.
+    Args:
+        report: The report.
+        path: Path of the report.
+        required: Hashes of the required files, by name.
+
+    Returns:
+        The result; None if there is no list.
     """
-    beside = path.with_name(SUMS)
-    if not os.path.lexists(beside):
+    list_path = path.with_name(SUMS)
+    if not os.path.lexists(list_path):
         return None
+    own_hash: dict[str, str | None] = {}
     try:
-        listed = read_checksums(beside, CHANGED)
-        mine = (
-            {path.name: sha256_file(path)}
-            if path.name in listed or path.name == REPORT_JSON
-            else {}
-        )
+        listed = read_checksums(list_path, CHANGED)
+        if path.name in listed or path.name == REPORT_JSON:
+            own_hash[path.name] = sha256_file(path)
     except InputError as error:
-        return _fail_file(SUMS, None, error.message)
-    needed = {**dict(_check_hashes(report.pruned.files)), **mine}
-    for name, expected in {**report.hashes, **mine}.items():
-        if name in needed and name not in listed:
-            return _fail_file(SUMS, None, f"it does not list {name}")
+        return _make_failure(SUMS, None, error.message)
+    for name, expected in {**report.hashes, **own_hash}.items():
+        if name not in listed and (name in required or name in own_hash):
+            return _make_failure(SUMS, None, f"it does not list {name}")
         if name in listed and listed[name] != expected:
-            return _fail_file(
-                SUMS,
-                None,
-                f"it has another hash for {name} than {'that file' if name in mine else 'the report'}",
-            )
+            source = "that file" if name in own_hash else "the report"
+            return _make_failure(SUMS, None, f"it has another hash for {name} than {source}")
     return GateResult(f"file {SUMS}", "", None, True, "it agrees with the report")
 
 
-def _check_hashes(files: Sequence[HashedFile]) -> Iterator[tuple[str, str | None]]:
+def _collect_hashes(files: Sequence[HashedFile]) -> dict[str, str | None]:
+    """Return the hashes of files and of their external data, by path."""
+    hashes: dict[str, str | None] = {}
     for file in files:
-        yield from file.hashes.items()
+        hashes |= file.hashes
+    return hashes
 
 
 def _check_original(model: ModelInfo, folder: Path) -> GateResult | None:
-    """Return the result for the original and its external data, which have one hash together."""
+    """Check the original and its external data, which have one hash together; None if missing."""
     name = model.path or ""
-    path = _resolve_path(folder, name)
-    if path is None or _get_file_mode(path) is None:
+    path = _resolve_inside(folder, name)
+    if path is None or _read_mode(path) is None:
         return None
-    parts = [_resolve_path(path.parent, part) for part in (path.name, *model.data)]
-    there = [part for part in parts if part is not None]
-    problem = next(
-        (f"{part.name} is {said}" for part in there if (said := _find_problem(part))), None
-    )
-    if problem or len(there) < len(parts):
-        return _fail_file(name, model.sha256, problem or "its data are named outside the folder")
-    return _compare_hashes(name, model.sha256, there)
+    parts = []
+    for part_name in (path.name, *model.data):
+        part = _resolve_inside(path.parent, part_name)
+        if part is None:
+            return _make_failure(name, model.sha256, "its data are named outside the folder")
+        problem = _find_problem(part)
+        if problem is not None:
+            return _make_failure(name, model.sha256, f"{part.name} is {problem}")
+        parts.append(part)
+    return _compare_hash(name, model.sha256, parts)
 
 
-def _check_file(name: str, expected: str | None, folder: Path, needed: bool) -> GateResult | None:
-    path = _resolve_path(folder, name)
+def _check_file(
+    name: str, expected: str | None, folder: Path, is_required: bool
+) -> GateResult | None:
+    """Compare a file with its hash.
+
+    Args:
+        name: Name of the file in the report.
+        expected: Its hash in the report.
+        folder: Folder of the report.
+        is_required: Whether the file must be there.
+
+    Returns:
+        The result; None for a missing file that is not required.
+    """
+    path = _resolve_inside(folder, name)
     if path is None:
-        return (
-            _fail_file(name, expected, "its name leads out of the report's folder", MISSING)
-            if needed
-            else None
-        )
-    there = _get_file_mode(path) is not None
-    if not (needed or there):
+        detail = "its name leads out of the report's folder"
+        return _make_failure(name, expected, detail, MISSING) if is_required else None
+    is_there = _read_mode(path) is not None
+    if not is_there and not is_required:
         return None
-    if problem := _find_problem(path):
-        return _fail_file(name, expected, problem, CHANGED if there else MISSING)
-    return _compare_hashes(name, expected, [path])
+    problem = _find_problem(path)
+    if problem is not None:
+        return _make_failure(name, expected, problem, CHANGED if is_there else MISSING)
+    return _compare_hash(name, expected, [path])
 
 
-def _compare_hashes(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
+def _compare_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
+    """Compare the hash of a file, with its external data, with the hash in the report.
+
+    Args:
+        name: Name of the file in the report.
+        expected: Its hash in the report.
+        parts: The file and its external data.
+    """
     try:
-        found = sha256_files(parts)
+        actual = sha256_files(parts)
     except OSError as error:
-        return _fail_file(
-            name, expected, f"cannot be read: {error.strerror}", "check the file's permissions"
-        )
+        detail = f"cannot be read: {error.strerror}"
+        return _make_failure(name, expected, detail, "check the file's permissions")
     if not expected:
-        return _fail_file(name, expected, "the report has no hash for this file")
-    if found != expected:
-        return _fail_file(
-            name, expected, f"its sha256 is {found}: the report does not belong to this file"
-        )
-    return GateResult(
-        f"file {name}", expected, None, True, "the file is the one the report speaks of"
-    )
+        return _make_failure(name, expected, "the report has no hash for this file")
+    if actual != expected:
+        detail = f"its sha256 is {actual}: the report does not belong to this file"
+        return _make_failure(name, expected, detail)
+    return GateResult(f"file {name}", expected, None, True, "the file has the hash of the report")
 
 
-def _fail_file(name: str, expected: str | None, detail: str, advice: str = CHANGED) -> GateResult:
+def _make_failure(
+    name: str, expected: str | None, detail: str, advice: str = CHANGED
+) -> GateResult:
+    """Return the failed result of a file.
+
+    Args:
+        name: Name of the file.
+        expected: Its hash in the report.
+        detail: What is wrong.
+        advice: What to do.
+    """
     return GateResult(f"file {name}", expected or "", None, False, detail, advice)
 
 
 def _find_problem(path: Path) -> str | None:
-    """Return why a path cannot be hashed. Opening a pipe would wait forever, so it is not opened."""
-    kind = _get_file_mode(path)
-    if kind is None:
-        return "a link that leads nowhere" if os.path.islink(path) else "not beside the report"  # noqa: PTH114 - never raises
-    return None if stat.S_ISREG(kind) else "no regular file"
+    """Return why a file cannot be hashed, or None.
+
+    The type is checked before the file is opened, because opening a pipe would wait forever.
+    """
+    mode = _read_mode(path)
+    if mode is None:
+        is_link = os.path.islink(path)  # noqa: PTH114 - never raises
+        return "a link that leads nowhere" if is_link else "not beside the report"
+    return None if stat.S_ISREG(mode) else "not a regular file"
 
 
-def _get_file_mode(path: Path) -> int | None:
-    """Return the type of a file, with links followed; None if there is none."""
+def _read_mode(path: Path) -> int | None:
+    """Return the mode of a file or of what a link leads to; None if there is nothing."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
         return None
 
 
-def _resolve_path(folder: Path, name: str) -> Path | None:
-    """Return the path of a name in the report's folder or below.
+def _resolve_inside(folder: Path, name: str) -> Path | None:
+    """Return the path of a name in a folder; None if the name leads out of the folder.
 
-    No name leads elsewhere. Only a link in that folder may.
+    Links are not followed: a link in the folder may lead elsewhere.
     """
     if not name or "\0" in name:
         return None

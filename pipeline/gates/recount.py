@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ltp_pipeline.exporters.files.count import FileSparsity, count_sparsity
 from ltp_pipeline.exporters.files.labels import read_metadata
@@ -21,7 +20,7 @@ from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.system.files import external_data_path
 from ltp_pipeline.system.text import quote_name
 
-UNLABELLED = "not labelled"
+UNLABELED = "not labeled"
 WHERE = "the report"
 
 
@@ -77,28 +76,22 @@ def _put_file(
     file = report.pruned.files[number]
     path = folder / file.path
     parts = [path, external_data_path(path)] if file.data_sha256 else [path]
-    content = {
-        "bytes": sum(part.stat().st_size for part in parts),
-        "nonzeros": counts.layers.nonzeros,
-        "encoding": labels.get("format", UNLABELLED),
-        "graph": labels.get("graph", ORIGINAL),
-        "weight_storage": labels.get("values", UNLABELLED),
-    }
     files = list(report.pruned.files)
-    files[number] = file.model_copy(update=content)
-    of_model: dict[str, Any] = {"sha256": labels.get("source_sha256", UNLABELLED)}
-    if file.graph == ORIGINAL:  # other graphs may have more or fewer float weights
-        of_model["float_elements"] = counts.model.elements
-    layers = (
-        layer.model_copy(update={"elements": counts.by_name[layer.name].elements})
-        for layer in report.layers
+    files[number] = file.replace(
+        bytes=sum(part.stat().st_size for part in parts),
+        nonzeros=counts.layers.nonzeros,
+        encoding=labels.get("format", UNLABELED),
+        graph=labels.get("graph", ORIGINAL),
+        weight_storage=labels.get("values", UNLABELED),
     )
-    changes = {
-        "pruned": report.pruned.model_copy(update={"files": tuple(files)}),
-        "model": report.model.model_copy(update=of_model),
-        "layers": tuple(layers),
-    }
-    return report.model_copy(update=changes)
+    model = report.model.replace(sha256=labels.get("source_sha256", UNLABELED))
+    if file.graph == ORIGINAL:  # other graphs may have more or fewer float weights
+        model = model.replace(float_elements=counts.model.elements)
+    layers = [
+        layer.replace(elements=counts.by_name[layer.name].elements) for layer in report.layers
+    ]
+    pruned = report.pruned.replace(files=tuple(files))
+    return report.replace(pruned=pruned, model=model, layers=tuple(layers))
 
 
 def _put_layers(report: Report, network: str, key: str, counted: list[FileSparsity]) -> Report:
@@ -111,12 +104,10 @@ def _put_layers(report: Report, network: str, key: str, counted: list[FileSparsi
         counted: The counts of all files of the network.
     """
     most = max(counted, key=lambda counts: counts.layers.nonzeros)
-    layers = (
-        layer.model_copy(update={key: most.by_name[layer.name].nonzeros}) for layer in report.layers
-    )
+    layers = (layer.replace(**{key: most.by_name[layer.name].nonzeros}) for layer in report.layers)
     changes = {"model_nonzeros": most.model.nonzeros}
-    part = getattr(report, network).model_copy(update=changes)
-    return report.model_copy(update={network: part, "layers": tuple(layers)})
+    part = getattr(report, network).replace(**changes)
+    return report.replace(**{network: part}, layers=tuple(layers))
 
 
 def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:

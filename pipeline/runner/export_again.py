@@ -146,7 +146,7 @@ def _export_without_data(run_directory: RunDirectory, model: Path, settings: Set
         "settings": {**report.settings, "export": settings.export.model_dump(mode="json")},
         "notes": tuple(dict.fromkeys((*report.notes, *pruned.notes))),
     }
-    return write_report(complete(report.model_copy(update=changes)), settings, run_directory)
+    return write_report(complete(report.replace(**changes)), settings, run_directory)
 
 
 def _put_counts(
@@ -155,7 +155,7 @@ def _put_counts(
     """Return layers with other nonzeros under a key, if there are new counts."""
     if counts is None:
         return layers
-    return tuple(layer.model_copy(update={key: counts.nonzeros[layer.name]}) for layer in layers)
+    return tuple(layer.replace(**{key: counts.nonzeros[layer.name]}) for layer in layers)
 
 
 def _keep_difference(
@@ -223,14 +223,14 @@ class _FileWriter:
             for written, file_counts in zip(exported.files, counts, strict=True)
         ]
         reasons = {FILE_REASON_PREFIX + name: why for name, why in exported.skipped.items()}
-        part = part.model_copy(update={"reasons": {**part.reasons, **reasons}})
+        part = part.replace(reasons={**part.reasons, **reasons})
         result = put_files(part, (*files, *int8_files), self.metric)
         notes = [note for written in exported.files for note in written.notes]
         notes += describe_skipped_files(exported.skipped)
         most = max(counts, key=lambda each: each.layers.nonzeros, default=None)
         if most is None or most.layers.nonzeros < (part.nonzeros or 0):
             return _ExportedNetwork(result, None, notes)
-        result = result.model_copy(update={"model_nonzeros": most.model.nonzeros})
+        result = result.replace(model_nonzeros=most.model.nonzeros)
         return _ExportedNetwork(result, most, notes)
 
 
@@ -246,7 +246,7 @@ def put_files(part: NetworkT, files: tuple[FileResult, ...], metric: Metric) -> 
     """
     changes: dict[str, Any] = {"files": files, "accuracy": None, "drop": None}
     reasons = dict(part.reasons)
-    least = part.model_copy(update={"files": files}).least_accurate(metric)
+    least = part.replace(files=files).least_accurate(metric)
     if least is None:
         unknown = next(file.path for file in files if file.value is None)
         reason = f"{unknown} was not measured: {NO_DATA}"
@@ -256,7 +256,7 @@ def put_files(part: NetworkT, files: tuple[FileResult, ...], metric: Metric) -> 
         changes["drop_interval"] = None
         if least.paired_counts is None:
             reasons["drop_interval"] = NO_DATA
-    return part.model_copy(update={**changes, "reasons": reasons})
+    return part.replace(**changes, reasons=reasons)
 
 
 def _merge_file(written: FileResult, part: NetworkResult, counts: FileSparsity) -> FileResult:
@@ -274,7 +274,7 @@ def _merge_file(written: FileResult, part: NetworkResult, counts: FileSparsity) 
             continue
         if file.encoding == written.encoding:
             changes = written.model_dump(include={"sha256", "data_sha256", "bytes"})
-            return file.model_copy(update=changes)
+            return file.replace(**changes)
         if alike is None and file.accuracy is not None:
             alike = file
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
@@ -286,4 +286,4 @@ def _merge_file(written: FileResult, part: NetworkResult, counts: FileSparsity) 
         if alike.paired_counts is None:
             reasons["paired_counts"] = alike.reasons.get("paired_counts", NO_DATA)
         changes |= {"accuracy": alike.accuracy, "paired_counts": alike.paired_counts}
-    return written.model_copy(update={**changes, "reasons": reasons})
+    return written.replace(**changes, reasons=reasons)

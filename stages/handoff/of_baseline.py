@@ -1,7 +1,6 @@
 """Make the report of the baseline of a run, in which the baseline is the pruned network."""
 
 from pathlib import PurePosixPath
-from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.complete import complete
@@ -37,40 +36,43 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
             f"the run has no baseline to hand over: {reason}",
             "start it again with --baseline quick",
         )
-    cleared = {"baseline_nonzeros": None, "threshold": None, "temperature": None}
     layers = [
-        layer.model_copy(update={**cleared, "nonzeros": layer.baseline_nonzeros})
+        layer.replace(
+            nonzeros=layer.baseline_nonzeros,
+            baseline_nonzeros=None,
+            threshold=None,
+            temperature=None,
+        )
         for layer in report.layers
     ]
     gates = {**report.settings.get("gates", {}), **dict.fromkeys(COMPARING_GATES)}
-    changes: dict[str, Any] = {
-        "pruned": _convert_network(baseline),
-        "baseline": None,
-        "difference": None,
-        "layers": tuple(layers),
-        "trail": (),
-        "histograms": (),
-        "scatter": None,
-        "sizes": {},
-        "settings": {**report.settings, "gates": gates},
-        "reasons": {**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
-        "gates": (),
-        "status": "no-gates",
-    }
-    selected = complete(report.model_copy(update=changes))
-    texts = {
-        "notes": tuple(_list_notes(report, selected.pruned)),
-        "budget_not_met": None if is_picked else _describe_missed_budget(selected),
-        "suspicious_improvement": describe_improvement(selected.pruned, report.metric),
-    }
-    return selected.model_copy(update=texts)
+    selected = report.replace(
+        pruned=_convert_network(baseline),
+        baseline=None,
+        difference=None,
+        layers=tuple(layers),
+        trail=(),
+        histograms=(),
+        scatter=None,
+        sizes={},
+        settings={**report.settings, "gates": gates},
+        reasons={**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
+        gates=(),
+        status="no-gates",
+    )
+    selected = complete(selected)
+    return selected.replace(
+        notes=tuple(_list_notes(report, selected.pruned)),
+        budget_not_met=None if is_picked else _describe_missed_budget(selected),
+        suspicious_improvement=describe_improvement(selected.pruned, report.metric),
+    )
 
 
 def _convert_network(baseline: BaselineResult) -> NetworkResult:
     """Return the baseline as a network whose files are beside its report."""
     content = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
     content["files"] = tuple(
-        file.model_copy(update={"path": PurePosixPath(file.path).name}) for file in baseline.files
+        file.replace(path=PurePosixPath(file.path).name) for file in baseline.files
     )
     baseline_keys = BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys()
     content["reasons"] = {

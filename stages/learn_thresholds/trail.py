@@ -70,7 +70,7 @@ def add_entry(
         model_compression=model_counts.compression,
     )
     if distributed.is_main_process():
-        entry = entry.model_copy(update=export.hash_file(path))
+        entry = entry.replace(**export.hash_file(path))
         entries = [
             each.model_dump() for each in [*read_entries(run_directory, before=number), entry]
         ]

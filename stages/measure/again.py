@@ -159,8 +159,8 @@ def _find_original(report: Report, folder: Path, against: AnyPath | None) -> Pat
 
 def _clear_counts(baseline: BaselineResult) -> BaselineResult:
     """Return the baseline without counts of samples, which compare it with the old original."""
-    files = tuple(file.model_copy(update={"paired_counts": None}) for file in baseline.files)
-    return baseline.model_copy(update={"files": files})
+    files = tuple(file.replace(paired_counts=None) for file in baseline.files)
+    return baseline.replace(files=files)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class _Remeasurement:
         if self.original is None:
             notes.append(f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands")
         else:
-            changes["original"] = report.original.model_copy(update={"accuracy": self.original})
+            changes["original"] = report.original.replace(accuracy=self.original)
         changes["pruned"], scores = self.measure_network(report.pruned)
         measured_keys = ["pruned"]
         if report.baseline is not None:
@@ -197,8 +197,8 @@ class _Remeasurement:
                 changes["baseline"] = _clear_counts(report.baseline)
                 changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
         splits = {**report.data.splits, "test": len(self.split)}
-        changes["data"] = report.data.model_copy(update={"splits": splits})
-        measured = complete(report.model_copy(update=changes))
+        changes["data"] = report.data.replace(splits=splits)
+        measured = complete(report.replace(**changes))
         for key in measured_keys:
             before, after = getattr(report, key), getattr(measured, key)
             if before.value is not None and after.value is not None:
@@ -226,14 +226,13 @@ class _Remeasurement:
             interval = task.compute_drop_interval(self.original_scores, least_scores)
         if interval is None:
             reasons["drop_interval"] = NO_ORIGINAL
-        changes = {
-            "files": files,
-            "accuracy": least.accuracy,
-            "drop": None,
-            "drop_interval": interval,
-            "reasons": reasons,
-        }
-        part = part.model_copy(update=changes)
+        part = part.replace(
+            files=files,
+            accuracy=least.accuracy,
+            drop=None,
+            drop_interval=interval,
+            reasons=reasons,
+        )
         exact_scores = next(scores for file, scores in measured if file is part.exact)
         return part, exact_scores
 
@@ -246,18 +245,18 @@ class _Remeasurement:
                 value = known[point.path]
             else:
                 value = self._evaluate(point.path)[0].value
-            return point.model_copy(update={"accuracy": value})
+            return point.replace(accuracy=value)
 
         curve = baseline.curve and tuple(map(measure, baseline.curve))
         unstructured = baseline.unstructured and measure(baseline.unstructured)
-        return baseline.model_copy(update={"curve": curve, "unstructured": unstructured})
+        return baseline.replace(curve=curve, unstructured=unstructured)
 
     def _measure_file(self, file: FileResult) -> tuple[FileResult, Array]:
         accuracy, scores = self._evaluate(file.path)
         counts = None
         if self.original_scores is not None:
             counts = count_pairs(self.evaluator.task, self.original_scores, scores)
-        return file.model_copy(update={"accuracy": accuracy, "paired_counts": counts}), scores
+        return file.replace(accuracy=accuracy, paired_counts=counts), scores
 
     def _evaluate(self, name: str) -> tuple[AccuracyResult, Array]:
         path = self.folder / name

@@ -253,22 +253,22 @@ def _measure_file(
         sparse_session = SparseVsDenseSession(session)
         accuracy, scores = reference.evaluator(sparse_session.compute_outputs, split)
         difference = sparse_session.check_differences()
-        sparse_kernels = sparse_kernels.model_copy(update={"largest_difference": difference})
+        sparse_kernels = sparse_kernels.replace(largest_difference=difference)
     inputs = split.read_first(PARITY_SAMPLES).inputs
     parity = _check_parity(file.result, session, network, inputs, expected)
     paired_counts = count_pairs(task, reference.scores, scores)
     counts = count_file_sparsity(file.path, [layer.name for layer in network.layer_weights])
-    changes = {
-        "nonzeros": counts.layers.nonzeros,
-        "accuracy": accuracy,
-        "reasons": explain_missing_accuracy(accuracy) | explain_missing_counts(paired_counts),
-        "paired_counts": paired_counts,
-        "parity_max_abs": parity,
-        "load_ms": session.load_ms,
-        "latency": reference.compare_latencies(file.path, session, split),
-        "sparse_kernels": sparse_kernels,
-    }
-    return _MeasuredFile(file.result.model_copy(update=changes), scores, counts)
+    result = file.result.replace(
+        nonzeros=counts.layers.nonzeros,
+        accuracy=accuracy,
+        reasons=explain_missing_accuracy(accuracy) | explain_missing_counts(paired_counts),
+        paired_counts=paired_counts,
+        parity_max_abs=parity,
+        load_ms=session.load_ms,
+        latency=reference.compare_latencies(file.path, session, split),
+        sparse_kernels=sparse_kernels,
+    )
+    return _MeasuredFile(result, scores, counts)
 
 
 def _check_parity(

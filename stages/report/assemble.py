@@ -104,7 +104,7 @@ class RunFindings:
 
 def build_report(findings: RunFindings) -> Report:
     """Return the report of a run, without gate results."""
-    pruned = findings.pruned.result.model_copy(update={"num_trainings": findings.num_trainings})
+    pruned = findings.pruned.result.replace(num_trainings=findings.num_trainings)
     settings = findings.settings
     reasons = {}
     if findings.baseline_reason is not None:
@@ -139,7 +139,7 @@ def build_report(findings: RunFindings) -> Report:
     if improvement is not None:
         notes.append(improvement)
     notes += list_file_notes(findings.pruned.notes, report.pruned, findings.network.file.num_bytes)
-    return report.model_copy(update={"suspicious_improvement": improvement, "notes": tuple(notes)})
+    return report.replace(suspicious_improvement=improvement, notes=tuple(notes))
 
 
 def _describe_model(network: Network) -> ModelInfo:

@@ -148,7 +148,7 @@ def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
     model = onnx.load(tmp_path / file["path"])
     del model.metadata_props[:]
     saved_again(tmp_path, model, file)
-    with pytest.raises(InputError, match="not labelled"):
+    with pytest.raises(InputError, match="not labeled"):
         check_counts(report_of(content), tmp_path)
 
 
