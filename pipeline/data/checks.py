@@ -158,11 +158,11 @@ def mark_lost_values(values: Array, dtype: np.dtype[Any]) -> Array:
 
 def raise_lost_value(origin: str, value: Any, sample: int, dtype: np.dtype[Any]) -> NoReturn:
     """Raise InputError: an input of this type cannot take a value of a sample."""
-    found = f"{origin} holds {value} in sample {sample}"
+    message = f"{origin} holds {value} in sample {sample}"
     if not np.isfinite(value):
-        raise InputError(found, REPAIR_HINT)
+        raise InputError(message, REPAIR_HINT)
     raise InputError(
-        f"{found}, which the model's input of type {dtype} cannot hold exactly",
+        f"{message}, which the model's input of type {dtype} cannot hold exactly",
         "store values of the type that the model takes",
     )
 

@@ -181,10 +181,10 @@ def _check_shape(
     """Raise InputError if a fixed size of the model differs; `shape` and `dims` are channels first."""
     if all(not isinstance(size, int) or n == size for n, size in zip(shape, dims, strict=True)):
         return
-    found = f"{origin}: samples have shape {format_shape(stored)}"
+    message = f"{origin}: samples have shape {format_shape(stored)}"
     if len(shape) == 1:
         raise InputError(
-            f"{found}, but the model takes {dims[0]} values",
+            f"{message}, but the model takes {dims[0]} values",
             "use samples of the size that the model was trained on",
         )
     if isinstance(dims[0], int) and shape[0] != dims[0]:
@@ -194,7 +194,7 @@ def _check_shape(
         if len(stored) >= 3 and other_channels == dims[0]:
             hint = f'set layout = "{other_layout}" in {section}: samples look like {other_layout}'
         raise InputError(
-            f"{found}, with channels {shape[0]} in the layout {layout}, but the model takes"
+            f"{message}, with channels {shape[0]} in the layout {layout}, but the model takes"
             f" {dims[0]}",
             hint,
         )
@@ -203,6 +203,6 @@ def _check_shape(
     if len(sizes) == 2:
         hint = f"set resize = {sizes} in {section}"
     raise InputError(
-        f"{found}, of size {format_shape(shape[1:])}, but the model takes {format_shape(dims[1:])}",
+        f"{message}, of size {format_shape(shape[1:])}, but the model takes {format_shape(dims[1:])}",
         hint,
     )

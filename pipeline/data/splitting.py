@@ -71,13 +71,15 @@ def divide_rows(
     notes = []
     for stream, name in enumerate(reversed(missing)):
         min_kept = len(missing) - stream
-        kept, split_off = split_off_rows(labels[source][train], fraction, seed, stream, min_kept)
+        remaining, split_off = split_off_rows(
+            labels[source][train], fraction, seed, stream, min_kept
+        )
         notes.append(
             f"no {name} split: {len(split_off)} of {len(train)} samples were split off with seed"
             f" {seed}"
         )
         rows[name] = (source, train[split_off])
-        train = train[kept]
+        train = train[remaining]
     rows["train"] = (source, train)
     if "test" not in rows:
         rows["test"] = rows["val"]

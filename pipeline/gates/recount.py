@@ -147,14 +147,14 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
         name for name, readers in used.items() if any(reader.is_weight for reader in readers)
     }
     unread = [name for name in listed if multiplied.isdisjoint((name, name + QUANTIZED_SUFFIX))]
-    found = {weight.name for weight in find_layer_weights(walked, readers=used)}
+    layer_names = {weight.name for weight in find_layer_weights(walked, readers=used)}
     if file.graph == ORIGINAL:
         stored = collect_stored_tensors(walked.graph)
-        found = {name for name in found if stored[name].data_type in FLOAT_TYPES}
+        layer_names = {name for name in layer_names if stored[name].data_type in FLOAT_TYPES}
     else:
-        quantized = (name for name in found if name.endswith(QUANTIZED_SUFFIX))
-        found = {name.removesuffix(QUANTIZED_SUFFIX) for name in quantized}
-    missing = found.difference(listed)
+        quantized = (name for name in layer_names if name.endswith(QUANTIZED_SUFFIX))
+        layer_names = {name.removesuffix(QUANTIZED_SUFFIX) for name in quantized}
+    missing = layer_names.difference(listed)
     problem = None
     if unread:
         problem = f"with {quote_name(unread[0])}, by which nothing is multiplied"

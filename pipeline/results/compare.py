@@ -170,7 +170,7 @@ def compare_reports(
 
 
 def _file_quantities(label: str) -> dict[str, Quantity]:
-    """What is compared of a file that was written to be faster."""
+    """Return what is compared of a file that was written to be faster."""
 
     def found(report: Report) -> FileResult:
         return next((file for file in report.pruned.files if file.label == label), FileResult())
@@ -249,7 +249,7 @@ def _check_limit(
 
 
 def _suggest_cause(old: Report, new: Report) -> str:
-    """What differs between the two runs, above all in their settings."""
+    """Return what differs between the two runs, above all in their settings."""
     before, after = (
         _flatten_values({**_run_conditions(r), "versions": r.environment.versions})
         for r in (old, new)
@@ -260,12 +260,16 @@ def _suggest_cause(old: Report, new: Report) -> str:
         if before.get(k) != v
     ]
     if not changed:
-        return "settings and versions are the same: look at the layers of both report.html, or try another train.seed"
-    return f"look at what changed: {'; '.join(changed[:MAX_NAMED_CHANGES])}{' …' if changed[MAX_NAMED_CHANGES:] else ''}"
+        return (
+            "settings and versions are equal: look at the layers of both report.html, "
+            "or try another train.seed"
+        )
+    ellipsis = " …" if len(changed) > MAX_NAMED_CHANGES else ""
+    return f"look at what changed: {'; '.join(changed[:MAX_NAMED_CHANGES])}{ellipsis}"
 
 
 def _run_conditions(report: Report) -> dict[str, Any]:
-    """The settings that an outcome depends on."""
+    """Return the settings that a result depends on."""
     return {
         section: values
         for section, values in report.used_settings.items()
@@ -274,27 +278,28 @@ def _run_conditions(report: Report) -> dict[str, Any]:
 
 
 def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Return nested values by their dotted keys."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
-        found |= (
-            _flatten_values(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else {f"{prefix}{key}": value}
-        )
-    return found
+        if isinstance(value, Mapping):
+            flat.update(_flatten_values(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
 
 
 def _describe_differences(old: Report, new: Report) -> list[str]:
     before, after = (_measurement_conditions(report) for report in (old, new))
     return [
-        f"another {what}: {format_value(before[what])} before, {format_value(after[what])} now"
-        for what in before
-        if before[what] != after[what]
+        f"another {condition}: {format_value(before[condition])} before, "
+        f"{format_value(after[condition])} now"
+        for condition in before
+        if before[condition] != after[condition]
     ]
 
 
 def _measurement_conditions(report: Report) -> dict[str, object]:
-    """What must be the same for two measurements to be comparable."""
+    """Return what must be equal for two measurements to be comparable."""
     accuracy, environment = report.original.accuracy, report.environment
     return {
         "original model": report.model.sha256,

@@ -122,10 +122,10 @@ def _resolve(key: str, stated: T, *sources: T | None) -> T:
     Raises:
         ContradictionError: Two sources have different values.
     """
-    known = [source for source in sources if source is not None]
-    for source in known[1:]:
-        check_same(key, known[0], source)
-    return known[0] if known else stated
+    known_values = [source for source in sources if source is not None]
+    for source in known_values[1:]:
+        check_same(key, known_values[0], source)
+    return known_values[0] if known_values else stated
 
 
 def _complete_metric(report: Report) -> Metric:

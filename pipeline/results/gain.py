@@ -140,7 +140,7 @@ def interpolate_compression(
         if apart > 0
         else 0.0
     )
-    found = math.exp(
+    compression = math.exp(
         (1 - share) * math.log(inside.compression) + share * math.log(outside.compression)
     )
-    return min(max(found, inside.compression), outside.compression)
+    return min(max(compression, inside.compression), outside.compression)

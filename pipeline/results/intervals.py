@@ -1,4 +1,4 @@
-"""Confidence intervals of a fraction, and of the difference of two networks on the same samples."""
+"""Confidence intervals of a fraction, and of differences measured on the same samples."""
 
 from __future__ import annotations
 
@@ -10,92 +10,72 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    Scores = np.ndarray[Any, np.dtype[Any]]
+    Outcomes = np.ndarray[Any, np.dtype[Any]]
 
-CONFIDENCE = 0.95  # confidence of the intervals in a report
-MAX_RESAMPLES = 1000  # of a bootstrap
-MIN_RESAMPLES = 200
-MAX_RESAMPLED_VALUES = 100_000_000  # numbers in all resamples together
-MIN_DEFINED_FRACTION = 0.5  # of resamples on which a metric must be defined
-UNDEFINED = "the metric is undefined on most resampled test splits"  # why there is no interval
+CONFIDENCE = 0.95  # of the intervals that stand in a report
+DRAWS, FEWEST_DRAWS = 1000, 200  # of a bootstrap
+MOST_DRAWN = 100_000_000  # numbers in all its draws
+DEFINED = 0.5  # share of draws on which a metric must be defined for an interval
+UNDEFINED = "on most samples that were drawn anew the metric is undefined"  # why there is none
 Interval = tuple[float, float]
 
 
-def wilson_interval(fraction: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
-    """Return Wilson's score interval of a fraction.
-
-    Args:
-        fraction: The measured fraction.
-        samples: Number of samples.
-        confidence: Confidence level.
-    """
-    z2 = _quantile(confidence) ** 2
-    scale = 1 + z2 / samples
-    middle = (fraction + z2 / (2 * samples)) / scale
-    variance = fraction * (1 - fraction) / samples + z2 / (4 * samples**2)
-    half = math.sqrt(z2 * variance) / scale
+def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
+    """Return Wilson's score interval of a fraction of samples."""
+    z2 = _normal_quantile(confidence) ** 2
+    middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
+    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (
+        1 + z2 / samples
+    )
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def change_confidence(interval: Interval, confidence: float) -> Interval:
-    """Return an interval of confidence CONFIDENCE, stretched to another confidence."""
-    low, high = interval
-    stretch = _quantile(confidence) / _quantile(CONFIDENCE)
-    middle = (low + high) / 2
-    half = stretch * (high - low) / 2
+def change_confidence(stated: Interval, confidence: float) -> Interval:
+    """Return an interval stretched from its own confidence to another."""
+    low, high = stated
+    stretch = _normal_quantile(confidence) / _normal_quantile(CONFIDENCE)
+    middle, half = (low + high) / 2, stretch * (high - low) / 2
     return middle - half, middle + half
 
 
-def paired_interval(before: Scores, after: Scores, confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of mean(before) - mean(after).
+def paired_interval(
+    before_correct: Outcomes, after_correct: Outcomes, confidence: float = CONFIDENCE
+) -> Interval:
+    """Return the interval of mean(before) - mean(after), paired by sample.
 
-    For samples that are correct or incorrect, see `counted_interval`. For scores up to 1, the
-    interval is that of a mean of differences, and a mean below 0 counts as 0.
-
-    Args:
-        before: Scores of the first network, one for each sample.
-        after: Scores of the second network for the same samples.
-        confidence: Confidence level.
-
-    Raises:
-        ValueError: The scores are not two vectors of one length.
+    The method is that of Bonett and Price (2012), doi:10.3102/1076998611411915. Only samples on
+    which the two disagree tell them apart. One is added to both kinds of disagreement. That keeps
+    the interval honest for small sets, also if the two never disagree; a bootstrap would claim
+    certainty. For samples that are correct in part (numbers up to 1), the interval is that of a
+    mean of differences. A mean below 0 counts as 0.
     """
     import numpy as np
 
-    if before.shape != after.shape or before.ndim != 1 or not before.size:
-        raise ValueError("paired scores must be two vectors of the same length, at least 1")
-    n = before.size
-    if before.dtype == np.bool_ and after.dtype == np.bool_:
-        lost = int(np.count_nonzero(before & ~after))
-        gained = int(np.count_nonzero(~before & after))
-        return counted_interval(n, lost, gained, confidence)
-    differences = np.subtract(before, after, dtype=np.float64)
-    half = 1.0
-    if n > 1:
-        half = _quantile(confidence) * float(differences.std(ddof=1) / np.sqrt(n))
-    point = max(float(before.mean()), 0.0) - max(float(after.mean()), 0.0)
-    middle = float(differences.mean())
-    return max(-1.0, min(middle - half, point)), min(1.0, max(middle + half, point))
+    if (
+        before_correct.shape != after_correct.shape
+        or before_correct.ndim != 1
+        or not before_correct.size
+    ):
+        raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
+    n = before_correct.size
+    if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
+        apart = np.subtract(before_correct, after_correct, dtype=np.float64)
+        half = (
+            _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
+        )
+        point = max(float(before_correct.mean()), 0.0) - max(float(after_correct.mean()), 0.0)
+        low, high = float(apart.mean()) - half, float(apart.mean()) + half
+        return max(-1.0, min(low, point)), min(1.0, max(high, point))
+    lost = int(np.count_nonzero(before_correct & ~after_correct))
+    gained = int(np.count_nonzero(~before_correct & after_correct))
+    return counted_interval(n, lost, gained, confidence)
 
 
 def counted_interval(
     samples: int, lost: int, gained: int, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the interval of a difference of two fractions of correct samples.
-
-    The method is that of Bonett and Price (2012), doi:10.3102/1076998611411915. Only samples on
-    which the two networks disagree show a difference. Adding one to both kinds of disagreement
-    keeps the interval honest for small sets, also if the networks never disagree: a bootstrap would
-    have no doubt at all.
-
-    Args:
-        samples: Number of samples.
-        lost: Number of samples that only the first network has correct.
-        gained: Number of samples that only the second network has correct.
-        confidence: Confidence level.
-    """
-    p_lost = (lost + 1) / (samples + 2)
-    p_gained = (gained + 1) / (samples + 2)
+    """Return the paired interval from counts of samples that only one of two networks has correct."""
+    p_lost, p_gained = (lost + 1) / (samples + 2), (gained + 1) / (samples + 2)
     middle = p_lost - p_gained
     half = _normal_quantile(confidence) * math.sqrt((p_lost + p_gained - middle**2) / (samples + 2))
     point = (lost - gained) / samples
@@ -103,101 +83,87 @@ def counted_interval(
 
 
 def bootstrap_interval(
-    before: Scores,
-    after: Scores,
-    compute_value: Callable[[Scores], float],
+    before: Outcomes,
+    after: Outcomes,
+    value: Callable[[Outcomes], float],
     confidence: float = CONFIDENCE,
 ) -> Interval | None:
-    """Return the interval of the difference of a metric by a paired bootstrap.
+    """Return the interval of value(before) - value(after) by a paired bootstrap.
 
-    Both networks are resampled together. The interval lies between percentiles of the differences
-    (Efron, 1981). The seed is fixed, so that a report can be repeated. Resamples on which the
-    metric is undefined (NaN) are left out.
-
-    Args:
-        before: Scores of the first network, one row for each sample.
-        after: Scores of the second network for the same samples.
-        compute_value: Computes the metric from scores.
-        confidence: Confidence level.
+    The same samples are drawn for both. The interval lies between percentiles of the differences
+    (Efron, 1981). The seed is fixed, so that a report can be repeated. Draws on which the metric is
+    undefined (NaN) are skipped.
 
     Returns:
-        The interval; None if the metric is undefined on most resamples.
-
-    Raises:
-        ValueError: The scores do not have the same shape.
+        The interval; None if the metric is undefined on most draws.
     """
     import numpy as np
 
     if before.shape != after.shape or not len(before):
-        raise ValueError("paired scores must be two arrays of the same shape, with at least a row")
+        raise ValueError(
+            "paired outcomes must be two arrays of the same shape, with a row at least"
+        )
     rng = np.random.default_rng(0)
-    count = min(max(MAX_RESAMPLED_VALUES // before.size, MIN_RESAMPLES), MAX_RESAMPLES)
-    differences = []
-    for _ in range(count):
+    draws = min(max(MOST_DRAWN // before.size, FEWEST_DRAWS), DRAWS)
+    apart = []
+    for _ in range(draws):
         rows = rng.integers(0, len(before), len(before))
-        differences.append(compute_value(before[rows]) - compute_value(after[rows]))
-    defined = _select_defined(np.array(differences))
-    if defined is None:
+        apart.append(value(before[rows]) - value(after[rows]))
+    differences = _select_defined(np.array(apart))
+    if differences is None:
         return None
-    levels = [(1 - confidence) / 2, (1 + confidence) / 2]
-    low, high = np.quantile(defined, levels).tolist()
-    point = compute_value(before) - compute_value(after)
+    low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    point = value(before) - value(after)
     return min(low, point), max(high, point)
 
 
 def replicate_interval(
-    before: Scores, after: Scores, confidence: float = CONFIDENCE
+    before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """Return the interval of before[0] - after[0] by values that were measured on resamples.
+    """Return the interval of before[0] - after[0] from replicates.
 
-    Args:
-        before: The value of the first network, then its values on resampled sets.
-        after: The same for the second network, on the same sets.
-        confidence: Confidence level.
+    The other values were measured on resampled samples, the same for both. Undefined ones (NaN) are
+    skipped.
 
     Returns:
-        The interval; None if most values are undefined (NaN).
+        The interval; None if most replicates are undefined.
     """
     import numpy as np
 
-    differences = np.subtract(before, after, dtype=np.float64)
-    middle = float(differences[0])
-    defined = _select_defined(differences[1:])
-    if defined is None:
+    apart = np.subtract(before, after, dtype=np.float64)
+    middle, differences = float(apart[0]), _select_defined(apart[1:])
+    if differences is None:
         return None
-    half = 0.0
-    if defined.size > 1:
-        half = _quantile(confidence) * float(defined.std(ddof=1))
+    half = (
+        _normal_quantile(confidence) * float(differences.std(ddof=1))
+        if differences.size > 1
+        else 0.0
+    )
     return middle - half, middle + half
 
 
-def mean_interval(before: Scores, after: Scores, confidence: float = CONFIDENCE) -> Interval:
-    """Return the interval of mean(before) - mean(after) for numbers of any size.
-
-    Args:
-        before: Numbers of the first network, one for each sample.
-        after: Numbers of the second network for the same samples.
-        confidence: Confidence level.
-    """
+def _select_defined(apart: Outcomes) -> Outcomes | None:
+    """Return the differences that are numbers; None if most are not."""
     import numpy as np
 
-    differences = np.subtract(before, after, dtype=np.float64)
-    middle = float(differences.mean())
-    half = 0.0
-    if differences.size > 1:
-        deviation = float(differences.std(ddof=1) / np.sqrt(differences.size))
-        half = _quantile(confidence) * deviation
+    differences: Outcomes = apart[np.isfinite(apart)]
+    return differences if differences.size >= DEFINED * apart.size else None
+
+
+def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
+    """Return the interval of mean(before) - mean(after) for any numbers, paired by sample."""
+    import numpy as np
+
+    apart = np.subtract(before, after, dtype=np.float64)
+    middle = float(apart.mean())
+    half = (
+        _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size))
+        if apart.size > 1
+        else 0.0
+    )
     return middle - half, middle + half
 
 
-def _select_defined(differences: Scores) -> Scores | None:
-    """Return the differences that are numbers; None if too few are."""
-    import numpy as np
-
-    defined: Scores = differences[np.isfinite(differences)]
-    return defined if defined.size >= MIN_DEFINED_FRACTION * differences.size else None
-
-
-def _quantile(confidence: float) -> float:
-    """Return the standard deviations to each side that hold this part of a normal distribution."""
+def _normal_quantile(confidence: float) -> float:
+    """Return how many standard deviations to either side hold a fraction of a normal distribution."""
     return NormalDist().inv_cdf((1 + confidence) / 2)

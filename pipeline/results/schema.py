@@ -1,9 +1,9 @@
 """The report of a run, with the schema "ltp-report/1".
 
-A report that this program writes has every key. A value that was not measured is null, and `reasons`
-of the same object gives the reason under the same key. A report from elsewhere may lack keys, which
-count as not measured. Unknown keys are kept, because a newer program may write more; unknown keys of
-gates and metrics are ignored.
+A report that this program writes has every key. A value that was not measured is null, and
+`reasons` of the same object gives the reason under the same key. A report from elsewhere may lack
+keys, which count as not measured. Unknown keys are kept, because a newer program may write more;
+unknown keys of gates and metrics are ignored.
 
 `python -m ltp_pipeline.results.schema` prints the JSON Schema.
 """

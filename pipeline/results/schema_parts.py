@@ -1,4 +1,4 @@
-"""Parts of a report that do not contain files or networks: gates, accuracy, model, data, layers."""
+"""Parts of a report that stand for themselves: gate results, accuracies, model, data and layers."""
 
 import math
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from ltp_pipeline.results.values import (
 from ltp_pipeline.system.files import DATA_SUFFIX
 from ltp_pipeline.system.text import format_value, make_printable
 
-MAX_DIMENSIONS = 64  # of a layer weight
-FILE_REASON_PREFIX = "files."  # prefix of the key of a reason why a file was not written
-STRICT_CONFIG = ConfigDict(
+MOST_AXES = 64  # of a tensor
+FILE_REASON_PREFIX = "files."  # begins the key of a reason why a file was not written
+STRICT = ConfigDict(
     extra="allow",
     strict=True,
     frozen=True,
@@ -30,18 +30,15 @@ STRICT_CONFIG = ConfigDict(
 )
 
 
-def list_hashes(path: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
-    """Return the hash of a file by its path, and of its external data, if it has any."""
-    hashes = {path: sha256}
-    if data_sha256:
-        hashes[path + DATA_SUFFIX] = data_sha256
-    return hashes
+def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
+    """Return the hashes of a file and of its external data, by name."""
+    return {name: sha256, **({name + DATA_SUFFIX: data_sha256} if data_sha256 else {})}
 
 
 class ReportPart(BaseModel):
-    """An object of the report. Its types are strict: a number is never text."""
+    """An object of the report. Numbers are numbers, never text."""
 
-    model_config = STRICT_CONFIG
+    model_config = STRICT
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some values replaced. The new values are not validated."""
@@ -50,18 +47,14 @@ class ReportPart(BaseModel):
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of a gate.
+    """The result of one gate.
 
     Attributes:
-        name: Name of the gate.
-        limit: Its limit; for a file, the expected hash.
-        value: The value that was compared with the limit; None if it was not measured.
-        passed: Whether the value is within the limit.
-        detail: Further information about the value.
-        advice: What to do if the gate failed.
+        detail: What a reader needs to know in addition to limit and value.
+        advice: What would help.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
     name: str = ""
     limit: int | float | bool | str | None = None
@@ -72,54 +65,54 @@ class GateResult:
 
     @property
     def is_hash(self) -> bool:
-        """Whether the hash of a file was checked, instead of a number."""
+        """Whether the gate checked a file by its hash in the report."""
         return isinstance(self.limit, str)
 
     @property
     def line(self) -> str:
-        """Name, limit and value in one line. A hash is left out, because nobody reads it."""
-        if self.is_hash:
+        """Name, limit and value in one line."""
+        if self.is_hash:  # which tells nobody anything
             return make_printable(f"{self.name}: {self.detail}")
         detail = f" ({self.detail})" if self.detail else ""
-        limit, value = map(format_value, (self.limit, self.value))
-        return make_printable(f"{self.name}: limit {limit}, value {value}{detail}")
+        return make_printable(
+            f"{self.name}: limit {format_value(self.limit)}, value {format_value(self.value)}{detail}"
+        )
 
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """The task of a network, and how to read its answer from its output."""
+    """What a network is for, and how its evaluated output states the answer."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = STRICT_CONFIG
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    kind: Annotated[str | None, Field(description="as in [task] kind, or custom")] = None
-    output: Annotated[
-        str | None, Field(description="the evaluated output; null if there are several")
-    ] = None
+    kind: Annotated[str | None, Field(description="as [task] kind, or custom")] = None
+    output: Annotated[str | None, Field(description="null where several are judged")] = None
     class_axis: Annotated[
-        int | None, Field(description="axis along which the largest number is the class")
+        int | None, Field(description="along which the largest number tells the class")
     ] = None
     threshold: Annotated[
         float | None,
-        Field(description="a number above it means class 1, or that a label is present"),
+        Field(description="above which a number tells class 1, not 0, or that a label is there"),
     ] = None
 
 
 class AccuracyResult(ReportPart):
-    """The accuracy of a file in onnxruntime on one split; top1 and top5 are for classifiers."""
+    """The metric of a file on one split. Only classifiers have top1 and top5."""
 
-    value: float = Field(description="of the metric")
+    value: Annotated[float, Field(description="of the metric")]
     top1: Fraction | None = None
     top5: Fraction | None = None
     samples: Count | None = None
     split: str | None = None
-    argmax_agreement: Fraction | None = Field(
-        default=None,
-        description="with the metric r2_vs_original: fraction of samples whose largest output is "
-        "that of the original",
-    )
-    extra_metrics: tuple[ExtraMetric, ...] = Field(
-        default=(), description="further metrics of the task"
-    )
+    argmax_agreement: Annotated[
+        Fraction | None,
+        Field(
+            description="beside explained: share of samples whose largest output is the original's"
+        ),
+    ] = None
+    extra_metrics: Annotated[
+        tuple[ExtraMetric, ...], Field(description="what else the task tells of the network")
+    ] = ()
 
     @model_validator(mode="after")
     def _check_top5(self) -> Self:
@@ -131,54 +124,55 @@ class AccuracyResult(ReportPart):
 class QuantizationInfo(ReportPart):
     """How the graph of a file was quantized."""
 
-    method: str = Field(
-        default="", description="how ranges of activations were chosen; dynamic: at every run"
-    )
+    method: Annotated[
+        str,
+        Field(
+            description="how fixed ranges of activations were chosen; dynamic: they are found at every run"
+        ),
+    ] = ""
     weight_bits: Count | None = None
-    samples: Count | None = Field(
-        default=None, description="number of training samples that ranges were computed on"
-    )
-    num_layers: Count | None = Field(default=None, description="number of layers in 8 bits")
-    float_layers: dict[str, str] = Field(
-        default_factory=dict, description="layers that are not in 8 bits, with the reason"
-    )
-    validation_drop: float | None = Field(
-        default=None, description="drop of the metric from the float graph"
-    )
-    trained_epochs: Count = Field(
-        default=0, description="epochs of quantization-aware training after fine-tuning"
-    )
+    samples: Annotated[
+        Count | None, Field(description="of the training split, by which ranges were chosen")
+    ] = None
+    num_layers: Annotated[Count | None, Field(description="in 8 bits")] = None
+    float_layers: Annotated[
+        dict[str, str], Field(description="kernels that are not in 8 bits, and why")
+    ] = Field(default_factory=dict)
+    validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
+    trained_epochs: Annotated[
+        Count, Field(description="that the network was trained in 8 bits, after fine-tuning")
+    ] = 0
 
 
 class SparseKernelInfo(ReportPart):
-    """Which layers of a file run on sparse operators, if their library is registered."""
+    """Which layers of a file run on sparse operators if the library is registered."""
 
-    instruction_set: str = Field(
-        default="", description="instruction set that was used on this processor"
-    )
+    instruction_set: Annotated[
+        str, Field(description="the instructions that it took on this processor")
+    ] = ""
     library_sha256: str | None = None
-    converted_layers: tuple[str, ...] = Field(
-        default=(), description="layers that run on sparse operators"
-    )
-    dense_layers: dict[str, str] = Field(
-        default_factory=dict, description="layers that do not, with the reason"
-    )
-    latency_ratio: float | None = Field(
-        default=None,
-        gt=0,
-        description="latency / that of the dense deploy graph when the file was written; null if "
-        "it was not measured",
-    )
-    largest_difference: float | None = Field(
-        default=None,
-        ge=0,
-        description="largest difference between outputs with and without the library on the test "
-        "split / the largest output",
-    )
+    converted_layers: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
+    dense_layers: Annotated[
+        dict[str, str], Field(description="kernels that it does not, and why")
+    ] = Field(default_factory=dict)
+    latency_ratio: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            description="of the dense deploy graph's time, by which the file was written; null: it was not asked",
+        ),
+    ] = None
+    largest_difference: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            description="between outputs with and without the library on the test split / the largest output",
+        ),
+    ] = None
 
 
 class ModelTensorInfo(ReportPart):
-    """An input or output; a dimension is a number, the name of a symbol, or null if unknown."""
+    """An input or output. A dimension is a number, the name of a symbol, or null if it is open."""
 
     name: str = ""
     type: str = ""
@@ -193,7 +187,7 @@ class WeightInfo(ReportPart):
 
 
 class ModelInfo(ReportPart):
-    """The original model."""
+    """The model that was pruned."""
 
     name: str | None = None
     path: str | None = None
@@ -201,15 +195,16 @@ class ModelInfo(ReportPart):
     opset: Count | None = None
     num_layers: Count | None = None
     layer_elements: Count | None = None
-    float_elements: Count | None = Field(
-        default=None, description="of all float weights, including layer weights"
-    )
-    largest_other_weights: tuple[WeightInfo, ...] = Field(
-        default=(), description="the largest float weights that are not layer weights"
-    )
-    data: tuple[RelativePath, ...] = Field(
-        default=(), description="files with external weights, which the hash covers"
-    )
+    float_elements: Annotated[
+        Count | None, Field(description="of all float weights, kernels among them")
+    ] = None
+    largest_other_weights: Annotated[
+        tuple[WeightInfo, ...], Field(description="the largest float weights that are no kernels")
+    ] = ()
+    data: Annotated[
+        tuple[RelativePath, ...],
+        Field(description="files beside it that hold weights; the hash covers them"),
+    ] = ()
     inputs: tuple[ModelTensorInfo, ...] = ()
     outputs: tuple[ModelTensorInfo, ...] = ()
 
@@ -220,45 +215,50 @@ class ModelInfo(ReportPart):
 
     @model_validator(mode="after")
     def _check_elements(self) -> Self:
-        if self.float_elements is None or self.layer_elements is None:
-            return self
-        others = sum(weight.elements for weight in self.largest_other_weights)
-        if self.float_elements < self.layer_elements + others:
-            raise ValueError(
-                f"float_elements is {self.float_elements}, less than layer_elements and "
-                f"largest_other_weights together, which are {self.layer_elements + others}"
-            )
+        if self.float_elements is not None and self.layer_elements is not None:
+            parts = self.layer_elements + sum(w.elements for w in self.largest_other_weights)
+            if self.float_elements < parts:
+                raise ValueError(
+                    f"float_elements is {self.float_elements}, less than layer_elements and "
+                    f"largest_other_weights together, which are {parts}"
+                )
         return self
 
 
 class LayerResult(WeightInfo):
-    """A layer weight. Elements, or blocks, with a mean w² below the threshold were pruned."""
+    """A layer weight.
+
+    Weights with w² below the threshold were pruned; in blocks, those whose mean w² is below it.
+    """
 
     op: str = ""
-    shape: Annotated[tuple[Count, ...], Field(max_length=MAX_DIMENSIONS)] = ()
+    shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = ()
     nonzeros: Count | None = None
     threshold: NonNegative | None = None
     temperature: NonNegative | None = None
     baseline_nonzeros: Count | None = None
     prunable: bool = True
     reason: str | None = None
-    block: str | None = Field(
-        default=None,
-        description="4x1: four neighboring output channels together; null: unstructured",
-    )
+    block: Annotated[
+        str | None,
+        Field(description="4x1: four neighbouring output channels together; null: single weights"),
+    ] = None
 
     @property
     def density(self) -> float | None:
-        """Fraction of nonzero elements; None if they were not counted."""
-        return self._divide(self.nonzeros)
+        """Fraction of its weights that remain."""
+        return (
+            self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
+        )
 
     @property
     def baseline_density(self) -> float | None:
-        """Fraction of nonzero elements in the baseline; None if they were not counted."""
-        return self._divide(self.baseline_nonzeros)
-
-    def _divide(self, count: int | None) -> float | None:
-        return None if count is None or not self.elements else count / self.elements
+        """Fraction of its weights that remain in the baseline."""
+        return (
+            self.baseline_nonzeros / self.elements
+            if self.elements and self.baseline_nonzeros is not None
+            else None
+        )
 
     @model_validator(mode="after")
     def _check_nonzeros(self) -> Self:
@@ -274,15 +274,15 @@ class TrailEntry(ReportPart):
     entry: Count = 0
     epoch: Count = 0
     compression: NonNegative | None = None
-    accuracy: float | None = Field(
-        default=None, description="on the validation split, before fine-tuning"
-    )
+    accuracy: Annotated[
+        float | None, Field(description="on the validation split, before fine-tuning")
+    ] = None
     file: TrailPath = ""
     model_compression: NonNegative | None = None
     sha256: str | None = None
-    data_sha256: str | None = Field(
-        default=None, description="of FILE.data, if the weights are external"
-    )
+    data_sha256: Annotated[
+        str | None, Field(description="of FILE.data, if the weights are outside")
+    ] = None
     selected: bool = False
 
     @property
@@ -298,8 +298,8 @@ class LearnedEntry(TrailEntry):
 
     compression: NonNegative
     accuracy: float
-    thresholds: dict[str, float] = Field(default_factory=dict, repr=False)
-    temperatures: dict[str, float] = Field(default_factory=dict, repr=False)
+    thresholds: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
+    temperatures: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.entry)  # the number identifies an entry in its trail
@@ -308,15 +308,14 @@ class LearnedEntry(TrailEntry):
 class TrailEntryInfo(LearnedEntry):
     """A trail entry as `trail` lists it, with its file relative to the run that was passed."""
 
-    metric: Metric = Field(default=Metric(), description="meaning of the accuracy")
-    pareto: bool = Field(
-        default=False,
-        description="no other entry is better in both compression and accuracy",
-    )
+    metric: Annotated[Metric, Field(description="meaning of the accuracy")] = Metric()
+    pareto: Annotated[
+        bool, Field(description="no other entry is better in both compression and accuracy")
+    ] = False
 
 
 class EnvironmentInfo(ReportPart):
-    """The machine of the run and its software."""
+    """Where the run was made."""
 
     versions: dict[str, str | None] = Field(default_factory=dict)
     platform: str | None = None
@@ -326,36 +325,47 @@ class EnvironmentInfo(ReportPart):
     seed: int | None = None
 
 
-class StoredSamplesInfo(ReportPart):
-    """Samples before preprocessing; images after decoding."""
+class StoredSamples(ReportPart):
+    """Samples before they are prepared; image files, once they are decoded."""
 
-    type: str | None = None
-    shape: tuple[Count | None, ...] | None = Field(
-        default=None, description="null for an axis whose length differs between samples"
-    )
-    lengths: CountPair | None = Field(
-        default=None, description="shortest and longest of sequences of uneven length"
-    )
-    range: tuple[int | float, int | float] | None = Field(
-        default=None, description="smallest and largest value"
-    )
-
-
-class ImageInfo(ReportPart):
-    """How image files are decoded."""
-
-    mode: Literal["L", "RGB", "RGBA"] | None = None
-    size: CountPair | None = None
-    crop: float | None = Field(
-        default=None, description="fraction of the shorter side that the center crop keeps"
-    )
+    type: NumberType = "float32"
+    shape: Annotated[
+        tuple[Count | None, ...] | None,
+        Field(description="of one sample; null for the axis of sequences of uneven length"),
+    ] = None
+    lengths: Annotated[
+        CountPair | None, Field(description="shortest and longest, of sequences of uneven length")
+    ] = None
+    range: Annotated[
+        tuple[int | float, int | float] | None, Field(description="smallest and largest value")
+    ] = None
 
 
-class PreprocessingInfo(ReportPart):
-    """Steps from stored samples to the input of the model, in this order."""
+class ImageForm(ReportPart):
+    """Form into which image files are decoded."""
 
-    stored: StoredSamplesInfo | None = None
-    image: ImageInfo | None = Field(default=None, description="for image files")
+    mode: Literal["L", "RGB", "RGBA"]
+    size: Annotated[CountPair, Field(description="height and width")]
+    crop: Annotated[
+        float | None, Field(description="fraction of the shorter side that the center crop keeps")
+    ] = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of a decoded image."""
+        return (*self.size, len(self.mode))
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of a decoded image in bytes."""
+        return math.prod(self.shape)
+
+
+class InputRecipe(ReportPart):
+    """Preprocessing of one input: steps from stored samples to the model's input, in this order."""
+
+    stored: StoredSamples | None = None
+    image: Annotated[ImageForm | None, Field(description="null if samples are arrays")] = None
     add_channel: bool = False
     channels_to_front: bool = False
     resize: Annotated[CountPair | None, Field(description="height and width")] = None
@@ -365,63 +375,64 @@ class PreprocessingInfo(ReportPart):
     std: tuple[float, ...] | None = None
     channels_to_back: bool = False
     flatten: bool = False
-    pad: float | None = Field(
-        default=None, description="value that fills up sequences of uneven length"
-    )
-    mask_of: str | None = Field(
-        default=None, description="input whose values this mask marks; a mask is not stored"
-    )
-    marks_padding: bool = Field(
-        default=False, description="whether a mask marks padding instead of values"
-    )
+    pad: Annotated[
+        float | None, Field(description="value that fills up sequences of uneven length")
+    ] = None
+    mask_of: Annotated[
+        str | None,
+        Field(description="input whose padding this mask marks; masks are computed, not stored"),
+    ] = None
+    marks_padding: Annotated[
+        bool, Field(description="a mask is 1 at padding, instead of at values")
+    ] = False
 
 
 class InputInfo(ReportPart):
-    """What one input of the model received."""
+    """Samples of one input of the model."""
 
-    sample_shape: tuple[Count | None, ...] | None = Field(
-        default=None, description="shape of one sample as the model takes it"
-    )
-    preprocessing_steps: tuple[str, ...] | None = Field(
-        default=None, description="for people, without scale, mean and std"
-    )
-    preprocessing: PreprocessingInfo | None = Field(
-        default=None, description="for programs, with scale, mean and std"
-    )
+    sample_shape: Annotated[
+        tuple[Count | None, ...] | None, Field(description="of one sample as the model takes it")
+    ] = None
+    preprocessing_steps: Annotated[
+        tuple[str, ...] | None,
+        Field(description="from a stored sample to the input, but for scale, mean and std"),
+    ] = None
+    preprocessing: Annotated[
+        InputRecipe | None,
+        Field(description="all steps for machines, with scale, mean and std"),
+    ] = None
 
 
 class DataInfo(ReportPart):
-    """The data of training and evaluation."""
+    """The data that the network was trained and measured on."""
 
     path: str | None = None
     classes: Count | None = None
-    splits: dict[str, Count | None] = Field(
-        default_factory=dict, description="number of samples of each split"
-    )
-    inputs: dict[str, InputInfo] = Field(
-        default_factory=dict, description="by the names of the model's inputs"
+    splits: dict[str, Count | None] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, InputInfo], Field(description="by the model's inputs")] = Field(
+        default_factory=dict
     )
     notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = Field(
-        default=None, description="by class number, if the data have names"
-    )
+    class_names: Annotated[
+        tuple[str, ...] | None, Field(description="by number, where the data have names")
+    ] = None
 
 
 class CustomTaskInfo(ReportPart):
-    """The custom task of training and evaluation."""
+    """The custom task that the network was trained and measured with."""
 
-    name: str = Field(default="", description="of its file, or a name for the object")
-    sha256: str | None = Field(default=None, description="of its file; null for an object")
-    fingerprint: str | None = Field(default=None, description="that the task declares")
+    name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
+    sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
+    fingerprint: Annotated[str | None, Field(description="that the task gives itself")] = None
 
     @property
     def label(self) -> str:
-        """Name and hash of the task for people."""
+        """Name of the task for people."""
         return f"{self.name} (SHA-256 {self.sha256})" if self.sha256 else self.name
 
 
 class WeightHistogram(ReportPart):
-    """Counts of |w| in one layer before and after pruning. The threshold belongs to w²."""
+    """Counts of |w| in one layer before and after pruning. The threshold is one on w²."""
 
     name: str = ""
     threshold: NonNegative | None = None
@@ -431,14 +442,14 @@ class WeightHistogram(ReportPart):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        num_bins = max(len(self.edges) - 1, 0)
-        if not num_bins == len(self.before) == len(self.after):
-            raise ValueError(f"before and after must have {num_bins} counts, one for each bin")
+        bins = max(len(self.edges) - 1, 0)
+        if not bins == len(self.before) == len(self.after):
+            raise ValueError(f"before and after must have {bins} values, one between two edges")
         return self
 
 
 class WeightScatter(ReportPart):
-    """w² of the same weights before and after pruning. The threshold belongs to w²."""
+    """w² of the same weights before and after pruning. The threshold is one on w²."""
 
     name: str = ""
     threshold: NonNegative | None = None
@@ -447,7 +458,9 @@ class WeightScatter(ReportPart):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        lengths = len(self.before), len(self.after)
-        if lengths[0] != lengths[1]:
-            raise ValueError(f"before and after must have the same length, got {lengths}")
+        if len(self.before) != len(self.after):
+            raise ValueError(
+                f"before and after must have the same length, got {len(self.before)} and "
+                f"{len(self.after)}"
+            )
         return self

@@ -238,11 +238,11 @@ class _Remeasurement:
 
     def measure_points(self, baseline: BaselineResult) -> BaselineResult:
         """Measure the points of the baseline whose files are not among its own."""
-        known = {file.path: file.value for file in baseline.files}
+        values_by_path = {file.path: file.value for file in baseline.files}
 
         def measure(point: BaselinePoint) -> BaselinePoint:
-            if point.path in known:
-                value = known[point.path]
+            if point.path in values_by_path:
+                value = values_by_path[point.path]
             else:
                 value = self._evaluate(point.path)[0].value
             return point.replace(accuracy=value)

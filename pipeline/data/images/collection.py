@@ -269,11 +269,11 @@ def _describe_changes(headers: Sequence[ImageHeader], form: ImageForm) -> list[s
         notes.append(f"images are resized to {size}")
     animated = [header.source for header in headers if header.has_frames]
     if animated:
-        more = ", …" if len(animated) > 1 else ""
+        ellipsis = ", …" if len(animated) > 1 else ""
         count = pluralize(len(animated), "image")
         notes.append(
             f"{count} with several frames: the first frame is read:"
-            f" {make_printable(animated[0].name)}{more}"
+            f" {make_printable(animated[0].name)}{ellipsis}"
         )
     return notes
 

@@ -375,16 +375,16 @@ def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: P
 def test_missing_changed_and_failed_each_have_a_remedy_of_their_own(run: Path, capsys: Any) -> None:
     (run / PACKED).write_bytes(b"changed")
     result = judged(capsys, run)
-    assert ("restore the files" in result.err, "beside the report again" in result.err) == (
+    assert ("restore the files" in result.err, "--report-only" in result.err) == (
         True,
         False,
     )
     (run / PACKED).unlink()
     result = judged(capsys, run)
-    assert ("restore the files" in result.err, "beside the report again" in result.err) == (
+    assert ("restore the files" in result.err, "--report-only" in result.err) == (
         False,
         True,
     )
     both = judged(capsys, run, "--min-compression", 100)
-    assert "beside the report again" in both.err
+    assert "--report-only" in both.err
     assert "--target-compression 100" in both.err
