@@ -363,7 +363,8 @@ def _choose_input_settings(
     if info.name in match.masks:
         if own_keys:
             raise InputError(
-                f"{', '.join(sorted(own_keys))} is set for the mask {info.name!r}, which is computed",
+                f"{', '.join(sorted(own_keys))} is set for the mask {info.name!r}, "
+                "which is computed",
                 f"remove {settings.section_name(info.name, is_only_input)}, or store the mask",
             )
         return InputSettings()

@@ -124,7 +124,8 @@ def get_input_type(model_input: TensorInfo) -> str:
     """Return the name of the type of arrays that an input is fed with."""
     if model_input.type not in INPUT_TYPES:
         raise InputError(
-            f"the model's input {model_input.name} takes {model_input.type}, but samples are numbers",
+            f"the model's input {model_input.name} takes {model_input.type}, "
+            "but samples are numbers",
             "use a model that takes numbers",
         )
     return INPUT_TYPES[model_input.type]
@@ -178,7 +179,7 @@ def _check_features(origin: str, shape: Dims, features: int | str | None, sectio
 def _check_shape(
     origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, section: str
 ) -> None:
-    """Raise InputError if a fixed size of the model differs; `shape` and `dims` are channels first."""
+    """Raise InputError if a fixed size of the model differs; both shapes are channels first."""
     if all(not isinstance(size, int) or n == size for n, size in zip(shape, dims, strict=True)):
         return
     message = f"{origin}: samples have shape {format_shape(stored)}"
@@ -203,6 +204,7 @@ def _check_shape(
     if len(sizes) == 2:
         hint = f"set resize = {sizes} in {section}"
     raise InputError(
-        f"{message}, of size {format_shape(shape[1:])}, but the model takes {format_shape(dims[1:])}",
+        f"{message}, of size {format_shape(shape[1:])}, "
+        f"but the model takes {format_shape(dims[1:])}",
         hint,
     )

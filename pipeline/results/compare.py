@@ -68,7 +68,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is compared: how it is read from a report, whether it is the metric's or a share, whether more is better.
+    """A quantity that is compared: how it is read from a report, and which direction is better.
 
     Of the metric's values, None leaves that to the metric.
     """
@@ -118,9 +118,15 @@ def compare_reports(
     max_size_increase: float | None = None,
     allow_different_models: bool = False,
 ) -> Comparison:
-    """Compare two reports; limits are the largest loss of the metric, and of compression and size as a share."""
+    """Compare two reports.
+
+    Limits are the largest loss of the metric, and of compression and size as a fraction.
+    """
     if not allow_different_models and old.model.sha256 != new.model.sha256:
-        message = f"the reports are about different models: {old.model.title} and {new.model.title}, with other hashes"
+        message = (
+            f"the reports are about different models: {old.model.title} and {new.model.title}, "
+            "with other hashes"
+        )
         raise InputError(
             message,
             "give two reports of one model, or --allow-different-models to compare all the same",
@@ -201,7 +207,10 @@ def _compare_quantity(name: str, quantity: Quantity, old: Report, new: Report) -
 
 
 def _get_rounding(quantity: Quantity, old: Report, new: Report) -> float:
-    """Up to which a difference is none: of the metric's values, relative to the originals' where they are no shares."""
+    """Return the difference that counts as none.
+
+    For a metric that is not a fraction, it is relative to the originals' values.
+    """
     values = [report.original.value or 0.0 for report in (old, new)]
     return new.metric.get_rounding(*values) if quantity.of_metric else ROUNDING
 

@@ -38,7 +38,7 @@ class Gain:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the two points are so far apart that a straight line between them is unreliable."""
+        """Whether the two points are too far apart for a straight line between them."""
         return (
             len(self.ends) == 2 and self.ends[1].compression > WIDE_RATIO * self.ends[0].compression
         )
@@ -122,7 +122,10 @@ def compute_gain_at(
         why = f"no measured point of the baseline is as accurate, down to {mildest:.3g}×"
         return Gain(compression / mildest, None, "at least", why)
     if outside is None:
-        why = f"the sparsest measured point of the baseline, {inside.compression:.3g}×, is still as accurate"
+        why = (
+            f"the sparsest measured point of the baseline, {inside.compression:.3g}×, "
+            "is still as accurate"
+        )
         return Gain(compression / inside.compression, None, "at most", why)
     if not interpolate:
         return Gain(compression / inside.compression, inside.compression)

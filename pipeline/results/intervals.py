@@ -74,7 +74,7 @@ def paired_interval(
 def counted_interval(
     samples: int, lost: int, gained: int, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the paired interval from counts of samples that only one of two networks has correct."""
+    """Return the paired interval from counts of samples that only one network has correct."""
     p_lost, p_gained = (lost + 1) / (samples + 2), (gained + 1) / (samples + 2)
     middle = p_lost - p_gained
     half = _normal_quantile(confidence) * math.sqrt((p_lost + p_gained - middle**2) / (samples + 2))
@@ -165,5 +165,5 @@ def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDE
 
 
 def _normal_quantile(confidence: float) -> float:
-    """Return how many standard deviations to either side hold a fraction of a normal distribution."""
+    """Return the number of standard deviations that hold a fraction of a normal distribution."""
     return NormalDist().inv_cdf((1 + confidence) / 2)

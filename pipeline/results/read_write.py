@@ -33,7 +33,10 @@ def read(path: AnyPath) -> Report:
     if not isinstance(schema, str) or not schema.startswith("ltp-report/"):
         raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", HINT)
     if schema != SCHEMA:
-        update = "install a newer ltp-pipeline, or write the report again with this one: `ltp-pipeline report RUN`"
+        update = (
+            "install a newer ltp-pipeline, or write the report again with this one: "
+            "`ltp-pipeline report RUN`"
+        )
         raise InputError(f"{path} has schema {schema}; this version reads {SCHEMA}", update)
     try:
         report = Report.model_validate_json(text)
@@ -45,7 +48,7 @@ def read(path: AnyPath) -> Report:
 
 
 def check_consistency(report: Report, where: str) -> None:
-    """Raise ContradictionError if a value of the report differs from the one that `complete` computes.
+    """Raise ContradictionError if a value of the report is not the one that `complete` computes.
 
     Args:
         report: The report; values that are null are not compared.

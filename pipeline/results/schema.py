@@ -406,7 +406,7 @@ class Report(ReportPart):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        """Raise ValueError if two layers, files or points have one name, or two entries are selected."""
+        """Raise ValueError for duplicate names, and for more than one selected entry."""
         names: dict[str, list[Any]] = {
             "layers": [layer.name for layer in self.layers],
             "files": [file.path for file in self.files],

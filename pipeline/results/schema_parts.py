@@ -75,7 +75,8 @@ class GateResult:
             return make_printable(f"{self.name}: {self.detail}")
         detail = f" ({self.detail})" if self.detail else ""
         return make_printable(
-            f"{self.name}: limit {format_value(self.limit)}, value {format_value(self.value)}{detail}"
+            f"{self.name}: limit {format_value(self.limit)}, "
+            f"value {format_value(self.value)}{detail}"
         )
 
 
@@ -126,9 +127,7 @@ class QuantizationInfo(ReportPart):
 
     method: Annotated[
         str,
-        Field(
-            description="how fixed ranges of activations were chosen; dynamic: they are found at every run"
-        ),
+        Field(description="how ranges of activations were chosen; dynamic: at every run"),
     ] = ""
     weight_bits: Count | None = None
     samples: Annotated[
@@ -159,14 +158,14 @@ class SparseKernelInfo(ReportPart):
         float | None,
         Field(
             gt=0,
-            description="of the dense deploy graph's time, by which the file was written; null: it was not asked",
+            description="time / that of the dense deploy graph; null: it was not measured",
         ),
     ] = None
     largest_difference: Annotated[
         float | None,
         Field(
             ge=0,
-            description="between outputs with and without the library on the test split / the largest output",
+            description="difference of outputs with and without the library / the largest output",
         ),
     ] = None
 

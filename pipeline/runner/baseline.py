@@ -276,7 +276,8 @@ def _next_nonzeros(
     if len(points) == 1:
         job.workspace.progress.say(
             f"The baseline has {metric.format_value(points[0].value)} on the validation split, LTP "
-            f"{metric.format_value(target.accuracy)}: up to {MAX_POINTS - 1} more points are measured "
+            f"{metric.format_value(target.accuracy)}: "
+            f"up to {MAX_POINTS - 1} more points are measured "
             "(--baseline quick skips them)"
         )
     return round(elements / compression)

@@ -135,9 +135,11 @@ class ThresholdLearningPhase:
             return
         self.context.workspace.progress.say(
             "Note: the budget may be out of reach. The least compressed network, "
-            f"{entry.compression:.1f}×, has {metric.format_value(entry.accuracy)} on the validation split "
+            f"{entry.compression:.1f}×, has {metric.format_value(entry.accuracy)} "
+            "on the validation split "
             f"before fine-tuning, and the budget is {metric.no_worse} "
-            f"{metric.format_value(worst_accuracy)}. Try a lower learning rate, more epochs or a larger "
+            f"{metric.format_value(worst_accuracy)}. "
+            "Try a lower learning rate, more epochs or a larger "
             "budget"
         )
 

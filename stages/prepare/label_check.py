@@ -46,7 +46,8 @@ def describe_original(context: RunContext, value: float, chance: float) -> str:
     """Return a line about the original's metric on the validation split, next to chance."""
     metric = context.task.metric
     return (
-        f"The original has {metric.name} {metric.format_value(value)} on the {len(context.data.val)} "
+        f"The original has {metric.name} {metric.format_value(value)} "
+        f"on the {len(context.data.val)} "
         f"validation samples; a constant prediction has {metric.format_value(chance)}"
     )
 
@@ -78,8 +79,10 @@ def check_labels(context: RunContext, state: StateDict, value: float, chance: fl
         return
     metric = context.task.metric
     message = (
-        f"the original has {metric.name} {metric.format_value(value)} on the {len(context.data.val)} "
-        f"validation samples, not better than a constant prediction with {metric.format_value(chance)}: "
+        f"the original has {metric.name} {metric.format_value(value)} "
+        f"on the {len(context.data.val)} "
+        "validation samples, not better than a constant prediction with "
+        f"{metric.format_value(chance)}: "
         "the labels or the preprocessing do not fit the model"
     )
     hints: tuple[str, ...] = (CHECKS,)

@@ -63,7 +63,8 @@ def warn_of_weak_result(context: RunContext, value: float) -> list[str]:
     chance = context.task.chance_level(context.data.val)
     if chance is not None and value < chance + NEAR_CHANCE * (1 - chance):
         notes.append(
-            f"the original has only {metric.name} {metric.format_value(value)} on the validation split: "
+            f"the original has only {metric.name} {metric.format_value(value)} "
+            "on the validation split: "
             "check scale, mean, std and layout in [data]"
         )
     num_steps = context.epochs * context.steps_per_epoch
@@ -107,7 +108,8 @@ def describe_budget(context: RunContext) -> list[str]:
     if budget is None or metric.is_fraction:
         return []
     return [
-        f"the budget is a drop of {metric.format_drop(budget)}, 1 % of the original's {metric.name} "
+        f"the budget is a drop of {metric.format_drop(budget)}, "
+        f"1 % of the original's {metric.name} "
         "on the validation split; --accuracy-budget sets another"
     ]
 

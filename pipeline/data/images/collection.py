@@ -263,7 +263,8 @@ def _describe_changes(headers: Sequence[ImageHeader], form: ImageForm) -> list[s
     size = f"{height}×{width} (height×width)"
     if form.crop is not None:
         notes.append(
-            f"images are resized and cropped to {size}, the center {form.crop:g} of the shorter side"
+            f"images are resized and cropped to {size}, "
+            f"the center {form.crop:g} of the shorter side"
         )
     elif any(header.size != form.size for header in headers):
         notes.append(f"images are resized to {size}")

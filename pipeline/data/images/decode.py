@@ -129,7 +129,7 @@ def _crop_at_random(image: Image.Image, form: ImageForm, seed: str) -> bytes | m
     box = choose_random_box(width, height, rng)
     left, top, right, bottom = box
     is_mirrored = rng.random() < 0.5
-    # A JPEG is decoded at a half, a quarter or an eighth of its size if the crop stays large enough.
+    # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if the crop stays large enough.
     rows, columns = form.size
     least_width = math.ceil(width * columns / (right - left))
     least_height = math.ceil(height * rows / (bottom - top))
