@@ -20,6 +20,7 @@ OF_NO_MODULE = (
     "test_layout.py",
     "test_action.py",
     "test_documents.py",
+    "test_language.py",
 )  # tests of the tree and of its other files
 UPWARD = {  # imports of gates that still have to be cut
 }
