@@ -15,7 +15,7 @@ from ltp_pipeline.errors import (
     UnsupportedModel,
     summarize_error,
 )
-from ltp_pipeline.results.complete import ContradictionError
+from ltp_pipeline.results.consistency import ContradictionError
 
 # Arguments of the classes that do not take a message and a hint alone.
 ARGUMENTS: dict[type[LtpError], tuple[Any, ...]] = {
