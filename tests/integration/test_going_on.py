@@ -144,7 +144,7 @@ def test_a_run_goes_on_with_the_threads_it_began_with(
     changed = invoke(capsys, *command, "--no-baseline", "--threads", 2)
     assert changed.code == 0, changed.err
     assert changed.err.count("Resuming with 2 threads as requested") == 1
-    assert " left, whole run " in changed.err
+    assert " left, full run " in changed.err
     assert (set(seen[:15]), set(seen[15:])) == ({3}, {2})
     report = json.loads((example / "run" / "report.json").read_text())
     assert report["environment"]["threads"] == 2
