@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import datasets, matrix, series
-from benchmarks.jobs import prepared
+from benchmarks.contexts import prepared
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
@@ -69,18 +69,25 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         "train": {name: plan[key] for key, name in SETTINGS.items() if key in plan},
     }
     with tempfile.TemporaryDirectory() as scratch:
-        job, state = prepared(model, Settings.model_validate(settings), Path(scratch))
-        original = evaluate_metric(job, state, job.data.val)
-        aggressiveness = plan.get("strength", job.resolved.aggressiveness)
+        context, state = prepared(model, Settings.model_validate(settings), Path(scratch))
+        original = evaluate_metric(context, state, context.data.val)
+        aggressiveness = plan.get("strength", context.resolved.aggressiveness)
         if aggressiveness is None:
-            count = int(sum(k.elements for k in job.network.layer_weights) / plan["compression"])
-            pruned = baseline.run(job, state, count, job.epochs + job.finetune_epochs)
-        else:
-            job = replace(job, resolved=replace(job.resolved, aggressiveness=aggressiveness))
-            pruned = select_entry.finish_entry(
-                job, learn_thresholds.run(job, state, original).trail[-1]
+            count = int(
+                sum(k.elements for k in context.network.layer_weights) / plan["compression"]
             )
-        return {"original": original, "val": evaluate_metric(job, pruned.state, job.data.val)}
+            pruned = baseline.run(context, state, count, context.epochs + context.finetune_epochs)
+        else:
+            context = replace(
+                context, resolved=replace(context.resolved, aggressiveness=aggressiveness)
+            )
+            pruned = select_entry.finish_entry(
+                context, learn_thresholds.run(context, state, original).trail[-1]
+            )
+        return {
+            "original": original,
+            "val": evaluate_metric(context, pruned.state, context.data.val),
+        }
 
 
 if __name__ == "__main__":

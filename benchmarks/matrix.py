@@ -26,7 +26,7 @@ import ltp_pipeline
 from benchmarks import datasets, series
 from benchmarks import small_networks as networks
 from benchmarks.compared import METHODS, pruned_by
-from benchmarks.jobs import train_dense
+from benchmarks.contexts import train_dense
 from benchmarks.networks import as_onnx, build
 from benchmarks.transformer import encoder
 from ltp_pipeline.data.open import open_data

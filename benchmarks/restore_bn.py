@@ -20,7 +20,7 @@ import onnx
 from onnx import ModelProto, helper, numpy_helper
 
 from benchmarks import datasets, matrix, series
-from benchmarks.jobs import final_numbers, learn, prepared
+from benchmarks.contexts import final_numbers, learn, prepared
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
@@ -79,24 +79,24 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     }
     with tempfile.TemporaryDirectory() as scratch:
         given = model if plan["form"] == "never folded" else folded(model)
-        job, state = prepared(given, Settings.model_validate(settings), Path(scratch))
-        original = {"original": evaluate_metric(job, state, job.data.test)}
+        context, state = prepared(given, Settings.model_validate(settings), Path(scratch))
+        original = {"original": evaluate_metric(context, state, context.data.test)}
         try:
             entry = learn(
-                job,
+                context,
                 state,
                 lambda live: ThresholdLearningPhase(
                     live,
-                    job,
+                    context,
                     make_pruning_method(
-                        job.network, live, job.settings, job.resolved.aggressiveness
+                        context.network, live, context.settings, context.resolved.aggressiveness
                     ),
                 ),
             )
-            state = select_entry.finish_entry(job, entry).state
+            state = select_entry.finish_entry(context, entry).state
         except TrainingFailed as error:
             return {**original, "test": None, "failed": str(error)}
-        return {**original, **final_numbers(job, state)}
+        return {**original, **final_numbers(context, state)}
 
 
 def folded(model: ModelProto) -> ModelProto:

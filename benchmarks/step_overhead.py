@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 import torch
 
-from benchmarks.jobs import start
+from benchmarks.contexts import start
 from benchmarks.small_networks import resnet
 from benchmarks.transformer import VOCABULARY, encoder
 from ltp_pipeline.data.dataset import (
@@ -44,8 +44,8 @@ from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.batches import TensorBatch
+from ltp_pipeline.stages.train.context import to_device
 from ltp_pipeline.stages.train.distributed import wrap_forward
-from ltp_pipeline.stages.train.job import to_device
 from ltp_pipeline.stages.train.memory import keep_freed_memory
 from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.phase import Phase, StepPosition
@@ -101,23 +101,23 @@ class Steps:
         split = Split(
             "train", inputs, {TARGET: ClassNumbers(np.arange(len(x)) % 10)}, np.arange(len(x))
         )
-        self.job = start(network, DatasetSplits(split, split, split, 10, ""), settings, scratch)
-        live = loop._copy_to_device(self.job, state)
+        self.context = start(network, DatasetSplits(split, split, split, 10, ""), settings, scratch)
+        live = loop._copy_to_device(self.context, state)
         parameters = {name: live[name] for name in network.forward.weight_names}
         self.forward = wrap_forward(network.forward, live, parameters)
         masks = {k.name: torch.ones(k.shape, dtype=torch.bool) for k in network.prunable_weights}
         self.method = make_pruning_method(network, live, settings)
         self.phases: dict[str, Phase] = {
-            "plain": MaskedTrainingPhase(live, self.job, masks, "plain", "plain"),
-            "ltp": ThresholdLearningPhase(live, self.job, self.method),
+            "plain": MaskedTrainingPhase(live, self.context, masks, "plain", "plain"),
+            "ltp": ThresholdLearningPhase(live, self.context, self.method),
         }
         self.method.pruned_weights(0.5)  # thresholds as they stand half way
         self.optimizer = make_optimizer(
-            network, parameters, self.job.optimizer, settings.train.momentum
+            network, parameters, self.context.optimizer, settings.train.momentum
         )
         batch = split.read_first(len(x))
         self.batch = TensorBatch(
-            *(to_device(arrays, self.job.device) for arrays in (batch.inputs, batch.targets))
+            *(to_device(arrays, self.context.device) for arrays in (batch.inputs, batch.targets))
         )
 
     def take(self, kind: str, i: int) -> float:
@@ -125,7 +125,7 @@ class Steps:
         begun = time.perf_counter()
         at = StepPosition(0, STEPS // 2 + i, STEPS, lr=LR, threshold_lr=LR)
         loop._train_step(
-            self.job, self.forward, self.phases[kind], self.optimizer, at, self.batch, []
+            self.context, self.forward, self.phases[kind], self.optimizer, at, self.batch, []
         )
         return time.perf_counter() - begun
 

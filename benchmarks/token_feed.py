@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.jobs import prepared
+from benchmarks.contexts import prepared
 from benchmarks.series import versions
 from benchmarks.transformer import encoder
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.train.batches import epoch_batches
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.files import write_json
 
 SAMPLES, QUICK_SAMPLES = 1_000_000, 20_000
@@ -50,18 +50,18 @@ def write(folder: Path, form: str, samples: int) -> Path:
     return folder / "data"
 
 
-def waiting(job: RunContext, state: Any, steps: int) -> float:
+def waiting(context: RunContext, state: Any, steps: int) -> float:
     """The share of the time of some steps, forwards and backwards, that passes before their batch is there."""
-    weights = [state[name].requires_grad_() for name in job.network.forward.weight_names]
+    weights = [state[name].requires_grad_() for name in context.network.forward.weight_names]
     waited, begun = 0.0, time.perf_counter()
-    batches = islice(epoch_batches(job, "feed", 0, 0), steps)
+    batches = islice(epoch_batches(context, "feed", 0, 0), steps)
     while True:
         asked = time.perf_counter()
         batch = next(batches, None)
         waited += time.perf_counter() - asked
         if batch is None:
             return waited / (time.perf_counter() - begun)
-        outputs = job.network.forward(batch.inputs, state, training=True)
+        outputs = context.network.forward(batch.inputs, state, training=True)
         sum(y.float().square().mean() for y in outputs).backward()
         for weight in weights:
             weight.grad = None
@@ -80,13 +80,13 @@ def measure(form: str, quick: bool) -> dict[str, Any]:
             "train": {"skip_label_check": True},
         }
         settings = Settings.model_validate(given)
-        job, state = prepared(make(), settings, folder)
+        context, state = prepared(make(), settings, folder)
         opened = time.perf_counter() - begun
         steps = QUICK_STEPS if quick else STEPS
-        share = waiting(job, state, steps)
+        share = waiting(context, state, steps)
     return {
         "form": form,
-        "samples": len(job.data.train),
+        "samples": len(context.data.train),
         "steps": steps,
         "waiting": share,
         "opening_s": opened,

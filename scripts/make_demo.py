@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from benchmarks.jobs import train_dense
+from benchmarks.contexts import train_dense
 from benchmarks.small_networks import resnet
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.settings.load import load_settings

@@ -19,8 +19,8 @@ from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
 from ltp_pipeline.stages.prune import apply_masks, count_nonzeros
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.system.arrays import StateDict
 

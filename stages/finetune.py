@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.stages.train.statistics import refresh_statistics

@@ -32,8 +32,8 @@ from ltp_pipeline.stages.import_model.network import Network, compile_graph
 from ltp_pipeline.stages.import_model.program import Instruction, Program
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.stages.train import fake_quantize as fake
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.system.arrays import Array, StateDict
 
@@ -157,7 +157,7 @@ def run(
     largest = LARGEST_STEPS[context.settings.export.int8_weight_bits]
     rounding = QatRounding(graph, axes, largest)
     key = f"{title}-{NAME}-{_hash_inputs(rounding, epochs)}"
-    saved = context.workspace.load_weights(key)
+    saved = context.run_directory.load_weights(key)
     if saved is None:
         masks = {}
         for weight in network.prunable_weights:
@@ -167,7 +167,7 @@ def run(
         begin = partial(QatPhase, context=qat_context, masks=masks, key=key, rounding=rounding)
         epochs_before = context.epochs + context.finetune_epochs
         state = train(qat_context, state, begin, epochs, before=epochs_before)
-        context.workspace.save_weights(key, state, {"epochs": epochs})
+        context.run_directory.save_weights(key, state, {"epochs": epochs})
     else:
         state = saved[0]
     state = {name: tensor.cpu() for name, tensor in state.items()}

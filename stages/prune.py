@@ -11,7 +11,7 @@ from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read_model
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.write_back import from_file_weights, list_file_tensors
 from ltp_pipeline.system.arrays import StateDict
 
@@ -22,7 +22,7 @@ def run(context: RunContext, entry: LearnedEntry) -> PrunedNetwork:
     Raises:
         TrainingFailed: A layer has lost all its weights.
     """
-    model = read_model(context.workspace.trail_path(entry.entry))
+    model = read_model(context.run_directory.trail_path(entry.entry))
     state = from_file_weights(context, read_tensors(model, list_file_tensors(context.network)))
     masks = nonzero_masks(context.network, state)
     for name, mask in masks.items():

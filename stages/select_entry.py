@@ -14,8 +14,8 @@ from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages import finetune, prune
 from ltp_pipeline.stages.finetune import finetune_key
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system.text import pluralize
 
 MAX_ATTEMPTS = 4  # networks that are fine-tuned in search of the sparsest within the budget
@@ -150,7 +150,7 @@ def _search_budget(
         accuracy = evaluate_metric(context, state, context.data.val)
         accuracies[entry] = accuracy
         is_within = metric.is_no_worse(accuracy, worst_accuracy)
-        context.workspace.progress.say(
+        context.run_directory.progress.say(
             f"{entry.compression:.1f}× after fine-tuning: {metric.format_value(accuracy)} on the "
             f"validation split, {'within' if is_within else 'outside'} the budget "
             f"({metric.no_worse} {metric.format_value(worst_accuracy)})"

@@ -10,7 +10,7 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.restore_batch_norm import calibrate_norms, fold_norms
 from ltp_pipeline.stages.import_model.values import array_to_torch, to_numpy, to_single_precision
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 

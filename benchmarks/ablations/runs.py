@@ -13,15 +13,15 @@ import ltp_pipeline
 from benchmarks import datasets, matrix
 from benchmarks.ablations import plans
 from benchmarks.ablations.plans import CELL, LAYER, Plan
-from benchmarks.jobs import final_numbers, learn, prepared
+from benchmarks.contexts import final_numbers, learn, prepared
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
 from ltp_pipeline.stages.learn_thresholds import make_pruning_method
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 Tensors = Mapping[str, Tensor]
@@ -42,14 +42,14 @@ def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, A
     elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].layer_weights)
     with tempfile.TemporaryDirectory() as scratch:
         if plan["mode"] == "dense":
-            job, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
+            context, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
             return {
-                **final_numbers(job, state),
+                **final_numbers(context, state),
                 "elements": elements,
-                "train_samples": len(job.data.train),
+                "train_samples": len(context.data.train),
             }
-        job, state = prepared(model, settings_of(plan, elements, data), Path(scratch))
-        return pruned(job, state, is_drawn=plan in plans.drawn())
+        context, state = prepared(model, settings_of(plan, elements, data), Path(scratch))
+        return pruned(context, state, is_drawn=plan in plans.drawn())
 
 
 def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
@@ -69,23 +69,25 @@ def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
     return Settings.model_validate({**given, "method": method})
 
 
-def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
+def pruned(context: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
     """Learn, prune and fine-tune; accuracies, what each epoch was like, and where the weights lie."""
-    before = {k.name: state[k.name] for k in job.network.prunable_weights}
+    before = {k.name: state[k.name] for k in context.network.prunable_weights}
     phases: list[Watched] = []
 
     def begin(live: Mapping[str, Tensor]) -> Watched:
         phases.append(
             Watched(
                 live,
-                job,
-                make_pruning_method(job.network, live, job.settings, job.resolved.aggressiveness),
+                context,
+                make_pruning_method(
+                    context.network, live, context.settings, context.resolved.aggressiveness
+                ),
             )
         )
         return phases[-1]
 
-    entry = learn(job, state, begin)
-    results = final_numbers(job, select_entry.finish_entry(job, entry).state)
+    entry = learn(context, state, begin)
+    results = final_numbers(context, select_entry.finish_entry(context, entry).state)
     (learning,) = phases
     method = learning.method
     taus = dict(
@@ -103,8 +105,10 @@ def pruned(job: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
 class Watched(ThresholdLearningPhase):
     """Learning that keeps what the figures need of each epoch."""
 
-    def __init__(self, live: Mapping[str, Tensor], job: RunContext, method: PruningMethod) -> None:
-        super().__init__(live, job, method)
+    def __init__(
+        self, live: Mapping[str, Tensor], context: RunContext, method: PruningMethod
+    ) -> None:
+        super().__init__(live, context, method)
         self.seen: list[dict[str, float]] = []
 
     def end_epoch(self, epoch: int) -> dict[str, float]:

@@ -26,8 +26,8 @@ from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, next_compres
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
 from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredPoint, Reference
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import round_duration
@@ -64,12 +64,12 @@ class BaselineTarget:
 
 
 def run(
-    job: RunContext, original: StateDict, target: BaselineTarget, reference: Reference | None
+    context: RunContext, original: StateDict, target: BaselineTarget, reference: Reference | None
 ) -> MeasuredBaseline | None:
     """Train, export and measure the points of the baseline.
 
     Args:
-        job: The run.
+        context: The run.
         original: Tensors of the original network.
         target: LTP's network.
         reference: The measured original; None in all processes but the main one.
@@ -80,12 +80,12 @@ def run(
     Raises:
         TrainingFailed: The first point could not be trained.
     """
-    elements = sum(layer.elements for layer in job.network.layer_weights)
-    axes = baseline.block_axes_of(job)
-    excluded = _find_excluded(job, original, target)
-    original_nonzeros = sum(count_nonzeros(job.network, original).values())
+    elements = sum(layer.elements for layer in context.network.layer_weights)
+    axes = baseline.block_axes_of(context)
+    excluded = _find_excluded(context, original, target)
+    original_nonzeros = sum(count_nonzeros(context.network, original).values())
     start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
-    fewest = baseline.min_nonzeros(job.network, original, excluded, axes)
+    fewest = baseline.min_nonzeros(context.network, original, excluded, axes)
     points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
     nonzeros: int | None = target.nonzeros
@@ -95,37 +95,39 @@ def run(
         title = baseline.FIRST if number == 1 else baseline.LATER
         try:
             network, weights, accuracy = _train_point(
-                job, original, number, title, nonzeros, target.epochs, excluded, axes
+                context, original, number, title, nonzeros, target.epochs, excluded, axes
             )
         except TrainingFailed as error:
             # Other processes may not have failed, and would wait for this one.
             if number == 1 or distributed.is_distributed():
                 raise
-            job.workspace.progress.say(f"The curve of the baseline ends here: {error.message}")
+            context.run_directory.progress.say(
+                f"The curve of the baseline ends here: {error.message}"
+            )
             break
-        settings = job.settings.export if number == 1 else _single_file(job.settings.export)
+        settings = context.settings.export if number == 1 else _single_file(context.settings.export)
         result = export_and_evaluate(
-            job, network, weights, reference, point_folder(number), settings
+            context, network, weights, reference, point_folder(number), settings
         )
         if result is not None:
             measured.append(MeasuredPoint(result, accuracy))
         points.append(TradeoffPoint(elements / network.nonzeros, accuracy))
         del network, weights  # the next point needs the memory
         if number == 1:
-            is_curve = _makes_curve(job)
+            is_curve = _makes_curve(context)
         nonzeros = None
         if is_curve:
-            nonzeros = _next_nonzeros(job, points, start, target, elements / fewest, elements)
+            nonzeros = _next_nonzeros(context, points, start, target, elements / fewest, elements)
     unstructured = None
     if axes:
-        unstructured = _measure_unstructured(job, original, target, excluded, reference)
+        unstructured = _measure_unstructured(context, original, target, excluded, reference)
     if not measured:
         return None
     return MeasuredBaseline(tuple(measured), is_curve, bool(excluded), bool(axes), unstructured)
 
 
 def _measure_unstructured(
-    job: RunContext,
+    context: RunContext,
     original: StateDict,
     target: BaselineTarget,
     excluded: set[str],
@@ -135,40 +137,40 @@ def _measure_unstructured(
     name = baseline.UNSTRUCTURED
     try:
         network, weights, accuracy = _train_point(
-            job, original, name, name, target.nonzeros, target.epochs, excluded, NO_BLOCKS
+            context, original, name, name, target.nonzeros, target.epochs, excluded, NO_BLOCKS
         )
     except TrainingFailed as error:
         if distributed.is_distributed():
             raise
-        job.workspace.progress.say(f"The unstructured baseline is skipped: {error.message}")
+        context.run_directory.progress.say(f"The unstructured baseline is skipped: {error.message}")
         return None
-    settings = _single_file(job.settings.export)
-    result = export_and_evaluate(job, network, weights, reference, point_folder(name), settings)
+    settings = _single_file(context.settings.export)
+    result = export_and_evaluate(context, network, weights, reference, point_folder(name), settings)
     return None if result is None else MeasuredPoint(result, accuracy)
 
 
-def _find_excluded(job: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
+def _find_excluded(context: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
     """Return the layers that the baseline does not prune although LTP does.
 
     These are the classifier's, with baseline.exclude_classifier. It is pruned all the same if it
     would make up most of the weights that may stay.
     """
-    if not job.settings.baseline.exclude_classifier:
+    if not context.settings.baseline.exclude_classifier:
         return set()
-    excluded = baseline.find_classifier(job)
+    excluded = baseline.find_classifier(context)
     if (
-        baseline.min_nonzeros(job.network, original, excluded, baseline.block_axes_of(job))
+        baseline.min_nonzeros(context.network, original, excluded, baseline.block_axes_of(context))
         <= MAX_EXCLUDED_FRACTION * target.nonzeros
     ):
         return excluded
-    job.workspace.progress.say(
+    context.run_directory.progress.say(
         "The baseline prunes the classifier too, because it would make up most of the kept weights"
     )
     return set()
 
 
 def _train_point(
-    job: RunContext,
+    context: RunContext,
     original: StateDict,
     point: int | str,
     title: str,
@@ -180,7 +182,7 @@ def _train_point(
     """Train a point of the baseline, or load it if it was trained before.
 
     Args:
-        job: The run.
+        context: The run.
         original: Tensors of the original network.
         point: Number of the point, counted from 1, or UNSTRUCTURED.
         title: Name of the training in progress and timings.
@@ -192,15 +194,15 @@ def _train_point(
     Returns:
         The network, its weights as a file has them, and its metric on the validation split.
     """
-    name = baseline.point_key(point, job.settings.baseline.exclude_classifier)
-    with measure_time(job.workspace, title):
-        saved = load_saved_network(job, name)
+    name = baseline.point_key(point, context.settings.baseline.exclude_classifier)
+    with measure_time(context.run_directory, title):
+        saved = load_saved_network(context, name)
         if saved is not None:
             network, weights, info = saved
             return network, weights, info.validation_accuracy
-        network = baseline.run(job, original, nonzeros, epochs, title, name, excluded, axes)
-        accuracy = evaluate_metric(job, network.state, job.data.val)
-        weights = save_weights(job, name, network, validation_accuracy=accuracy)
+        network = baseline.run(context, original, nonzeros, epochs, title, name, excluded, axes)
+        accuracy = evaluate_metric(context, network.state, context.data.val)
+        weights = save_weights(context, name, network, validation_accuracy=accuracy)
         return network, weights, accuracy
 
 
@@ -211,29 +213,31 @@ def _single_file(settings: ExportSettings) -> ExportSettings:
     )
 
 
-def _makes_curve(job: RunContext) -> bool:
+def _makes_curve(context: RunContext) -> bool:
     """Return whether further points are measured.
 
     With `auto`, the time of the first training decides once, for all processes and for later calls.
     """
-    workspace = job.workspace
-    mode = job.settings.requested_baseline
+    run_directory = context.run_directory
+    mode = context.settings.requested_baseline
     if mode == "curve":
-        workspace.update_manifest(curve=True)  # a later `auto` finds its points trained
+        run_directory.update_manifest(curve=True)  # a later `auto` finds its points trained
     if mode != "auto":
         return mode == "curve"
     # A picked entry may have inherited the baseline of its run.
-    runs = [workspace] if workspace.parent is None else [workspace, workspace.parent]
-    seconds = distributed.broadcast_from_main(
-        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), job.device
+    runs = (
+        [run_directory] if run_directory.parent is None else [run_directory, run_directory.parent]
     )
-    decided = -1.0 if workspace.manifest.curve is None else float(workspace.manifest.curve)
-    decided = distributed.broadcast_from_main(decided, job.device)
+    seconds = distributed.broadcast_from_main(
+        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), context.device
+    )
+    decided = -1.0 if run_directory.manifest.curve is None else float(run_directory.manifest.curve)
+    decided = distributed.broadcast_from_main(decided, context.device)
     makes_curve = seconds < MAX_CURVE_SECONDS if decided < 0 else bool(decided)
-    workspace.update_manifest(curve=makes_curve)
+    run_directory.update_manifest(curve=makes_curve)
     if not makes_curve:
         further_points = MAX_POINTS - 1
-        workspace.progress.say(
+        run_directory.progress.say(
             "The baseline is measured at LTP's compression only, because training it took "
             f"{round_duration(seconds)}; --baseline curve adds up to {further_points} points, "
             f"about {round_duration(further_points * seconds)}"
@@ -242,7 +246,7 @@ def _makes_curve(job: RunContext) -> bool:
 
 
 def _next_nonzeros(
-    job: RunContext,
+    context: RunContext,
     points: list[TradeoffPoint],
     start: TradeoffPoint,
     target: BaselineTarget,
@@ -254,16 +258,16 @@ def _next_nonzeros(
     A point that was trained before is taken again. Otherwise the search chooses the next one.
 
     Args:
-        job: The run.
+        context: The run.
         points: Points measured so far.
         start: The original network.
         target: LTP's network.
         max_compression: The largest compression that can be reached.
         elements: Elements of all layers.
     """
-    name = baseline.point_key(len(points) + 1, job.settings.baseline.exclude_classifier)
+    name = baseline.point_key(len(points) + 1, context.settings.baseline.exclude_classifier)
     if len(points) < MAX_POINTS:
-        info = load_network_info(job.workspace, name)
+        info = load_network_info(context.run_directory, name)
         if info is not None:
             return info.nonzeros
     metric = target.metric
@@ -274,7 +278,7 @@ def _next_nonzeros(
     if compression is None:
         return None
     if len(points) == 1:
-        job.workspace.progress.say(
+        context.run_directory.progress.say(
             f"The baseline has {metric.format_value(points[0].value)} on the validation split, LTP "
             f"{metric.format_value(target.accuracy)}: "
             f"up to {MAX_POINTS - 1} more points are measured "

@@ -22,7 +22,7 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.hashing import sha256_file
 
 if TYPE_CHECKING:
-    from ltp_pipeline.stages.train.job import RunContext
+    from ltp_pipeline.stages.train.context import RunContext
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class RunResult:
 
 
 def load_finished_run(
-    job: RunContext, model: Path, is_there: bool, exactly: bool = False
+    context: RunContext, model: Path, is_there: bool, exactly: bool = False
 ) -> RunResult | None:
     """Return a finished run that has everything requested now, with its gates checked again.
 
     Args:
-        job: The run.
+        context: The run.
         model: The ONNX file.
         is_there: Whether the directory holds the same run.
         exactly: The run must have exactly the requested files. Otherwise it may have more.
@@ -54,54 +54,58 @@ def load_finished_run(
     Returns:
         The run, in all processes; None if something has to be done.
     """
-    workspace = job.workspace
-    settings = job.settings
+    run_directory = context.run_directory
+    settings = context.settings
     result = None
     if distributed.is_main_process() and is_there:
-        done = workspace.manifest.proof
+        done = run_directory.manifest.proof
         if (
             done
-            and _covers(done, settings, workspace.manifest.curve, exactly)
-            and _is_complete(workspace)
+            and _covers(done, settings, run_directory.manifest.curve, exactly)
+            and _is_complete(run_directory)
         ):
             had = settings.model_copy(
                 update={"export": done.export, "baseline": done.baseline}
             )  # `export` may have added files
-            workspace.save_inputs(model, had, job.task.metric)
-            workspace.progress.say(
-                f"{workspace.root} is finished already; its gates are checked again"
+            run_directory.save_inputs(model, had, context.task.metric)
+            run_directory.progress.say(
+                f"{run_directory.root} is finished already; its gates are checked again"
             )
             result = write_gate_results(
-                read_write.read(workspace.path(REPORT_JSON)), settings, workspace
+                read_write.read(run_directory.path(REPORT_JSON)), settings, run_directory
             )
-    if not distributed.broadcast_from_main(float(result is not None), job.device):
+    if not distributed.broadcast_from_main(float(result is not None), context.device):
         return None
     if result is None:
-        return load_main_result(job)
+        return load_main_result(context)
     distributed.barrier()
     return result
 
 
-def load_main_result(job: RunContext) -> RunResult:
+def load_main_result(context: RunContext) -> RunResult:
     """Return the result that the main process has written."""
     distributed.barrier()
-    content = read_write.read(job.workspace.path(REPORT_JSON))
-    return RunResult(job.workspace.root, content, evaluate_gates(content, job.settings.gates))
+    content = read_write.read(context.run_directory.path(REPORT_JSON))
+    return RunResult(
+        context.run_directory.root, content, evaluate_gates(content, context.settings.gates)
+    )
 
 
-def write_report(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
+def write_report(content: Report, settings: Settings, run_directory: RunDirectory) -> RunResult:
     """Check the gates and write the report; files that were not measured now are removed."""
-    for name in workspace.remove_other_models(content.hashes):
-        workspace.progress.say(f"Removed {name}, which is not requested now")
-    result = write_gate_results(content, settings, workspace)
-    workspace.update_manifest(proof=_report_inputs(content, settings))
+    for name in run_directory.remove_other_models(content.hashes):
+        run_directory.progress.say(f"Removed {name}, which is not requested now")
+    result = write_gate_results(content, settings, run_directory)
+    run_directory.update_manifest(proof=_report_inputs(content, settings))
     distributed.barrier()
     return result
 
 
-def write_gate_results(content: Report, settings: Settings, workspace: RunDirectory) -> RunResult:
+def write_gate_results(
+    content: Report, settings: Settings, run_directory: RunDirectory
+) -> RunResult:
     """Check the gates of the requested files and write the report with their results."""
-    root = workspace.root
+    root = run_directory.root
     requested = {
         "gates": settings.gates.model_dump(mode="json"),
         "export": settings.export.model_dump(mode="json"),
@@ -109,14 +113,14 @@ def write_gate_results(content: Report, settings: Settings, workspace: RunDirect
     content = content.model_copy(update={"settings": {**content.settings, **requested}})
     gate_results = evaluate_run_gates(content, settings.gates)
     content = set_gate_results(content, gate_results)
-    render.write_report(content, workspace)
+    render.write_report(content, run_directory)
     handoff.run(content, root, root / handoff.FOLDER)
     return RunResult(root, content, gate_results)
 
 
-def _is_complete(workspace: RunDirectory) -> bool:
+def _is_complete(run_directory: RunDirectory) -> bool:
     """Return whether the report and every file it names are there, unchanged and measured."""
-    path, sums = workspace.path(REPORT_JSON), workspace.path(SUMS)
+    path, sums = run_directory.path(REPORT_JSON), run_directory.path(SUMS)
     try:
         content = read_write.read(path)
     except InputError:
@@ -127,7 +131,7 @@ def _is_complete(workspace: RunDirectory) -> bool:
         return False
     if not all(file.latency for file in content.files):
         return False  # written without the data, which are there now
-    paths = [(workspace.path(name), digest) for name, digest in content.hashes.items()]
+    paths = [(run_directory.path(name), digest) for name, digest in content.hashes.items()]
     return all(path.is_file() and sha256_file(path) == digest for path, digest in paths)
 
 

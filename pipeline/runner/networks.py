@@ -20,7 +20,7 @@ from ltp_pipeline.stages.measure import network
 from ltp_pipeline.stages.measure.network import MeasuredNetwork
 from ltp_pipeline.stages.prune import nonzero_masks
 from ltp_pipeline.stages.tools import quantize
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.write_back import (
     from_file_weights,
     list_file_tensors,
@@ -57,11 +57,11 @@ class SavedNetworkInfo(BaseModel):
     num_trainings: int = 1
 
 
-def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
+def save_weights(context: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
     """Save the final weights of a network, so that later commands need no training.
 
     Args:
-        job: The run.
+        context: The run.
         name: Name of the network in the run directory.
         tuned: The network.
         more: Further fields of SavedNetworkInfo.
@@ -69,15 +69,15 @@ def save_weights(job: RunContext, name: str, tuned: PrunedNetwork, **more: Any) 
     Returns:
         The weights as a file has them.
     """
-    weights = to_file_weights(job.network, tuned.state)
+    weights = to_file_weights(context.network, tuned.state)
     meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
-    job.workspace.save_weights(name, tensors, meta.model_dump())
+    context.run_directory.save_weights(name, tensors, meta.model_dump())
     return weights
 
 
 def load_saved_network(
-    job: RunContext, name: str
+    context: RunContext, name: str
 ) -> tuple[PrunedNetwork, Weights, SavedNetworkInfo] | None:
     """Load the final weights of a network that was trained before.
 
@@ -88,41 +88,41 @@ def load_saved_network(
     Raises:
         InputError: Names or shapes of the tensors are not those of the model.
     """
-    saved = job.workspace.load_weights(name)
+    saved = context.run_directory.load_weights(name)
     if saved is None:
         return None
     tensors, metadata = saved
-    info = _parse_network_info(job.workspace, name, metadata)
-    model = job.network.file.model
-    shapes = {n: model.get_array(n).shape for n in list_file_tensors(job.network)}
+    info = _parse_network_info(context.run_directory, name, metadata)
+    model = context.network.file.model
+    shapes = {n: model.get_array(n).shape for n in list_file_tensors(context.network)}
     if {n: tuple(tensor.shape) for n, tensor in tensors.items()} != shapes:
-        raise job.workspace.corrupt_weights_error(
+        raise context.run_directory.corrupt_weights_error(
             name, "its tensors have other names or shapes than the model's"
         )
-    weights = to_file_types(job.network, tensors)
-    state = from_file_weights(job, weights)
-    masks = nonzero_masks(job.network, state)
+    weights = to_file_types(context.network, tensors)
+    state = from_file_weights(context, weights)
+    masks = nonzero_masks(context.network, state)
     return PrunedNetwork(state, masks, info.nonzeros, info.epochs), weights, info
 
 
-def load_network_info(workspace: RunDirectory, name: str) -> SavedNetworkInfo | None:
+def load_network_info(run_directory: RunDirectory, name: str) -> SavedNetworkInfo | None:
     """Return the metadata of saved weights; None if nothing usable is saved."""
-    metadata = workspace.load_weights_metadata(name)
-    return None if metadata is None else _parse_network_info(workspace, name, metadata)
+    metadata = run_directory.load_weights_metadata(name)
+    return None if metadata is None else _parse_network_info(run_directory, name, metadata)
 
 
 def _parse_network_info(
-    workspace: RunDirectory, name: str, meta: Mapping[str, Any]
+    run_directory: RunDirectory, name: str, meta: Mapping[str, Any]
 ) -> SavedNetworkInfo:
     """Return the metadata of saved weights; raise CorruptFileError if it does not fit."""
     try:
         return SavedNetworkInfo.model_validate(meta)
     except ValidationError as error:
-        raise workspace.corrupt_weights_error(name, error.errors()[0]["msg"]) from None
+        raise run_directory.corrupt_weights_error(name, error.errors()[0]["msg"]) from None
 
 
 def export_and_evaluate(
-    job: RunContext,
+    context: RunContext,
     tuned: PrunedNetwork,
     weights: Weights,
     reference: network.Reference | None,
@@ -132,7 +132,7 @@ def export_and_evaluate(
     """Export a network into a folder of the run directory and measure its files.
 
     Args:
-        job: The run.
+        context: The run.
         tuned: The network.
         weights: Its weights as a file has them.
         reference: The measured original; None in all processes but the main one, which then do
@@ -142,49 +142,53 @@ def export_and_evaluate(
     """
     if reference is None:
         return None
-    file = job.network.file
-    feeds = export.select_feeds(file.inputs, job.data)
-    names = [layer.name for layer in job.network.layer_weights]
-    export_settings = settings or job.settings.export
-    with measure_time(job.workspace, "export", but=finetune_qat.NAME):
+    file = context.network.file
+    feeds = export.select_feeds(file.inputs, context.data)
+    names = [layer.name for layer in context.network.layer_weights]
+    export_settings = settings or context.settings.export
+    with measure_time(context.run_directory, "export", but=finetune_qat.NAME):
         calibration = quantize.make_calibration(
-            file.inputs, job.data, reference.evaluator, export_settings, job.workspace.progress.say
+            file.inputs,
+            context.data,
+            reference.evaluator,
+            export_settings,
+            context.run_directory.progress.say,
         )
-        if job.settings.train.quantization_aware:
+        if context.settings.train.quantization_aware:
             calibration = replace(
                 calibration,
-                train=partial(_train_quantized, job, (folder or "pruned").replace("/", "-")),
+                train=partial(_train_quantized, context, (folder or "pruned").replace("/", "-")),
             )
         exported = export.run(
-            file, weights, names, export_settings, job.workspace, feeds, folder, calibration
+            file, weights, names, export_settings, context.run_directory, feeds, folder, calibration
         )
-    with measure_time(job.workspace, "validate"):
+    with measure_time(context.run_directory, "validate"):
         return network.measure_network(
-            exported, job.network, tuned.state, reference, job.data.test, tuned.epochs
+            exported, context.network, tuned.state, reference, context.data.test, tuned.epochs
         )
 
 
 def _train_quantized(
-    job: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
+    context: RunContext, title: str, training: FakeQuantGraph, layers: Sequence[QuantizableLayer]
 ) -> QatResult:
     """Train in 8 bits, called in the course of an export."""
-    with measure_time(job.workspace, finetune_qat.NAME):
-        return finetune_qat.run(job, title, training, layers)
+    with measure_time(context.run_directory, finetune_qat.NAME):
+        return finetune_qat.run(context, title, training, layers)
 
 
 @contextmanager
-def measure_time(workspace: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
+def measure_time(run_directory: RunDirectory, stage: str, but: str = "") -> Iterator[None]:
     """Add the time that a stage takes to the manifest, also if it is interrupted.
 
     Args:
-        workspace: The run directory.
+        run_directory: The run directory.
         stage: Name of the stage.
         but: Name of a stage within it, whose time does not count.
     """
     start = time.monotonic()
-    inner_before = workspace.manifest.timings.get(but, 0.0)
+    inner_before = run_directory.manifest.timings.get(but, 0.0)
     try:
         yield
     finally:
-        inner = workspace.manifest.timings.get(but, 0.0) - inner_before
-        workspace.add_time(stage, time.monotonic() - start - inner)
+        inner = run_directory.manifest.timings.get(but, 0.0) - inner_before
+        run_directory.add_time(stage, time.monotonic() - start - inner)

@@ -126,26 +126,30 @@ def finish_entry(
     """
     prepare.check_same_task(parent, task)
     progress = parent.progress
-    workspace = RunDirectory(
+    run_directory = RunDirectory(
         parent.picked_directory(number), progress, parent, settings.log.tensorboard
     )
-    threads_before = workspace.saved_threads() or parent.saved_threads()
+    threads_before = run_directory.saved_threads() or parent.saved_threads()
     with threads.use_threads(settings.train.threads, threads_before, progress.say):
         entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
         learned = ThresholdLearningResult(
             tuple(
-                e.model_copy(update={"file": workspace.relative_name(parent.path(e.file))})
+                e.model_copy(update={"file": run_directory.relative_name(parent.path(e.file))})
                 for e in entries
             )
         )
         entry = select_entry.find_entry(learned, number)
-        job, original = prepare.prepare_run(read_model_file(model), settings, workspace, task)
-        job = defaults.load_defaults(job, original, parent)
-        identity = prepare.get_run_identity(job.network.file, job.data, settings)
+        context, original = prepare.prepare_run(
+            read_model_file(model), settings, run_directory, task
+        )
+        context = defaults.load_defaults(context, original, parent)
+        identity = prepare.get_run_identity(context.network.file, context.data, settings)
         parent.check_identity(identity)
-        elements = sum(k.elements for k in job.network.layer_weights)
-        point = BaselineSpec(round(elements / entry.compression), entry.epoch + job.finetune_epochs)
+        elements = sum(k.elements for k in context.network.layer_weights)
+        point = BaselineSpec(
+            round(elements / entry.compression), entry.epoch + context.finetune_epochs
+        )
         points = [
             baseline.point_key(n, settings.baseline.exclude_classifier)
             for n in range(1, MAX_POINTS + 1)
@@ -156,10 +160,12 @@ def finish_entry(
         note = None
         if mode is None:
             mode = _trained_mode(
-                parent if is_comparable else workspace, points, settings.baseline.exclude_classifier
+                parent if is_comparable else run_directory,
+                points,
+                settings.baseline.exclude_classifier,
             )
             if mode == "none":
-                cost = _describe_cost(parent, point, job.epochs)
+                cost = _describe_cost(parent, point, context.epochs)
                 note = (
                     "No baseline: the run has none of this size; "
                     f"--baseline quick trains one ({cost})"
@@ -168,32 +174,34 @@ def finish_entry(
         compared = settings.baseline.model_copy(update={"mode": mode})
         settings = settings.model_copy(update={"baseline": compared})
         check_baseline_mode(settings)
-        job = replace(job, settings=job.settings.model_copy(update={"baseline": compared}))
-        with workspace.lock():
-            is_resumed = workspace.has_same_run({**identity, "entry": number})
-            finished = load_finished_run(job, model, is_resumed, exactly)
+        context = replace(
+            context, settings=context.settings.model_copy(update={"baseline": compared})
+        )
+        with run_directory.lock():
+            is_resumed = run_directory.has_same_run({**identity, "entry": number})
+            finished = load_finished_run(context, model, is_resumed, exactly)
             if finished is not None:
                 return finished
             if is_resumed:
-                progress.say(f"Resuming in {workspace.root}")
+                progress.say(f"Resuming in {run_directory.root}")
             else:
-                workspace.begin_run({**identity, "entry": number})
-            workspace.save_inputs(model, settings, job.task.metric)
-            workspace.update_manifest(threads=threads.current_threads())
+                run_directory.begin_run({**identity, "entry": number})
+            run_directory.save_inputs(model, settings, context.task.metric)
+            run_directory.update_manifest(threads=threads.current_threads())
             if mode != "none" and is_comparable:
                 for name in (
                     *points,
                     baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.exclude_classifier),
                 ):
-                    workspace.inherit_weights(name)
+                    run_directory.inherit_weights(name)
                 note = "The baseline is the run's own, with the same nonzeros and epochs"
             if note:
                 progress.say(note)
-            planned = {"finetune": job.finetune_epochs}
+            planned = {"finetune": context.finetune_epochs}
             if mode != "none" and not is_comparable:
-                planned.update(baseline.planned_epochs(job, point.epochs))
-            announce_plan(job, planned)
-            return finish_candidate(job, original, learned, entry)
+                planned.update(baseline.planned_epochs(context, point.epochs))
+            announce_plan(context, planned)
+            return finish_candidate(context, original, learned, entry)
 
 
 def _trained_mode(

@@ -35,8 +35,8 @@ from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.report.assemble import RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.progress import Reporter
@@ -76,50 +76,54 @@ def run(
     check_writable(out)
     check_contradictions(settings)
     prepare.check_paths_outside(out, model, settings)
-    workspace = RunDirectory(out, progress, events=settings.log.tensorboard)
-    prepare.check_same_task(workspace, task, fresh)
-    with threads.use_threads(settings.train.threads, workspace.saved_threads(fresh), progress.say):
-        job, original = prepare.prepare_run(read_model_file(model), settings, workspace, task)
-        with workspace.lock():
-            return _run_locked(job, original, model, fresh, exactly)
+    run_directory = RunDirectory(out, progress, events=settings.log.tensorboard)
+    prepare.check_same_task(run_directory, task, fresh)
+    with threads.use_threads(
+        settings.train.threads, run_directory.saved_threads(fresh), progress.say
+    ):
+        context, original = prepare.prepare_run(
+            read_model_file(model), settings, run_directory, task
+        )
+        with run_directory.lock():
+            return _run_locked(context, original, model, fresh, exactly)
 
 
 def _run_locked(
-    job: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
+    context: RunContext, original: StateDict, model: Path, fresh: bool, exactly: bool
 ) -> RunResult:
     """Run in a directory that is locked for this process; the arguments are those of `run`."""
-    workspace, settings = job.workspace, job.settings
-    identity = prepare.get_run_identity(job.network.file, job.data, settings)
-    is_resumed = not fresh and workspace.has_same_run(identity)
-    finished = load_finished_run(job, model, is_resumed, exactly)
+    run_directory, settings = context.run_directory, context.settings
+    identity = prepare.get_run_identity(context.network.file, context.data, settings)
+    is_resumed = not fresh and run_directory.has_same_run(identity)
+    finished = load_finished_run(context, model, is_resumed, exactly)
     if finished is not None:
         return finished
     distributed.begin_independent_work()
-    value = prepare.check_original(job, original)  # before anything is written or removed
-    defaults.check_default_budget(job, value)
+    value = prepare.check_original(context, original)  # before anything is written or removed
+    defaults.check_default_budget(context, value)
     if not is_resumed:
-        workspace.begin_run(identity)
-    workspace.save_inputs(model, settings, job.task.metric)
-    workspace.update_manifest(threads=threads.current_threads())
-    job = defaults.resolve_defaults(job, original, value)
-    epochs = {"learn": job.epochs, "finetune": job.finetune_epochs}
+        run_directory.begin_run(identity)
+    run_directory.save_inputs(model, settings, context.task.metric)
+    run_directory.update_manifest(threads=threads.current_threads())
+    context = defaults.resolve_defaults(context, original, value)
+    epochs = {"learn": context.epochs, "finetune": context.finetune_epochs}
     planned = dict(epochs)
     if settings.baseline.mode != "none":
-        planned.update(baseline.planned_epochs(job, sum(epochs.values())))
-    announce_plan(job, planned, SEARCHED if job.accuracy_budget is not None else ())
+        planned.update(baseline.planned_epochs(context, sum(epochs.values())))
+    announce_plan(context, planned, SEARCHED if context.accuracy_budget is not None else ())
     if is_resumed:
-        workspace.progress.say(f"Resuming the run in {workspace.root}")
+        run_directory.progress.say(f"Resuming the run in {run_directory.root}")
     else:
-        notes.print_notes(job, original, value)
-    if workspace.manifest.learned:
-        return finish_candidate(job, original, learn_thresholds.load_trail(workspace))
-    with measure_time(workspace, "learn"):
-        learned = learn_thresholds.run(job, original, value)
-    return finish_candidate(job, original, learned)
+        notes.print_notes(context, original, value)
+    if run_directory.manifest.learned:
+        return finish_candidate(context, original, learn_thresholds.load_trail(run_directory))
+    with measure_time(run_directory, "learn"):
+        learned = learn_thresholds.run(context, original, value)
+    return finish_candidate(context, original, learned)
 
 
 def finish_candidate(
-    job: RunContext,
+    context: RunContext,
     original: StateDict,
     learned: ThresholdLearningResult,
     entry: LearnedEntry | None = None,
@@ -129,41 +133,41 @@ def finish_candidate(
     Networks that were trained before are loaded from the run directory.
 
     Args:
-        job: The run.
+        context: The run.
         original: Tensors of the original network.
         learned: The trail.
         entry: The entry to finish; None selects one by the budget.
     """
-    workspace, settings = job.workspace, job.settings
+    run_directory, settings = context.run_directory, context.settings
     measured = None
     reference = None
     if distributed.is_main_process():
-        with measure_time(workspace, "original"):
-            measured, reference = network.measure_original(job)
-    with measure_time(workspace, "finetune"):
-        selected, tuned, weights, value = _select_network(job, learned, entry, measured)
-    pruned = export_and_evaluate(job, tuned, weights, reference)
+        with measure_time(run_directory, "original"):
+            measured, reference = network.measure_original(context)
+    with measure_time(run_directory, "finetune"):
+        selected, tuned, weights, value = _select_network(context, learned, entry, measured)
+    pruned = export_and_evaluate(context, tuned, weights, reference)
     compared = None
-    pictures = sample_weights(job.network, weights, selected.entry.thresholds)
+    pictures = sample_weights(context.network, weights, selected.entry.thresholds)
     # A picked entry was not selected by a budget.
-    budget = job.accuracy_budget if entry is None else None
+    budget = context.accuracy_budget if entry is None else None
     epochs = sum(tuned.epochs.values())
-    original_accuracy = _validation_accuracy(job, measured)
+    original_accuracy = _validation_accuracy(context, measured)
     target = BaselineTarget(
-        job.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
+        context.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
     )
     del tuned, weights  # the baseline needs the memory
     if settings.baseline.mode != "none":
-        compared = baseline_curve.run(job, original, target, reference)
+        compared = baseline_curve.run(context, original, target, reference)
     if not distributed.is_main_process():
-        return load_main_result(job)
+        return load_main_result(context)
     assert measured is not None  # noqa: S101 - the main process has measured
     assert pruned is not None  # noqa: S101 - the main process has measured
     findings = RunFindings(
-        network=job.network,
-        data=job.data,
+        network=context.network,
+        data=context.data,
         settings=settings,
-        resolved=job.resolved_settings,
+        resolved=context.resolved_settings,
         original=measured,
         learned=learned,
         selected=selected.entry,
@@ -172,22 +176,22 @@ def finish_candidate(
         num_trainings=selected.num_trainings,
         budget=budget,
         weights=pictures,
-        device=job.device.type,
-        task=job.task,
-        timings=workspace.manifest.timings,
+        device=context.device.type,
+        task=context.task,
+        timings=run_directory.manifest.timings,
         notes=[
-            *notes.list_report_notes(job, measured.validation_accuracy),
+            *notes.list_report_notes(context, measured.validation_accuracy),
             *selected.notes,
-            *list_corrupt_images(job.data),
+            *list_corrupt_images(context.data),
         ],
         budget_not_met=selected.budget_not_met,
-        baseline_reason=_missing_baseline_reason(compared, workspace),
+        baseline_reason=_missing_baseline_reason(compared, run_directory),
     )
-    return write_report(build_report(findings), settings, workspace)
+    return write_report(build_report(findings), settings, run_directory)
 
 
 def _select_network(
-    job: RunContext,
+    context: RunContext,
     learned: ThresholdLearningResult,
     entry: LearnedEntry | None,
     original: MeasuredOriginal | None,
@@ -195,25 +199,25 @@ def _select_network(
     """Return the fine-tuned network of an entry, and its metric on the validation split.
 
     Args:
-        job: The run.
+        context: The run.
         learned: The trail.
         entry: The entry; None selects one by the budget.
         original: The measured original, in the main process.
     """
-    saved = load_saved_network(job, "pruned")
+    saved = load_saved_network(context, "pruned")
     if saved is not None:
         tuned, weights, info = saved
         saved_entry = select_entry.find_entry(learned, info.entry)
         selected = SelectedEntry(saved_entry, info.notes, info.budget_not_met, info.num_trainings)
         return selected, tuned, weights, info.validation_accuracy
     if entry is None:
-        selected, tuned = select_entry.run(job, learned, _worst_accuracy(job, original))
+        selected, tuned = select_entry.run(context, learned, _worst_accuracy(context, original))
     else:
         selected = SelectedEntry(entry, [f"entry {entry.entry} of the trail"])
-        tuned = select_entry.finish_entry(job, entry)
-    accuracy = evaluate_metric(job, tuned.state, job.data.val)
+        tuned = select_entry.finish_entry(context, entry)
+    accuracy = evaluate_metric(context, tuned.state, context.data.val)
     weights = save_weights(
-        job,
+        context,
         "pruned",
         tuned,
         entry=selected.entry.entry,
@@ -226,42 +230,42 @@ def _select_network(
 
 
 def _missing_baseline_reason(
-    compared: MeasuredBaseline | None, workspace: RunDirectory
+    compared: MeasuredBaseline | None, run_directory: RunDirectory
 ) -> str | None:
     """Return why there is no baseline; None if there is one."""
     if compared is not None:
         return None
-    return SKIPPED if workspace.parent is None else NOT_PICKED
+    return SKIPPED if run_directory.parent is None else NOT_PICKED
 
 
-def _worst_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float | None:
+def _worst_accuracy(context: RunContext, original: MeasuredOriginal | None) -> float | None:
     """Return the worst validation accuracy within the budget; None for another kind of budget."""
-    budget = job.accuracy_budget
+    budget = context.accuracy_budget
     if budget is None:
         return None
-    return job.task.metric.find_worst_allowed(_validation_accuracy(job, original), budget)
+    return context.task.metric.find_worst_allowed(_validation_accuracy(context, original), budget)
 
 
-def _validation_accuracy(job: RunContext, original: MeasuredOriginal | None) -> float:
+def _validation_accuracy(context: RunContext, original: MeasuredOriginal | None) -> float:
     """Return the original's validation accuracy, as the main process measured it."""
     accuracy = 0.0 if original is None else original.validation_accuracy
-    return distributed.broadcast_from_main(accuracy, job.device)
+    return distributed.broadcast_from_main(accuracy, context.device)
 
 
 def announce_plan(
-    job: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()
+    context: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()
 ) -> None:
     """Announce the phases ahead, so that the time left can be that of the whole run.
 
     Args:
-        job: The run.
+        context: The run.
         epochs: Number of epochs of each phase.
         searched: Phases that may be followed by further trainings.
     """
-    if job.settings.train.quantization_aware and job.settings.export.has_int8:
-        epochs = {**epochs, finetune_qat.NAME: job.int8_epochs}
-    steps = {name: count * job.steps_per_epoch for name, count in epochs.items() if count}
+    if context.settings.train.quantization_aware and context.settings.export.has_int8:
+        epochs = {**epochs, finetune_qat.NAME: context.int8_epochs}
+    steps = {name: count * context.steps_per_epoch for name, count in epochs.items() if count}
     open_ended = set(searched)
-    if job.settings.requested_baseline in ("auto", "curve"):
+    if context.settings.requested_baseline in ("auto", "curve"):
         open_ended.update(("learn", "finetune", "baseline", "curve"))
-    job.workspace.progress.plan(steps, open_ended)
+    context.run_directory.progress.plan(steps, open_ended)

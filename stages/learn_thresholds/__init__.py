@@ -31,7 +31,7 @@ from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
 from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import choose_optimizer
 from ltp_pipeline.system.arrays import StateDict
@@ -70,13 +70,13 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
         return ThresholdLearningPhase(tensors, context, method, worst_accuracy)
 
     train(context, dict(state), begin, context.epochs, after=context.finetune_epochs)
-    entries = trail.read_entries(context.workspace)
+    entries = trail.read_entries(context.run_directory)
     if all(entry.compression <= compression_before for entry in entries):
         raise TrainingFailed(
             "nothing was pruned: no weight fell below its threshold",
             "raise method.lambda or method.threshold_lr_ratio, or set a target instead",
         )
-    context.workspace.update_manifest(learned=True)
+    context.run_directory.update_manifest(learned=True)
     return ThresholdLearningResult(tuple(entries))
 
 

@@ -9,7 +9,7 @@ from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.optimizer import iter_moments
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 from ltp_pipeline.system import distributed
@@ -74,7 +74,7 @@ class ThresholdLearningPhase:
             )
         tenth = max(position.steps // 10, 1)
         if position.step + 1 == tenth and self._kept_fraction() == 1.0:
-            self.context.workspace.progress.say(
+            self.context.run_directory.progress.say(
                 "Note: nothing is pruned yet after a tenth of the steps; "
                 "raise method.lambda or method.threshold_lr_ratio"
             )
@@ -133,7 +133,7 @@ class ThresholdLearningPhase:
         margin = FAR_OUTSIDE_BUDGETS * metric.default_budget(worst_accuracy)
         if metric.is_no_worse(entry.accuracy, metric.find_worst_allowed(worst_accuracy, margin)):
             return
-        self.context.workspace.progress.say(
+        self.context.run_directory.progress.say(
             "Note: the budget may be out of reach. The least compressed network, "
             f"{entry.compression:.1f}×, has {metric.format_value(entry.accuracy)} "
             "on the validation split "

@@ -13,8 +13,8 @@ from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.system import distributed
@@ -46,7 +46,7 @@ def add_entry(
         The entry. Only the main process writes its file.
     """
     network = context.network
-    run_directory = context.workspace
+    run_directory = context.run_directory
     number = epoch + 1
     names = [layer.name for layer in network.layer_weights]
     path = run_directory.trail_path(number)

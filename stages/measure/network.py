@@ -38,7 +38,7 @@ from ltp_pipeline.tasks.evaluator import Evaluator, count_pairs
 if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import Batch
     from ltp_pipeline.stages.import_model.network import Network
-    from ltp_pipeline.stages.train.job import RunContext
+    from ltp_pipeline.stages.train.context import RunContext
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.protocol import Task
 

@@ -30,8 +30,8 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.stages.prepare import label_check
 from ltp_pipeline.stages.prepare.activation_memory import check_activation_memory
+from ltp_pipeline.stages.train.context import RunContext, pick_device, to_device
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext, pick_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize
@@ -54,7 +54,7 @@ FREE_TRAIN_KEYS = ("skip_label_check", "threads", "quantization_aware")
 def prepare_run(
     file: ModelFile,
     settings: Settings,
-    workspace: RunDirectory,
+    run_directory: RunDirectory,
     custom_task: CustomTask | None = None,
 ) -> tuple[RunContext, StateDict]:
     """Import the model, open the data, and check that they fit together.
@@ -62,7 +62,7 @@ def prepare_run(
     Args:
         file: The model.
         settings: Settings of the user.
-        workspace: The run directory; nothing is written into it.
+        run_directory: The run directory; nothing is written into it.
         custom_task: The user's own task, which brings data, loss and metric.
 
     Returns:
@@ -80,7 +80,7 @@ def prepare_run(
     state = {name: tensor.to(device) for name, tensor in state.items()}
     import_model.check_prunable(network)
     _check_excluded(settings.prune.exclude, network)
-    _check_export(settings, network, workspace)
+    _check_export(settings, network, run_directory)
     task, data = _infer_task(network, state, data, settings, device)
     if custom_task is not None:
         assert isinstance(task, DistillationTask)  # noqa: S101 - custom data have no labels
@@ -95,7 +95,7 @@ def prepare_run(
             network, state, data.train, settings.train.batch_size, device
         )
     teacher = state if task.is_distilled or task.is_relative else None
-    return RunContext(network, task, data, settings, workspace, device, teacher), state
+    return RunContext(network, task, data, settings, run_directory, device, teacher), state
 
 
 def check_original(context: RunContext, state: StateDict) -> float:
@@ -107,7 +107,7 @@ def check_original(context: RunContext, state: StateDict) -> float:
     value = evaluate_metric(context, state, context.data.val)
     chance = context.task.chance_level(context.data.val)
     if chance is not None:
-        context.workspace.progress.say(label_check.describe_original(context, value, chance))
+        context.run_directory.progress.say(label_check.describe_original(context, value, chance))
         label_check.check_labels(context, state, value, chance)
     return value
 
@@ -159,32 +159,32 @@ def check_paths_outside(out: Path, model: Path, settings: Settings) -> None:
 
 
 def check_same_task(
-    workspace: RunDirectory, custom_task: CustomTask | None, fresh: bool = False
+    run_directory: RunDirectory, custom_task: CustomTask | None, fresh: bool = False
 ) -> None:
     """Raise InputError if a run is resumed with another custom task than it began with.
 
     A custom task is code. It is never loaded because a manifest names it.
 
     Args:
-        workspace: The run directory.
+        run_directory: The run directory.
         custom_task: The user's own task.
         fresh: True if the run starts over.
     """
-    if fresh or not workspace.is_run:
+    if fresh or not run_directory.is_run:
         return
     if custom_task is None:
-        if workspace.has_custom_task:
-            raise InputError(f"the run in {workspace.root} has a custom task", CUSTOM_TASK_HINT)
+        if run_directory.has_custom_task:
+            raise InputError(f"the run in {run_directory.root} has a custom task", CUSTOM_TASK_HINT)
         return
     if custom_task.fingerprint is None:
         raise InputError(
             f"{custom_task.origin} has no fingerprint, so it may differ from the task of the run "
-            f"in {workspace.root}",
+            f"in {run_directory.root}",
             "add a fingerprint, a text that changes when the task does; or start over: fresh=True",
         )
-    if workspace.has_custom_task and custom_task.fingerprint != workspace.task_fingerprint:
+    if run_directory.has_custom_task and custom_task.fingerprint != run_directory.task_fingerprint:
         raise InputError(
-            f"the run in {workspace.root} has another task than {custom_task.origin}",
+            f"the run in {run_directory.root} has another task than {custom_task.origin}",
             "pass the unchanged task of the run; or start over: ltp-pipeline run --fresh",
         )
 
@@ -214,7 +214,7 @@ def _check_excluded(patterns: Sequence[str], network: Network) -> None:
             )
 
 
-def _check_export(settings: Settings, network: Network, workspace: RunDirectory) -> None:
+def _check_export(settings: Settings, network: Network, run_directory: RunDirectory) -> None:
     """Raise InputError if int8 files cannot be made; print a note if fast files cannot."""
     if settings.export.has_int8:
         if settings.train.quantization_aware and distributed.is_distributed():
@@ -226,7 +226,7 @@ def _check_export(settings: Settings, network: Network, workspace: RunDirectory)
         int8.check_quantizable(network.file.model, names)
     missing = explain_missing_library() if settings.export.has_fast else None
     if missing:
-        workspace.progress.say(f"No fast file will be written: {missing}")
+        run_directory.progress.say(f"No fast file will be written: {missing}")
 
 
 def _infer_task(

@@ -17,7 +17,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     aggressiveness_of_retention,
 )
 from ltp_pipeline.stages.prepare import label_check
-from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
+from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import TOP1
@@ -101,12 +101,12 @@ def _apply_defaults(
 
 def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) -> float:
     """Return a value from the manifest; if it has none, measure it and keep it there."""
-    measured = context.workspace.manifest.rules
+    measured = context.run_directory.manifest.rules
     value = distributed.broadcast_from_main(measured.get(name, NOT_MEASURED), context.device)
     if value >= 0:
         return value
     value = measure()
-    context.workspace.update_manifest(rules={**measured, name: value})
+    context.run_directory.update_manifest(rules={**measured, name: value})
     return value
 
 
@@ -114,12 +114,12 @@ def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
     """Return the default budget, from the manifest if it has one; None for a budget of the user."""
     if not context.settings.has_default_budget:
         return None
-    saved = context.workspace.manifest.default_budget
+    saved = context.run_directory.manifest.default_budget
     saved = NOT_MEASURED if saved is None else saved
     budget = distributed.broadcast_from_main(saved, context.device)
     if budget < 0:
         budget = context.task.metric.default_budget(accuracy)
-    context.workspace.update_manifest(default_budget=budget)
+    context.run_directory.update_manifest(default_budget=budget)
     return budget
 
 

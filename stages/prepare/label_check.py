@@ -23,13 +23,13 @@ from ltp_pipeline.stages.prepare.trials import (
     reorder_classes,
     select_best,
 )
-from ltp_pipeline.stages.train.job import to_device
+from ltp_pipeline.stages.train.context import to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.infer import infer_task
 
 if TYPE_CHECKING:
-    from ltp_pipeline.stages.train.job import RunContext
+    from ltp_pipeline.stages.train.context import RunContext
     from ltp_pipeline.system.arrays import StateDict
     from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, get_block_axes
 from ltp_pipeline.stages.prepare import label_check
 from ltp_pipeline.stages.prepare.trials import NEAR_CHANCE
-from ltp_pipeline.stages.train.job import DEFAULT_MIN_EPOCHS, DEFAULT_MIN_STEPS, RunContext
+from ltp_pipeline.stages.train.context import DEFAULT_MIN_EPOCHS, DEFAULT_MIN_STEPS, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize, quote_name
@@ -37,7 +37,7 @@ def print_notes(context: RunContext, state: StateDict, value: float) -> None:
     if distributed.is_main_process():
         notes += label_check.suggest_changes(context, state, value)
     for note in notes:
-        context.workspace.progress.say(f"Note: {note}")
+        context.run_directory.progress.say(f"Note: {note}")
 
 
 def list_report_notes(context: RunContext, value: float) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.data.loader import iter_batches
-from ltp_pipeline.stages.train.job import RunContext, targets_to_device, to_device
+from ltp_pipeline.stages.train.context import RunContext, targets_to_device, to_device
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import Array
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.errors import summarize_error
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 
 # Prefixes of tensor names within a checkpoint.
@@ -36,7 +36,7 @@ def save_checkpoint(
                 state[f"{_OPTIMIZER}{key}/{name}"] = value
     for name, tensor in phase.state_dict().items():
         state[_PHASE + name] = tensor
-    context.workspace.save_state(phase.key, state, {"steps": completed})
+    context.run_directory.save_state(phase.key, state, {"steps": completed})
 
 
 @torch.no_grad()
@@ -54,7 +54,7 @@ def resume_checkpoint(
     Raises:
         InputError: The checkpoint does not fit this network.
     """
-    checkpoint = context.workspace.load_state(phase.key)
+    checkpoint = context.run_directory.load_state(phase.key)
     if checkpoint is None:
         return 0
     state, metadata = checkpoint
@@ -69,7 +69,7 @@ def resume_checkpoint(
         phase.load_state_dict(_select_prefix(state, _PHASE))
         return int(metadata["steps"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise context.workspace.corrupt_state_error(
+        raise context.run_directory.corrupt_state_error(
             phase.key, f"it does not fit this network: {summarize_error(error)}"
         ) from None
 

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from ltp_pipeline.data.dataset import Split
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 

@@ -19,8 +19,8 @@ from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train import memory
 from ltp_pipeline.stages.train.batches import TensorBatch, derive_seed, epoch_batches
 from ltp_pipeline.stages.train.checkpoint import resume_checkpoint, save_checkpoint
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.distributed import LiveForward, wrap_forward
-from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.stages.train.optimizer import make_optimizer
 from ltp_pipeline.stages.train.phase import (
     Phase,
@@ -78,7 +78,7 @@ def train(
         TrainingFailed: The loss or a weight is not finite, or a batch does not fit into memory.
     """
     memory.keep_freed_memory()
-    progress = context.workspace.progress
+    progress = context.run_directory.progress
     tensors = _copy_to_device(context, state)
     parameters = {name: tensors[name] for name in context.network.forward.weight_names}
     momentum = context.settings.train.momentum
@@ -278,4 +278,4 @@ def _log_step(
         "loss": position.loss,
         "lr": position.lr,
     }
-    context.workspace.append_log({**line, **values})
+    context.run_directory.append_log({**line, **values})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ltp_pipeline.stages.train.batches import statistics_batches
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 

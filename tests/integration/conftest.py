@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.runs import common_root, listing, shared_run
 
@@ -44,9 +44,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     taken: list[str] = []
     step = loop._train_step
 
-    def noted(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
+    def noted(context: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
-        step(job, forward, phase, *rest)
+        step(context, forward, phase, *rest)
 
     monkeypatch.setattr(loop, "_train_step", noted)
     return taken

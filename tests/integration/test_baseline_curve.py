@@ -13,7 +13,7 @@ import pytest
 
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.cli import invoke
 from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold
@@ -188,11 +188,11 @@ def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
 ):
     folder, step, taken = untold(shared, tmp_path / "example"), loop._train_step, []
 
-    def stopped(job: RunContext, forward: object, phase: Phase, *rest: object) -> None:
+    def stopped(context: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
         if taken.count("baseline-2") == 25 and taken[-1] == "baseline-2":
             raise KeyboardInterrupt
-        step(job, forward, phase, *rest)
+        step(context, forward, phase, *rest)
 
     monkeypatch.setattr(loop, "_train_step", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -239,9 +239,14 @@ def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
     run, step = untold(shared, tmp_path / "example") / "run", loop._train_step
 
     def diverging(
-        job: RunContext, forward: object, phase: Phase, optimizer: object, at: object, *rest: object
+        context: RunContext,
+        forward: object,
+        phase: Phase,
+        optimizer: object,
+        at: object,
+        *rest: object,
     ) -> None:
-        step(job, forward, phase, optimizer, at, *rest)
+        step(context, forward, phase, optimizer, at, *rest)
         if phase.key == "baseline-2":
             at.loss = math.nan
 

@@ -185,10 +185,10 @@ from ltp_pipeline.system import distributed as ranks
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.stages.train import loop
 step = loop._train_step
-def hurt(job, forward, phase, optimizer, at, *rest):
+def hurt(context, forward, phase, optimizer, at, *rest):
     if ranks.get_rank() == 1 and at.step == 3:
         raise InputError("image 7 cannot be read", "look at it")
-    return step(job, forward, phase, optimizer, at, *rest)
+    return step(context, forward, phase, optimizer, at, *rest)
 loop._train_step = hurt
 sys.argv = ["ltp-pipeline", "run", "model.onnx", "--out", "run"]
 cli.main()

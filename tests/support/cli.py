@@ -44,7 +44,7 @@ def start(
     """
 
     def prepare() -> None:
-        # A shell's background job ignores these and hands that on; a terminal does not.
+        # A shell's background context ignores these and hands that on; a terminal does not.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         if largest_file is not None:

@@ -12,7 +12,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import PruneSettings, Settings, TrainSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
 from tests.support.imported import Imported
@@ -38,7 +38,7 @@ def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
         return network(x)[0]
 
 
-def job_of(network: Network, folder: Path) -> RunContext:
+def make_context(network: Network, folder: Path) -> RunContext:
     """Return the context of a run that trains a network on the samples of `split`."""
     data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
     task = ClassificationTask(TaskOutput(0, "logits", "scores"), num_classes=5)

@@ -13,7 +13,7 @@ from ltp_pipeline.demo import copy_example
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.import_model import registry
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
@@ -30,10 +30,10 @@ def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
         {"data": {"path": tmp_path / "example" / "digits.npz", "scale": 0.0625}}
     )
     data = open_data(settings.data, network.file.inputs, 0)
-    workspace = RunDirectory(tmp_path / "run")
-    workspace.begin_run({})
+    run_directory = RunDirectory(tmp_path / "run")
+    run_directory.begin_run({})
     task = ClassificationTask(TaskOutput(0, network.file.outputs[0].name, "scores"), num_classes=10)
-    return RunContext(network, task, data, settings, workspace, CPU), state
+    return RunContext(network, task, data, settings, run_directory, CPU), state
 
 
 @pytest.fixture

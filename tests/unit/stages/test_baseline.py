@@ -10,7 +10,7 @@ from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
-from ltp_pipeline.stages.train.job import PrunedNetwork
+from ltp_pipeline.stages.train.context import PrunedNetwork
 
 STATE = {
     "a": torch.tensor([0.5, -0.9, 0.1, 0.0]),
@@ -25,7 +25,7 @@ KERNELS = (
 NETWORK: Any = SimpleNamespace(layer_weights=KERNELS, prunable_weights=KERNELS[:2])
 
 
-def job(block: str | None = None) -> Any:
+def context(block: str | None = None) -> Any:
     settings = Settings.model_validate({"method": {"block": block}})
     return SimpleNamespace(network=NETWORK, settings=settings, data=SimpleNamespace(val=None))
 
@@ -80,7 +80,7 @@ def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, blo
     seen: list[Any] = []
     monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(baseline, "evaluate_metric", lambda _, state, __: seen.append(state) or 0.5)
-    assert baseline.probe_accuracy(job(block), STATE, 7) == 0.5
+    assert baseline.probe_accuracy(context(block), STATE, 7) == 0.5
     assert int(seen[0]["a"].count_nonzero()) == kept
 
 
@@ -102,7 +102,7 @@ def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned
     monkeypatch.setattr(
         baseline.finetune, "run", lambda _, pruned, *rest: seen.append((pruned, *rest))
     )
-    baseline.run(job(), STATE, nonzeros=5, epochs=7)
+    baseline.run(context(), STATE, nonzeros=5, epochs=7)
     ((pruned, epochs, name, key),) = seen
     assert (epochs, name, key, pruned.nonzeros) == (7, "baseline", "baseline", 5)
     assert pruned.state["a"].tolist() == torch.tensor([0.0, -0.9, 0.0, 0.0]).tolist()

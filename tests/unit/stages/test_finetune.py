@@ -5,22 +5,22 @@ import torch
 
 from ltp_pipeline.stages import baseline, finetune
 from ltp_pipeline.stages.prune import apply_masks, nonzero_masks
-from ltp_pipeline.stages.train.job import PrunedNetwork, RunContext
+from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.jobs import with_train
+from tests.support.contexts import with_train
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict], optimizer: str):
-    job, state = started
-    job = with_train(job, optimizer=optimizer, weight_decay=0.1)
+    context, state = started
+    context = with_train(context, optimizer=optimizer, weight_decay=0.1)
     masks = {
         k.name: torch.rand(k.shape, generator=torch.Generator().manual_seed(0)) < 0.3
-        for k in job.network.prunable_weights
+        for k in context.network.prunable_weights
     }
     before = apply_masks(state, masks)
     after = finetune.run(
-        job, PrunedNetwork(dict(before), nonzero_masks(job.network, before), 0, {}), 1
+        context, PrunedNetwork(dict(before), nonzero_masks(context.network, before), 0, {}), 1
     ).state
     for name, mask in masks.items():
         assert torch.equal(after[name] != 0, mask), name
@@ -29,10 +29,10 @@ def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_the_baseline_keeps_its_count(started: tuple[RunContext, StateDict], optimizer: str):
-    job, state = started
-    job = with_train(job, optimizer=optimizer, weight_decay=0.1)
-    wanted = sum(k.elements for k in job.network.layer_weights) // 10
-    masks = baseline.global_magnitude_masks(job.network, state, wanted)
-    found = baseline.run(job, state, wanted, 1)
+    context, state = started
+    context = with_train(context, optimizer=optimizer, weight_decay=0.1)
+    wanted = sum(k.elements for k in context.network.layer_weights) // 10
+    masks = baseline.global_magnitude_masks(context.network, state, wanted)
+    found = baseline.run(context, state, wanted, 1)
     assert found.nonzeros == wanted
     assert all(torch.equal(found.state[name] != 0, mask) for name, mask in masks.items())

@@ -25,7 +25,7 @@ from ltp_pipeline.stages.measure.any_file import make_evaluator
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 from tests.support.models import (
     Graph,
@@ -41,8 +41,8 @@ from tests.support.sequence_models import vision_transformer
 SAMPLES = 640
 
 
-def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
-    """A job on random samples, labelled as the model labels them."""
+def make_context(model: ModelProto, folder: Path, **train: Any) -> RunContext:
+    """A context on random samples, labelled as the model labels them."""
     folder.mkdir(exist_ok=True)
     onnx.save(model, folder / "model.onnx")
     feeds = random_inputs(model, batch=SAMPLES)
@@ -66,9 +66,9 @@ def job_of(model: ModelProto, folder: Path, **train: Any) -> RunContext:
             "export": {"formats": ["int8"]},
         }
     )
-    workspace = RunDirectory(folder / "run")
-    workspace.begin_run({})
-    return prepare.prepare_run(read_model_file(folder / "model.onnx"), settings, workspace)[0]
+    run_directory = RunDirectory(folder / "run")
+    run_directory.begin_run({})
+    return prepare.prepare_run(read_model_file(folder / "model.onnx"), settings, run_directory)[0]
 
 
 class Run:
@@ -79,22 +79,22 @@ class Run:
 
     trained: QatResult | None = None
 
-    def __init__(self, job: RunContext, after: float = 1.0, trains: bool = True) -> None:
-        self.job, self.after, self.trains = job, after, trains
-        self.built = self._make(job)
+    def __init__(self, context: RunContext, after: float = 1.0, trains: bool = True) -> None:
+        self.context, self.after, self.trains = context, after, trains
+        self.built = self._make(context)
 
-    def _make(self, job: RunContext) -> BuiltGraph:
-        file, settings = job.network.file, job.settings
+    def _make(self, context: RunContext) -> BuiltGraph:
+        file, settings = context.network.file, context.settings
         assert file.path is not None
         session = Session(file.path)
         graph = file.model.graph
         evaluator, data = make_evaluator(
-            job.data, graph, session, session, settings.task, "auto", None
+            context.data, graph, session, session, settings.task, "auto", None
         )
         calibration = quantize.make_calibration(file.inputs, data, evaluator, settings.export)
-        kernels = [kernel.name for kernel in job.network.layer_weights]
+        kernels = [kernel.name for kernel in context.network.layer_weights]
         weights = {name: file.model.get_array(name) for name in kernels}
-        feeds = dict(job.data.test.read_first(4).inputs)
+        feeds = dict(context.data.test.read_first(4).inputs)
         judge = calibration.evaluate
 
         def valued(path: Path) -> FileEvaluation:
@@ -107,14 +107,14 @@ class Run:
 
     def _train(self, training: FakeQuantGraph, layers: list[QuantizableLayer]) -> QatResult:
         self.training, self.layers = training, layers
-        self.trained = finetune_qat.run(self.job, "pruned", training, layers)
+        self.trained = finetune_qat.run(self.context, "pruned", training, layers)
         return self.trained
 
     @property
     def rounding(self) -> finetune_qat.QatRounding:
         axes = {layer.weight_name: layer.axis for layer in self.layers}
         return finetune_qat.QatRounding(
-            self.training, axes, LARGEST_STEPS[self.job.settings.export.int8_weight_bits]
+            self.training, axes, LARGEST_STEPS[self.context.settings.export.int8_weight_bits]
         )
 
     @property
@@ -123,8 +123,8 @@ class Run:
 
     def outputs(self) -> tuple[np.ndarray, np.ndarray]:
         """Of the network in torch, and of the graph in onnxruntime, on the test split."""
-        network, _ = finetune_qat.build_network(self.job.network, self.training)
-        inputs = dict(self.job.data.test.read_first(SAMPLES).inputs)
+        network, _ = finetune_qat.build_network(self.context.network, self.training)
+        inputs = dict(self.context.data.test.read_first(SAMPLES).inputs)
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
             ours = network.forward(
@@ -138,7 +138,7 @@ class Run:
         weight = float(np.abs(self.trained.float_tensors[layer.weight_name]).max())
         if not place.is_dynamic:
             return weight * float(self.trained.int8_tensors[place.scale])
-        network, _ = finetune_qat.build_network(self.job.network, self.training)
+        network, _ = finetune_qat.build_network(self.context.network, self.training)
         seen: list[torch.Tensor] = []
         steps = network.forward.program.instructions
         index = max(
@@ -150,7 +150,8 @@ class Run:
             steps[index], function=lambda x: seen.append(x) or x, uses_training=False
         )
         tensors = {
-            n: torch.from_numpy(a) for n, a in self.job.data.test.read_first(SAMPLES).inputs.items()
+            n: torch.from_numpy(a)
+            for n, a in self.context.data.test.read_first(SAMPLES).inputs.items()
         }
         network.forward(tensors, {**self.state, **self.rounding.round_weights(self.state)})
         return weight * float(finetune_qat.fake.compute_scale_and_zero(*seen[0].aminmax())[0])
@@ -184,15 +185,15 @@ def onnxsim_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return Run(job_of(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "job"))
+    return Run(make_context(NETWORKS[request.param](), tmp_path_factory.mktemp("int8") / "context"))
 
 
 def test_build_graph_discards_training_that_made_it_worse(tmp_path: Path) -> None:
-    done = Run(job_of(NETWORKS["products"](), tmp_path / "job"), after=0.9)
+    done = Run(make_context(NETWORKS["products"](), tmp_path / "context"), after=0.9)
     assert done.built.quantization is not None
     assert done.built.quantization.trained_epochs == 0
     assert any("was discarded" in note for note in done.built.notes)
-    untrained = Run(done.job, trains=False).built
+    untrained = Run(done.context, trains=False).built
     assert (
         done.built.model.to_proto().SerializeToString()
         == untrained.model.to_proto().SerializeToString()
@@ -247,11 +248,11 @@ def test_run_keeps_statistics_of_norms(done: Run) -> None:
 def test_run_resumed_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = NETWORKS["products"]()
     whole = (
-        Run(job_of(model, tmp_path / "whole"))
+        Run(make_context(model, tmp_path / "whole"))
         .built.model.to_proto()
         .SerializeToString(deterministic=True)
     )
-    job, num_steps, step = job_of(model, tmp_path / "stopped"), 0, loop._train_step
+    context, num_steps, step = make_context(model, tmp_path / "stopped"), 0, loop._train_step
 
     def stopping(*arguments: Any) -> None:
         nonlocal num_steps
@@ -262,8 +263,8 @@ def test_run_resumed_gives_same_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(loop, "_train_step", stopping)
     with pytest.raises(KeyboardInterrupt):
-        Run(job)
-    assert Run(job).built.model.to_proto().SerializeToString(deterministic=True) == whole
+        Run(context)
+    assert Run(context).built.model.to_proto().SerializeToString(deterministic=True) == whole
     steps = num_steps
-    assert Run(job).built.model.to_proto().SerializeToString(deterministic=True) == whole
+    assert Run(context).built.model.to_proto().SerializeToString(deterministic=True) == whole
     assert num_steps == steps  # resumed from the saved weights

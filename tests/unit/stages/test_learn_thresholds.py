@@ -12,7 +12,7 @@ from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.prune import count_nonzeros
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 
@@ -24,10 +24,10 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     fails: bool,
 ):
     """A small share of a large network may be all that was to be pruned; zeros of the original do not count."""
-    job, state = started
+    context, state = started
     state["stem.weight"][::2] = 0
-    nonzeros = sum(count_nonzeros(job.network, state).values())
-    before = sum(k.elements for k in job.network.layer_weights) / nonzeros
+    nonzeros = sum(count_nonzeros(context.network, state).values())
+    before = sum(k.elements for k in context.network.layer_weights) / nonzeros
     entry = LearnedEntry(
         entry=1,
         epoch=1,
@@ -40,15 +40,15 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
     monkeypatch.setattr(learn_thresholds, "train", lambda *_, **__: None)
     monkeypatch.setattr(learn_thresholds.trail, "read_entries", lambda _: [entry])
     with pytest.raises(TrainingFailed, match="nothing was pruned") if fails else nullcontext():
-        assert learn_thresholds.run(job, state, 0.9).trail == (entry,)
+        assert learn_thresholds.run(context, state, 0.9).trail == (entry,)
 
 
 def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
     started: tuple[RunContext, StateDict],
 ):
-    job, state = started
+    context, state = started
     settings = Settings.model_validate({"method": {"lambda": 1e-6}, "train": {"momentum": 0.7}})
-    method = learn_thresholds.make_pruning_method(job.network, state, settings)
+    method = learn_thresholds.make_pruning_method(context.network, state, settings)
     assert isinstance(method, FixedLambdaPruning)
     assert method.momentum == 0.7
 
@@ -60,41 +60,41 @@ def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
 def test_the_clamp_of_eq_17_is_refused_with_adamw(
     started: tuple[RunContext, StateDict], optimizer: str | None, gradient: str, refused: bool
 ):
-    job, state = started
+    context, state = started
     given = {
         "method": {"lambda": 1e-6, "weight_gradient": gradient},
         "train": {"optimizer": optimizer},
     }
     with pytest.raises(InputError, match="needs SGD") if refused else nullcontext():
-        learn_thresholds.make_pruning_method(job.network, state, Settings.model_validate(given))
+        learn_thresholds.make_pruning_method(context.network, state, Settings.model_validate(given))
 
 
 def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, StateDict]):
-    job, state = started
+    context, state = started
     given = {
         "method": {"min_layer_density": 0.25, "min_layer_weights": 1},
         "budget": {"accuracy_budget": 0.02},
     }
     method = learn_thresholds.make_pruning_method(
-        job.network, state, Settings.model_validate(given)
+        context.network, state, Settings.model_validate(given)
     )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.schedule.last == sum(method.lowest.values())
 
 
 def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext, StateDict]):
-    job, state = started
+    context, state = started
     given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
     method = learn_thresholds.make_pruning_method(
-        job.network, state, Settings.model_validate(given)
+        context.network, state, Settings.model_validate(given)
     )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.axes == {
-        k.name: 0 for k in job.network.layer_weights if k.name != "classifier.weight"
+        k.name: 0 for k in context.network.layer_weights if k.name != "classifier.weight"
     }
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
     held = learn_thresholds.make_pruning_method(
-        job.network, state, Settings.model_validate(given), aggressiveness=0.0
+        context.network, state, Settings.model_validate(given), aggressiveness=0.0
     )
     assert isinstance(held, FixedMaskPruning)
     stem = held.masks["stem.weight"].view(4, 4, -1)

@@ -10,7 +10,7 @@ from ltp_pipeline.stages import export
 from ltp_pipeline.stages.write_back import from_file_weights, to_file_weights
 from tests.support.imported import imported
 from tests.support.models import conv_bn_classifier
-from tests.support.restored import job_of, outputs, restored, stored
+from tests.support.restored import make_context, outputs, restored, stored
 
 
 def test_to_file_weights_of_untrained_network_returns_file_weights():
@@ -51,6 +51,6 @@ def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: P
 def test_from_file_weights_of_original_returns_initial_state(tmp_path: Path):
     model = folded(conv_bn_classifier())
     network, state = restored(model)
-    again = from_file_weights(job_of(network, tmp_path), stored(model))
+    again = from_file_weights(make_context(network, tmp_path), stored(model))
     assert list(again) == list(state)
     assert all(torch.equal(again[name], tensor) for name, tensor in state.items())

@@ -223,7 +223,7 @@ def test_workers_ctrl_c_ends_all_processes_silently(photos: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # A shell's background job ignores it and hands that on; a terminal does not.
+        # A shell's background context ignores it and hands that on; a terminal does not.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stdout is not None

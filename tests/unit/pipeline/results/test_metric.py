@@ -155,17 +155,17 @@ def _selected(
         for i, (c, before, _) in enumerate(networks)
     )
     tuned = {i: sign * after for i, (_, _, after) in enumerate(networks)}
-    job: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         task=SimpleNamespace(metric=metric),
         data=SimpleNamespace(val=None),
-        workspace=SimpleNamespace(progress=SimpleNamespace(say=lambda _: None)),
+        run_directory=SimpleNamespace(progress=SimpleNamespace(say=lambda _: None)),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             select_entry, "finish_entry", lambda _, entry: SimpleNamespace(state=entry.entry)
         )
         patch.setattr(select_entry, "evaluate_metric", lambda _, state, __: tuned[state])
-        selected, _ = select_entry.run(job, ThresholdLearningResult(trail), least)
+        selected, _ = select_entry.run(context, ThresholdLearningResult(trail), least)
     return (
         selected.entry.entry,
         selected.num_trainings,

@@ -16,10 +16,10 @@ from ltp_pipeline.settings.schema import Settings
 
 
 def opened(folder: Path, **identity: object) -> RunDirectory:
-    workspace = RunDirectory(folder)
-    if not workspace.has_same_run(identity):
-        workspace.begin_run(identity)
-    return workspace
+    run_directory = RunDirectory(folder)
+    if not run_directory.has_same_run(identity):
+        run_directory.begin_run(identity)
+    return run_directory
 
 
 def test_the_same_run_goes_on(tmp_path: Path):
@@ -42,8 +42,8 @@ def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: P
 
 
 def test_fresh_empties_a_run(tmp_path: Path):
-    workspace = opened(tmp_path / "run", model="a")
-    workspace.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
+    run_directory = opened(tmp_path / "run", model="a")
+    run_directory.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
     again = RunDirectory(tmp_path / "run")
     again.begin_run({"model": "b"})
     assert again.load_state("learn") is None
@@ -63,14 +63,14 @@ def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path
 
 
 def test_state_comes_back_as_it_was(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
+    run_directory = opened(tmp_path / "run")
     tensors = {
         "a/b.c": torch.arange(6.0).reshape(2, 3).t(),
         "flag": torch.tensor(True),
         "half": torch.ones(2).half(),
     }
-    workspace.save_state("learn", tensors, {"steps": 7})
-    found, meta = workspace.load_state("learn")
+    run_directory.save_state("learn", tensors, {"steps": 7})
+    found, meta = run_directory.load_state("learn")
     assert meta == {"steps": 7}
     assert all(torch.equal(found[n], t) and found[n].dtype == t.dtype for n, t in tensors.items())
 
@@ -85,12 +85,12 @@ def test_the_metric_of_a_run_is_kept(tmp_path: Path):
 
 def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
     told: list[str] = []
-    workspace = opened(tmp_path / "run")
-    workspace.progress = Mock(say=told.append)
-    workspace.save_state("learn", {"a": torch.ones(2)}, {})
+    run_directory = opened(tmp_path / "run")
+    run_directory.progress = Mock(say=told.append)
+    run_directory.save_state("learn", {"a": torch.ones(2)}, {})
     (path,) = (tmp_path / "run" / "state").iterdir()
     path.write_bytes(path.read_bytes()[:20])
-    assert workspace.load_state("learn") is None
+    assert run_directory.load_state("learn") is None
     (said,) = told
     assert said.startswith(f"Note: {path} is damaged: ")
     assert said.endswith("this phase starts again")
@@ -98,12 +98,12 @@ def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
 
 def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
     told: list[str] = []
-    workspace = opened(tmp_path / "run")
-    workspace.progress = Mock(say=told.append)
-    workspace.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
+    run_directory = opened(tmp_path / "run")
+    run_directory.progress = Mock(say=told.append)
+    run_directory.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
     (tmp_path / "run" / "weights" / "pruned.safetensors").unlink()
-    assert workspace.load_weights("pruned") is None
-    assert workspace.load_weights_metadata("pruned") is None
+    assert run_directory.load_weights("pruned") is None
+    assert run_directory.load_weights_metadata("pruned") is None
     assert told == [
         f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
         "these weights are computed again"
@@ -112,37 +112,37 @@ def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
 
 def test_a_checkpoint_that_this_run_did_not_write_is_not_looked_at(tmp_path: Path):
     opened(tmp_path / "other").save_state("learn", {"a": torch.zeros(2)}, {})
-    workspace = opened(tmp_path / "run")
+    run_directory = opened(tmp_path / "run")
     shutil.copytree(tmp_path / "other" / "state", tmp_path / "run" / "state")
-    assert workspace.load_state("learn") is None
+    assert run_directory.load_state("learn") is None
 
 
 def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
-    workspace.trail_path(1).parent.mkdir()
-    workspace.trail_path(1).write_bytes(b"network")
-    workspace.save_trail_entry(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
+    run_directory = opened(tmp_path / "run")
+    run_directory.trail_path(1).parent.mkdir()
+    run_directory.trail_path(1).write_bytes(b"network")
+    run_directory.save_trail_entry(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
     assert RunDirectory(tmp_path / "run").has_same_run({})
-    workspace.trail_path(1).write_bytes(b"netw0rk")
+    run_directory.trail_path(1).write_bytes(b"netw0rk")
     with pytest.raises(CorruptFileError, match=r"trail/001\.onnx is damaged") as caught:
         RunDirectory(tmp_path / "run").has_same_run({})
     assert "--fresh" in caught.value.hint
 
 
 def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
-    workspace.trail_path(1).parent.mkdir()
-    workspace.save_trail_entry(1, ("0" * 64, None), [])
-    workspace.forget_trail_entry(1)
+    run_directory = opened(tmp_path / "run")
+    run_directory.trail_path(1).parent.mkdir()
+    run_directory.save_trail_entry(1, ("0" * 64, None), [])
+    run_directory.forget_trail_entry(1)
     assert RunDirectory(tmp_path / "run").has_same_run({})
 
 
 def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
-    workspace = opened(tmp_path / "run")
+    run_directory = opened(tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
     for write in (
-        lambda: workspace.save_state("learn", {}, {}),
-        lambda: workspace.update_manifest(learned=True),
+        lambda: run_directory.save_state("learn", {}, {}),
+        lambda: run_directory.update_manifest(learned=True),
     ):
         with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
             write()
@@ -166,10 +166,10 @@ def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
 
 def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
     told: list[str] = []
-    workspace = opened(tmp_path / "run")
-    workspace.progress = Mock(say=told.append)
-    workspace.append_log({"key": "learn", "step": 3, "loss": 0.5})
+    run_directory = opened(tmp_path / "run")
+    run_directory.progress = Mock(say=told.append)
+    run_directory.append_log({"key": "learn", "step": 3, "loss": 0.5})
     with (tmp_path / "run" / "log.jsonl").open("ab") as file:
         file.write(b"\xff\xfe[1")
-    assert workspace.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
+    assert run_directory.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
     assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is skipped"]

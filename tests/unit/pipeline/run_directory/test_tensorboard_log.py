@@ -26,8 +26,8 @@ def test_every_number_of_a_line_has_a_name_and_its_place_has_none():
 def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    workspace = RunDirectory(tmp_path, events=True)
-    workspace.append_log(LINE)
+    run_directory = RunDirectory(tmp_path, events=True)
+    run_directory.append_log(LINE)
     found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
     assert sorted(found.Tags()["scalars"]) == ["loss", "thresholds/conv"]
     event = found.Scalars("loss")[0]
@@ -41,9 +41,9 @@ def test_steps_that_are_done_again_are_shown_once(tmp_path: Path):
         range(5),
         range(3, 6),
     ):  # interrupted after step 4, gone on from a checkpoint before step 3
-        workspace = RunDirectory(tmp_path, events=True)
+        run_directory = RunDirectory(tmp_path, events=True)
         for step in steps:
-            workspace.append_log({**LINE, "step": step})
+            run_directory.append_log({**LINE, "step": step})
     found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
     assert [e.step for e in found.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
 

@@ -15,12 +15,12 @@ from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.measure.network import MeasuredPoint
 
 
-def job(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
-    workspace = RunDirectory(tmp_path / "run")
-    workspace.begin_run({})
+def context(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
+    run_directory = RunDirectory(tmp_path / "run")
+    run_directory.begin_run({})
     settings = Settings.model_validate({"baseline": {"mode": mode, **baseline}})
     return SimpleNamespace(
-        workspace=workspace,
+        run_directory=run_directory,
         settings=settings,
         network=SimpleNamespace(layer_weights=()),
         device=torch.device("cpu"),
@@ -35,13 +35,14 @@ def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
     monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
     rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
     assert (
-        baseline_curve._find_excluded(job(tmp_path, exclude_classifier=True), {}, rival) == spared
+        baseline_curve._find_excluded(context(tmp_path, exclude_classifier=True), {}, rival)
+        == spared
     )
 
 
 def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monkeypatch):
     monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
-    started = job(tmp_path, "curve")
+    started = context(tmp_path, "curve")
     assert baseline_curve._makes_curve(started)
     started.settings = Settings.model_validate({"baseline": {"mode": "auto"}})
     assert baseline_curve._makes_curve(started)
@@ -62,7 +63,7 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
     monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
     found = baseline_curve._measure_unstructured(
-        job(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
+        context(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
     )
     assert asked == [("single", "single", 300, 18, {"spared"}, {})]
     assert found == (None if fails else MeasuredPoint("baseline/single", 0.8))

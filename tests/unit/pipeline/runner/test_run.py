@@ -19,7 +19,7 @@ def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode="quick"))
     training = SimpleNamespace(
-        steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings
+        steps_per_epoch=10, run_directory=SimpleNamespace(progress=reporter), settings=settings
     )
     runner.announce_plan(training, {"finetune": 6, "baseline": 0}, ("finetune",))
     assert reporter.found == ({"finetune": 60}, {"finetune"})
@@ -30,7 +30,7 @@ def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: BaselineMode):
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode=mode))
     training = SimpleNamespace(
-        steps_per_epoch=10, workspace=SimpleNamespace(progress=reporter), settings=settings
+        steps_per_epoch=10, run_directory=SimpleNamespace(progress=reporter), settings=settings
     )
     runner.announce_plan(training, {"learn": 6})
     assert reporter.found == ({"learn": 60}, {"learn", "finetune", "baseline", "curve"})

@@ -12,12 +12,12 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.learn_thresholds import make_pruning_method, trail
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.jobs import compressed, with_train
+from tests.support.contexts import compressed, with_train
 
 ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
@@ -32,8 +32,8 @@ def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_other
     before = {name: value.clone() for name, value in optimizer.state[w].items()}
     w.grad = torch.tensor([0.0, -2.0, 0.0, 4.0])
     method: Any = SimpleNamespace(layer_weights={"w": w})
-    job: Any = SimpleNamespace(epochs=1)
-    ThresholdLearningPhase({"w": w}, job, method).after_step(optimizer)
+    context: Any = SimpleNamespace(epochs=1)
+    ThresholdLearningPhase({"w": w}, context, method).after_step(optimizer)
     kept = torch.tensor([0.0, 1.0, 0.0, 1.0])
     after = optimizer.state[w]
     assert before.keys() in ({"momentum_buffer"}, {"exp_avg", "exp_avg_sq", "step"})
@@ -48,19 +48,19 @@ def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_other
 def test_what_is_zero_when_learning_begins_stays_zero(
     started: tuple[RunContext, StateDict], optimizer: str, method: dict[str, float]
 ):
-    job, state = started
-    job = compressed(with_train(job, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
-    settings = job.settings.model_copy(
-        update={"method": job.settings.method.model_copy(update=method)}
+    context, state = started
+    context = compressed(with_train(context, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
+    settings = context.settings.model_copy(
+        update={"method": context.settings.method.model_copy(update=method)}
     )
-    kernels = {k.name: state[k.name].flatten() for k in job.network.prunable_weights}
+    kernels = {k.name: state[k.name].flatten() for k in context.network.prunable_weights}
     for w in kernels.values():
         w[::3] = 0
     trained = train(
-        job,
+        context,
         state,
         lambda live: ThresholdLearningPhase(
-            live, job, make_pruning_method(job.network, live, settings)
+            live, context, make_pruning_method(context.network, live, settings)
         ),
         1,
     )
@@ -73,8 +73,8 @@ def learning(
     said: list[str], kept: int = 20, taus: tuple[float, ...] = (1.0, 1.0)
 ) -> ThresholdLearningPhase:
     """Two layers of ten weights, of which so many are kept."""
-    workspace = SimpleNamespace(progress=SimpleNamespace(say=said.append))
-    job: Any = SimpleNamespace(workspace=workspace)
+    run_directory = SimpleNamespace(progress=SimpleNamespace(say=said.append))
+    context: Any = SimpleNamespace(run_directory=run_directory)
     leaf = torch.zeros(2, requires_grad=True)
     leaf.grad = torch.tensor([1.0, 2.0])
     method: Any = SimpleNamespace(
@@ -84,7 +84,7 @@ def learning(
         count_kept=lambda: kept,
         after_backward=lambda _: None,
     )
-    return ThresholdLearningPhase(method.layer_weights, job, method)
+    return ThresholdLearningPhase(method.layer_weights, context, method)
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
@@ -163,11 +163,11 @@ def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric
 ):
     said: list[str] = []
     progress = SimpleNamespace(say=said.append)
-    job: Any = SimpleNamespace(
-        task=SimpleNamespace(metric=metric), workspace=SimpleNamespace(progress=progress)
+    context: Any = SimpleNamespace(
+        task=SimpleNamespace(metric=metric), run_directory=SimpleNamespace(progress=progress)
     )
     method: Any = SimpleNamespace(layer_weights={})
-    ThresholdLearningPhase({}, job, method, least)._warn_out_of_reach(
+    ThresholdLearningPhase({}, context, method, least)._warn_out_of_reach(
         LearnedEntry(entry=1, epoch=1, compression=2.0, accuracy=mildest), least
     )
     assert bool(said) == told

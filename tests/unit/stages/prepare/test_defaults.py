@@ -15,7 +15,7 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare import defaults
-from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
+from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
@@ -26,11 +26,11 @@ ORIGINAL = {"w": torch.ones(10, 10)}
 ACCURATE = 0.96
 
 
-def job(
+def context(
     tmp_path, compression: float | None = 5, labels: bool = True, **settings: Any
 ) -> RunContext:
-    workspace = RunDirectory(tmp_path / "run")
-    workspace.begin_run({})
+    run_directory = RunDirectory(tmp_path / "run")
+    run_directory.begin_run({})
     network: Any = SimpleNamespace(
         layer_weights=(LayerWeight("w", "Gemm", (10, 10)),),
         file=SimpleNamespace(model=OnnxModel.from_proto(mlp())),
@@ -41,7 +41,7 @@ def job(
     output = TaskOutput(0, "scores", "scores")
     task: Any = ClassificationTask(output, num_classes=4) if labels else DistillationTask((output,))
     given = Settings.model_validate({"budget": budget, **settings})
-    return RunContext(network, task, data, given, workspace, torch.device("cpu"))
+    return RunContext(network, task, data, given, run_directory, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -57,23 +57,23 @@ def test_aggressiveness_follows_from_the_accuracy_lost_in_one_shot(
     tmp_path, cut, compression, left, expected
 ):
     cut(left)
-    started = job(tmp_path, compression)
+    started = context(tmp_path, compression)
     found = defaults.resolve_defaults(started, ORIGINAL, ACCURATE).resolved.aggressiveness
     assert found == pytest.approx(expected, abs=0.02)
-    assert started.workspace.manifest.rules["aggressiveness"] == found
+    assert started.run_directory.manifest.rules["aggressiveness"] == found
 
 
 def test_aggressiveness_from_compression_15_is_1_without_a_measurement(tmp_path, cut):
     cut(None)
     assert (
-        defaults.resolve_defaults(job(tmp_path, 15), ORIGINAL, ACCURATE).resolved.aggressiveness
+        defaults.resolve_defaults(context(tmp_path, 15), ORIGINAL, ACCURATE).resolved.aggressiveness
         == 1.0
     )
 
 
 def test_distillation_of_an_inaccurate_original_makes_aggressiveness_1(tmp_path, cut):
     cut(0.9)
-    found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
+    found = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9)
     assert isinstance(found.task, ClassificationTask)
     assert found.task.distillation_weight == 0.5
     assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
@@ -83,7 +83,7 @@ def test_distillation_of_an_inaccurate_original_makes_aggressiveness_1(tmp_path,
 @pytest.mark.parametrize("accuracy", [ACCURATE, 0.26], ids=["nearly always right", "guesses"])
 def test_distillation_weight_of_accurate_or_guessing_original_is_0(tmp_path, cut, accuracy):
     cut(0.25)
-    found = defaults.resolve_defaults(job(tmp_path), ORIGINAL, accuracy)
+    found = defaults.resolve_defaults(context(tmp_path), ORIGINAL, accuracy)
     assert (found.resolved.distillation_weight, found.teacher) == (0.0, None)
 
 
@@ -91,20 +91,22 @@ def test_distillation_weight_of_the_user_is_kept(tmp_path, cut):
     cut(0.9)
     assert (
         defaults.resolve_defaults(
-            job(tmp_path, train={"distillation_weight": 0.2}), ORIGINAL, 0.9
+            context(tmp_path, train={"distillation_weight": 0.2}), ORIGINAL, 0.9
         ).resolved.distillation_weight
         == 0.2
     )
     assert (
         defaults.resolve_defaults(
-            job(tmp_path, train={"distillation_weight": 0.0}), ORIGINAL, 0.9
+            context(tmp_path, train={"distillation_weight": 0.0}), ORIGINAL, 0.9
         ).teacher
         is None
     )
 
 
 def test_distillation_in_paper_mode_is_off(tmp_path):
-    found = defaults.resolve_defaults(job(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9)
+    found = defaults.resolve_defaults(
+        context(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9
+    )
     assert found.teacher is None
 
 
@@ -113,7 +115,7 @@ def test_distillation_in_paper_mode_is_off(tmp_path):
 )
 def test_resolved_settings_contain_what_the_user_left_open(tmp_path, cut, given, lr):
     cut(0.9)
-    asked = job(tmp_path, train=given)
+    asked = context(tmp_path, train=given)
     found = defaults.resolve_defaults(asked, ORIGINAL, 0.9)
     assert found.settings == asked.settings
     train = found.resolved_settings["train"]
@@ -127,36 +129,36 @@ def test_resolved_settings_contain_what_the_user_left_open(tmp_path, cut, given,
 def test_label_smoothing_is_that_of_the_settings(tmp_path, cut, accuracy):
     cut(0.25)
     found = defaults.resolve_defaults(
-        job(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy
+        context(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy
     ).task
     assert isinstance(found, ClassificationTask)
     assert found.label_smoothing == 0.1
 
 
 def test_resolve_defaults_without_labels_keeps_the_task(tmp_path):
-    started = job(tmp_path, labels=False)
+    started = context(tmp_path, labels=False)
     assert defaults.resolve_defaults(started, ORIGINAL, 1.0).task is started.task
 
 
 def test_resolve_defaults_of_a_resumed_run_keeps_its_values(tmp_path, cut):
     cut(0.9)
-    began = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9)
+    began = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9)
     again = defaults.resolve_defaults(
-        replace(job(tmp_path / "other"), workspace=began.workspace), ORIGINAL, ACCURATE
+        replace(context(tmp_path / "other"), run_directory=began.run_directory), ORIGINAL, ACCURATE
     )
     assert again.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
 
 
 def test_load_defaults_of_a_run_returns_its_values(tmp_path, cut):
     cut(0.9)
-    run = defaults.resolve_defaults(job(tmp_path), ORIGINAL, 0.9).workspace
-    found = defaults.load_defaults(job(tmp_path / "pick"), ORIGINAL, run)
+    run = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9).run_directory
+    found = defaults.load_defaults(context(tmp_path / "pick"), ORIGINAL, run)
     assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
     assert found.teacher is ORIGINAL
 
 
 def by_error(started: RunContext) -> RunContext:
-    """The job with a metric that is no share."""
+    """The context with a metric that is no share."""
     task: Any = SimpleNamespace(
         metric=Metric("MAE", "°C", higher_is_better=False, is_fraction=False),
         is_distilled=True,
@@ -167,34 +169,34 @@ def by_error(started: RunContext) -> RunContext:
 
 
 def test_default_budget_of_a_fraction_is_one_percentage_point(tmp_path):
-    found = defaults.resolve_defaults(job(tmp_path, None), ORIGINAL, ACCURATE)
+    found = defaults.resolve_defaults(context(tmp_path, None), ORIGINAL, ACCURATE)
     assert found.accuracy_budget == 0.01
 
 
 def test_default_budget_of_another_metric_is_1_percent_and_saved(tmp_path):
-    started = by_error(job(tmp_path, None))
+    started = by_error(context(tmp_path, None))
     assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget == 0.025
     assert (
         defaults.resolve_defaults(started, ORIGINAL, 3.0).accuracy_budget == 0.025
     )  # when the run goes on
-    assert defaults.load_defaults(started, ORIGINAL, started.workspace).accuracy_budget == 0.025
+    assert defaults.load_defaults(started, ORIGINAL, started.run_directory).accuracy_budget == 0.025
 
 
 @pytest.mark.parametrize(
     "settings", [{"budget": {"target_compression": 5}}, {"method": {"lambda": 1.0}}]
 )
 def test_default_budget_next_to_another_target_is_none(tmp_path, settings):
-    started = by_error(job(tmp_path, None, **settings))
+    started = by_error(context(tmp_path, None, **settings))
     assert defaults.resolve_defaults(started, ORIGINAL, 2.5).accuracy_budget is None
     defaults.check_default_budget(started, 0.0)
 
 
 def test_check_default_budget_of_zero_raises_input_error(tmp_path):
     with pytest.raises(InputError) as caught:
-        defaults.check_default_budget(by_error(job(tmp_path, None)), 0.0)
+        defaults.check_default_budget(by_error(context(tmp_path, None)), 0.0)
     assert "0 °C" in caught.value.message
     assert "--accuracy-budget" in caught.value.hint
-    defaults.check_default_budget(job(tmp_path, None), 0.0)  # a point is one
+    defaults.check_default_budget(context(tmp_path, None), 0.0)  # a point is one
 
 
 @pytest.mark.parametrize(

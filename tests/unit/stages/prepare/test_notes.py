@@ -19,7 +19,7 @@ from ltp_pipeline.stages.prepare.notes import (
     describe_optimizer,
     warn_of_weak_result,
 )
-from ltp_pipeline.stages.train.job import ResolvedDefaults, RunContext
+from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput

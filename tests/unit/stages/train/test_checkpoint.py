@@ -7,10 +7,10 @@ import torch
 
 from ltp_pipeline.stages import learn_thresholds
 from ltp_pipeline.stages.train import loop
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.jobs import compressed, plain, with_train
+from tests.support.contexts import compressed, plain, with_train
 
 KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
 
@@ -34,16 +34,16 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_phase_ends_with_the_same_bytes(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch, optimizer: str
 ):
-    job, state = started
-    job = with_train(job, optimizer=optimizer, weight_decay=0.1)
-    checkpoint = job.workspace.root / "state" / "finetune.safetensors"
-    whole = train(job, dict(state), plain(job), 1)
+    context, state = started
+    context = with_train(context, optimizer=optimizer, weight_decay=0.1)
+    checkpoint = context.run_directory.root / "state" / "finetune.safetensors"
+    whole = train(context, dict(state), plain(context), 1)
     written = checkpoint.read_bytes()
     checkpoint.unlink()
     stop_after(4, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        train(job, dict(state), plain(job), 1)
-    again = train(job, dict(state), plain(job), 1)
+        train(context, dict(state), plain(context), 1)
+    again = train(context, dict(state), plain(context), 1)
     assert all(torch.equal(whole[n], again[n]) for n in whole)
     assert checkpoint.read_bytes() == written
 
@@ -52,29 +52,31 @@ def test_an_interrupted_phase_ends_with_the_same_bytes(
 def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(
     started: tuple[RunContext, StateDict], optimizer: str
 ):
-    job, state = started
-    job = with_train(job, optimizer=optimizer)
-    train(job, state, plain(job), 1)
-    found = job.workspace.load_state("finetune")
+    context, state = started
+    context = with_train(context, optimizer=optimizer)
+    train(context, state, plain(context), 1)
+    found = context.run_directory.load_state("finetune")
     assert found is not None
     kept = {name for name in found[0] if name.startswith("optimizer/")}
     assert kept == {
-        f"optimizer/{key}/{n}" for key in KEPT[optimizer] for n in job.network.forward.weight_names
+        f"optimizer/{key}/{n}"
+        for key in KEPT[optimizer]
+        for n in context.network.forward.weight_names
     }
 
 
 def test_interrupted_learning_with_adamw_ends_with_the_same_trail(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
-    job, state = started
-    job = compressed(with_train(job, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)
+    context, state = started
+    context = compressed(with_train(context, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)
 
     def learned() -> bytes:
-        (entry,) = learn_thresholds.run(job, state, 0.9).trail
-        return Path(job.workspace.trail_path(entry.entry)).read_bytes()
+        (entry,) = learn_thresholds.run(context, state, 0.9).trail
+        return Path(context.run_directory.trail_path(entry.entry)).read_bytes()
 
     whole = learned()
-    (job.workspace.root / "state" / "learn.safetensors").unlink()
+    (context.run_directory.root / "state" / "learn.safetensors").unlink()
     stop_after(4, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         learned()

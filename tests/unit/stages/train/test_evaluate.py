@@ -2,13 +2,13 @@
 
 import torch
 
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
-from ltp_pipeline.stages.train.job import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 
 def test_evaluating_does_not_move_weights_or_statistics(started: tuple[RunContext, StateDict]):
-    job, state = started
+    context, state = started
     before = {n: t.clone() for n, t in state.items()}
-    assert evaluate_metric(job, state, job.data.val) > 0.9
+    assert evaluate_metric(context, state, context.data.val) > 0.9
     assert all(torch.equal(before[n], t) for n, t in state.items())

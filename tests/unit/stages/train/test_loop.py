@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.train import batches, loop
-from ltp_pipeline.stages.train.job import RunContext
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.jobs import plain, with_train
+from tests.support.contexts import plain, with_train
 
 
 def test_learning_rate_falls_from_its_start_to_zero():
@@ -50,9 +50,14 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
             lengths.append(float(torch.stack(parts).norm()))
 
     lengths: list[float] = []
-    job, state = started
-    job = with_train(job, max_grad_norm=clip)
-    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
+    context, state = started
+    context = with_train(context, max_grad_norm=clip)
+    train(
+        context,
+        state,
+        partial(Noting, context=context, masks={}, name="finetune", key="finetune"),
+        1,
+    )
     assert (max(lengths) <= 0.001 * (1 + 1e-5)) == within
 
 
@@ -68,9 +73,14 @@ def test_every_weight_is_moved_at_the_rate_of_the_step(
             rates[-1] += [group["lr"] for group in optimizer.param_groups]
 
     rates: list[list[float]] = []
-    job, state = started
-    job = with_train(job, optimizer=optimizer)
-    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
+    context, state = started
+    context = with_train(context, optimizer=optimizer)
+    train(
+        context,
+        state,
+        partial(Noting, context=context, masks={}, name="finetune", key="finetune"),
+        1,
+    )
     assert all(len(set(found)) == 1 for found in rates)
 
 
@@ -83,9 +93,14 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
             rates.append((at.lr, at.threshold_lr))
 
     rates: list[tuple[float, float]] = []
-    job, state = started
-    job = with_train(job, optimizer=optimizer, lr=0.002, warmup_fraction=0.0)
-    train(job, state, partial(Noting, context=job, masks={}, name="finetune", key="finetune"), 1)
+    context, state = started
+    context = with_train(context, optimizer=optimizer, lr=0.002, warmup_fraction=0.0)
+    train(
+        context,
+        state,
+        partial(Noting, context=context, masks={}, name="finetune", key="finetune"),
+        1,
+    )
     expected = {"sgd": 0.002, "adamw": 0.03}[optimizer]
     assert rates[0] == pytest.approx((0.002, expected))
     assert all(mine / expected == pytest.approx(lr / 0.002) for lr, mine in rates)
@@ -94,15 +109,15 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
 def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(
     started: tuple[RunContext, StateDict],
 ):
-    job, teacher = started
-    job = replace(job, teacher=teacher, task=replace(job.task, distillation_weight=1.0))
+    context, teacher = started
+    context = replace(context, teacher=teacher, task=replace(context.task, distillation_weight=1.0))
     student = {n: t.clone().requires_grad_(t.is_floating_point()) for n, t in teacher.items()}
     with torch.no_grad():
         student["stem.weight"].zero_()
     before = {n: t.clone() for n, t in teacher.items()}
-    (batch, *_) = batches.epoch_batches(job, "learn", 0, 0)
+    (batch, *_) = batches.epoch_batches(context, "learn", 0, 0)
     loss = loop._compute_loss(
-        job, lambda x, weights: job.network.forward(x, {**student, **weights}), {}, batch
+        context, lambda x, weights: context.network.forward(x, {**student, **weights}), {}, batch
     )
     loss.backward()
     assert loss.item() > 0.1
@@ -111,9 +126,9 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
 
 
 def test_training_leaves_the_state_it_was_given_alone(started: tuple[RunContext, StateDict]):
-    job, state = started
+    context, state = started
     before = {n: t.clone() for n, t in state.items()}
-    trained = train(job, given := dict(state), plain(job), 1)
+    trained = train(context, given := dict(state), plain(context), 1)
     assert not given
     assert list(trained) == list(state)
     assert all(torch.equal(before[n], t) for n, t in state.items())
@@ -124,16 +139,16 @@ def test_training_leaves_the_state_it_was_given_alone(started: tuple[RunContext,
 def test_zeros_of_a_kernel_that_is_not_pruned_stay(
     started: tuple[RunContext, StateDict], optimizer: str
 ):
-    job, state = started
-    job = with_train(job, optimizer=optimizer)
+    context, state = started
+    context = with_train(context, optimizer=optimizer)
     kernels = [
         k if k.name != "stem.weight" else replace(k, reason="excluded")
-        for k in job.network.layer_weights
+        for k in context.network.layer_weights
     ]
-    job = replace(job, network=replace(job.network, layer_weights=tuple(kernels)))
+    context = replace(context, network=replace(context.network, layer_weights=tuple(kernels)))
     before = state["stem.weight"].clone()
     before[::2] = 0
-    after = train(job, {**state, "stem.weight": before}, plain(job), 1)["stem.weight"]
+    after = train(context, {**state, "stem.weight": before}, plain(context), 1)["stem.weight"]
     assert torch.equal(after != 0, before != 0)
     assert not torch.equal(after, before)
 
@@ -146,28 +161,28 @@ def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(
             with torch.no_grad():
                 self.tensors["stem.weight"].fill_(torch.nan)
 
-    job, state = started
-    job = with_train(job, batch_size=len(job.data.train))
-    begin = partial(Diverging, context=job, masks={}, name="finetune", key="finetune")
+    context, state = started
+    context = with_train(context, batch_size=len(context.data.train))
+    begin = partial(Diverging, context=context, masks={}, name="finetune", key="finetune")
     with pytest.raises(
         TrainingFailed, match=r"diverged in finetune, epoch 1, step 0; tensor 'stem\.weight'"
     ):
-        train(job, state, begin, 2)
+        train(context, state, begin, 2)
 
 
 def test_steps_that_become_slow_are_told_while_training(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
     said: list[str] = []
-    job, state = started
+    context, state = started
 
     def slow(*arguments: object) -> None:
         at = arguments[4]
         at.loss = 0.0
         time.sleep(0.005 if at.step < 10 else 0.05)
 
-    monkeypatch.setattr(job.workspace.progress, "say", said.append, raising=False)
+    monkeypatch.setattr(context.run_directory.progress, "say", said.append, raising=False)
     monkeypatch.setattr(loop, "_train_step", slow)
-    train(job, state, plain(job), 3)
+    train(context, state, plain(context), 3)
     assert len(said) == 1
     assert "times as long as at first" in said[0]

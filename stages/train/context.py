@@ -74,7 +74,7 @@ class RunContext:
         task: What the network is trained and evaluated for.
         data: The samples.
         settings: The settings as the user gave them.
-        workspace: The run directory.
+        run_directory: The run directory.
         device: Where training computes.
         teacher: Weights of the original network; None without distillation.
         original: The network of the teacher's weights; None if it is `network`.
@@ -85,7 +85,7 @@ class RunContext:
     task: Task
     data: DatasetSplits
     settings: Settings
-    workspace: RunDirectory
+    run_directory: RunDirectory
     device: torch.device
     teacher: StateDict | None = None
     original: Network | None = None

@@ -1,0 +1,26 @@
+"""Jobs of training, changed for a test."""
+
+from dataclasses import replace
+from functools import partial
+
+from ltp_pipeline.stages.finetune import MaskedTrainingPhase
+from ltp_pipeline.stages.train.context import RunContext
+
+
+def plain(context: RunContext) -> partial[MaskedTrainingPhase]:
+    """A phase that only trains."""
+    return partial(MaskedTrainingPhase, context=context, masks={}, name="finetune", key="finetune")
+
+
+def with_train(context: RunContext, **train: object) -> RunContext:
+    """The same context with other settings of training."""
+    settings = context.settings.model_copy(
+        update={"train": context.settings.train.model_copy(update=train)}
+    )
+    return replace(context, settings=settings)
+
+
+def compressed(context: RunContext, target: float) -> RunContext:
+    """The same context with a target."""
+    budget = context.settings.budget.model_copy(update={"target_compression": target})
+    return replace(context, settings=context.settings.model_copy(update={"budget": budget}))
