@@ -18,8 +18,7 @@ from torch import Tensor
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import get_attribute
 from ltp_pipeline.graph.view import iter_uses
-
-_SHAPE_BYTES = 1 << 12  # smaller tensors may hold a shape, so shape inference sees their values
+from ltp_pipeline.stages.import_model.validity import SMALL_TENSOR_BYTES
 
 RunFunction = Callable[[Mapping[str, Tensor]], tuple[Any, ...]]
 
@@ -81,7 +80,7 @@ def _copies_batch(reshape: NodeProto, batch: int, first_dims: Mapping[str, int])
 def _infer_first_dims(model: OnnxModel) -> dict[str, int]:
     """Return the first dimensions of the values of a graph, as far as onnx can infer them."""
     try:
-        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=_SHAPE_BYTES)).graph
+        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=SMALL_TENSOR_BYTES)).graph
     except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
         return {}
     first_dims: dict[str, int] = {}

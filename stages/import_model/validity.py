@@ -1,20 +1,20 @@
 """Reject models that are not valid ONNX, and small files that would become huge models.
 
-onnx's own checker verifies nodes against their schemas and the order of values, but trusts stored
-tensors, names, and functions. What it leaves out is checked first: names are text of a reasonable
-length, tensors hold exactly the values that their dims promise, and functions neither call
-themselves nor multiply without bound when they are inlined. The checker then sees an outline of
-the model: the graph without the values of large tensors, with what only runtimes tolerate put
+onnx's own checker verifies nodes against their schemas, names and the order of values, but trusts
+stored tensors, text and functions. What it leaves out is checked first: names are text of a
+reasonable length, tensors hold exactly the values that their dims promise, and functions neither
+call themselves nor multiply without bound when they are inlined. The checker then sees an outline
+of the model: the graph without the values of large tensors, with what only runtimes tolerate put
 right. All errors are InputError and name what is wrong.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import (
     FunctionProto,
     GraphProto,
@@ -28,7 +28,7 @@ from onnx import (
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs, iter_nodes, normalize_domain
+from ltp_pipeline.graph.nodes import iter_graphs, iter_nodes, normalize_domain
 from ltp_pipeline.graph.schemas import make_checkable
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -46,7 +46,6 @@ MAX_CALL_DEPTH = 100  # functions that call each other in a chain
 MAX_INLINED_NODES = 100_000  # nodes that inlining functions may add to a model
 MAX_INLINED_BYTES = 1 << 26  # bytes that inlining functions may add to a model
 SMALL_TENSOR_BYTES = 1 << 12  # smaller tensors may hold a shape, so checks see their values
-FREE_INITIALIZERS_VERSION = 4  # IR version from which an initializer need not be an input
 _VALUE_FIELDS = (
     "float_data",
     "int32_data",
@@ -60,7 +59,7 @@ FunctionKey = tuple[str, str, str]  # domain, name, overload
 
 
 class InlinedSize(NamedTuple):
-    """Size of a function with everything that it calls inlined."""
+    """Number of nodes and bytes that calls of functions stand for."""
 
     nodes: int
     bytes: int
@@ -82,12 +81,9 @@ def check_validity(model: OnnxModel, path: Path | None = None) -> None:
     _check_text(proto)
     _check_versions(proto)
     for tensor_name, tensor in iter_named_tensors(proto, sparse=True):
-        is_separate = tensor_name in model.weights
-        _check_value_fields(tensor, is_separate)
-        if not is_separate:
-            _check_values_present(tensor)
+        _check_values(tensor, is_separate=tensor_name in model.weights)
     for graph in iter_graphs(proto.graph):
-        _check_unique_names(graph)
+        _check_outputs(graph)
     if proto.functions:
         _check_functions(proto)
     try:
@@ -123,63 +119,35 @@ def _join_lines(error: Exception, max_lines: int | None = None) -> str:
     return " ".join(lines[:max_lines])[:300] or type(error).__name__
 
 
-def _check_text(model: ModelProto) -> None:
-    """Raise InputError if a name is not text or is too long.
+def _check_text(message: Message) -> None:
+    """Raise InputError if a text in a message is not UTF-8, or a name is too long.
 
-    protobuf returns names that are not UTF-8 as bytes. They would fail later, where nothing can
-    say which name it was.
+    protobuf returns text that is not UTF-8 as bytes. It would fail later, where nothing can say
+    which name it was.
     """
-    for name in _iter_texts(model):
-        if not isinstance(name, str):
-            raise InputError(f"the name {name[:MAX_NAME_LENGTH]!r} is not UTF-8 text", EXPORT_HINT)
-        if len(name) > MAX_NAME_LENGTH:
-            raise InputError(
-                f"the name '{name[:MAX_NAME_LENGTH]}' has {len(name):,} characters; "
-                f"at most {MAX_NAME_LENGTH:,} are supported",
-                "export the model with shorter names",
-            )
+    for field, value in message.ListFields():
+        parts = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            for part in parts:
+                _check_text(part)
+        elif field.type == FieldDescriptor.TYPE_STRING and field.name != "doc_string":
+            for text in parts:
+                _check_name(text, may_be_long=field.name == "value")
 
 
-def _iter_texts(model: ModelProto) -> Iterator[str | bytes]:
-    """Yield every name in a model, and every label that is not text."""
-    yield from (model.producer_name, model.producer_version)
-    yield from (entry.domain for entry in model.opset_import)
-    for entry in model.metadata_props:
-        yield entry.key
-        if not isinstance(entry.value, str):  # a label that is text may be long
-            yield entry.value
-    yield from _iter_graph_texts(model.graph)
-    for function in model.functions:
-        yield from (function.name, function.domain)
-        yield from (*function.input, *function.output, *function.attribute)
-        yield from (entry.domain for entry in function.opset_import)
-        yield from _iter_node_texts(function.node)
-        for node in function.node:
-            for graph in get_subgraphs(node):
-                yield from _iter_graph_texts(graph)
-
-
-def _iter_graph_texts(outer: GraphProto) -> Iterator[str | bytes]:
-    for graph in iter_graphs(outer):
-        yield graph.name
-        yield from (tensor.name for tensor in graph.initializer)
-        yield from (tensor.values.name for tensor in graph.sparse_initializer)
-        for values in (graph.input, graph.output, graph.value_info):
-            yield from (value.name for value in values)
-        yield from _iter_node_texts(graph.node)
-
-
-def _iter_node_texts(nodes: Iterable[NodeProto]) -> Iterator[str | bytes]:
-    for node in nodes:
-        yield from (node.name, node.op_type, node.domain)
-        yield from node.input
-        yield from node.output
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
+def _check_name(name: str | bytes, may_be_long: bool) -> None:
+    if not isinstance(name, str):
+        raise InputError(f"the name {name[:MAX_NAME_LENGTH]!r} is not UTF-8 text", EXPORT_HINT)
+    if len(name) > MAX_NAME_LENGTH and not may_be_long:
+        raise InputError(
+            f"the name '{name[:MAX_NAME_LENGTH]}' has {len(name):,} characters; "
+            f"at most {MAX_NAME_LENGTH:,} are supported",
+            "export the model with shorter names",
+        )
 
 
 def _check_versions(model: ModelProto) -> None:
-    """Raise InputError if an operator set has two versions, or an old file breaks its own rules."""
+    """Raise InputError if an operator set is imported in two versions."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         version = versions.setdefault(normalize_domain(entry.domain), entry.version)
@@ -189,98 +157,79 @@ def _check_versions(model: ModelProto) -> None:
                 f"and {entry.version}",
                 EXPORT_HINT,
             )
-    if model.ir_version >= FREE_INITIALIZERS_VERSION:
-        return
-    inputs = {value.name for value in model.graph.input}
-    for tensor in model.graph.initializer:
-        if tensor.name not in inputs:
-            raise InputError(
-                f"the initializer '{tensor.name}' is not an input of the graph, as files of IR "
-                f"version {model.ir_version} require",
-                EXPORT_HINT,
-            )
 
 
-def _check_value_fields(tensor: TensorProto, is_separate: bool) -> None:
-    """Raise InputError if a tensor has its values in two places, which may contradict each other.
+def _check_values(tensor: TensorProto, is_separate: bool) -> None:
+    """Raise InputError if a tensor does not hold the values of its dims exactly once.
 
     Args:
         tensor: The tensor.
         is_separate: True if its values were moved out of it when the file was read.
     """
+    label = f"tensor '{tensor.name}'"
     if tensor.HasField("segment"):
-        raise InputError(
-            f"tensor '{tensor.name}' is a segment of another, which no runtime reads", EXPORT_HINT
-        )
+        raise InputError(f"{label} is a segment of another, which no runtime reads", EXPORT_HINT)
     places = int(is_separate) + int(tensor.HasField("raw_data"))
     places += sum(bool(getattr(tensor, field)) for field in _VALUE_FIELDS)
     if places > 1:
-        raise InputError(f"tensor '{tensor.name}' holds its values twice", EXPORT_HINT)
-
-
-def _check_values_present(tensor: TensorProto) -> None:
-    """Raise InputError if a tensor does not hold as many values as its dims promise."""
+        raise InputError(f"{label} holds its values twice", EXPORT_HINT)
+    if is_separate:
+        return
     if tensor.data_location == TensorProto.EXTERNAL:
         raise InputError(
-            f"the values of tensor '{tensor.name}' are in another file",
+            f"the values of {label} are in another file",
             "pass the path of the model file instead of the model",
         )
     if not has_all_values(tensor):
-        dims = list(tensor.dims)
         raise InputError(
-            f"tensor '{tensor.name}' does not hold the values of its dims {dims}", EXPORT_HINT
+            f"{label} does not hold the values of its dims {list(tensor.dims)}", EXPORT_HINT
         )
 
 
-def _check_unique_names(graph: GraphProto) -> None:
-    """Raise InputError if an initializer of a graph has no name, or two values share one."""
-    if not all(tensor.name for tensor in graph.initializer):
-        raise InputError("an initializer has no name", EXPORT_HINT)
-    for kind, values in (
-        ("initializer", graph.initializer),
-        ("input", graph.input),
-        ("output", graph.output),
-    ):
-        for name, count in Counter(value.name for value in values).items():
-            if count > 1:
-                raise InputError(f"the {kind} '{name}' is there twice", EXPORT_HINT)
+def _check_outputs(graph: GraphProto) -> None:
+    """Raise InputError if two outputs of a graph have the same name."""
+    names: set[str] = set()
+    for output in graph.output:
+        if output.name in names:
+            raise InputError(f"the output '{output.name}' is there twice", EXPORT_HINT)
+        names.add(output.name)
 
 
 def _check_functions(model: ModelProto) -> None:
     """Raise InputError if functions call themselves, or would make the model too large."""
     functions = {_get_key(f.domain, f.name, f): f for f in model.functions}
     sizes: dict[FunctionKey, InlinedSize] = {}
+    own_sizes: dict[FunctionKey, InlinedSize] = {}
+    for key, function in functions.items():
+        own_sizes[key] = InlinedSize(len(list(iter_nodes(function))), function.ByteSize())
 
-    def measure_calls(nodes: Iterable[NodeProto], callers: tuple[FunctionKey, ...]) -> InlinedSize:
-        """Add up the sizes of the functions that nodes call."""
+    def measure_calls(
+        part: GraphProto | FunctionProto, callers: tuple[FunctionKey, ...]
+    ) -> InlinedSize:
+        """Add up the sizes of the functions that a graph or function calls."""
         num_nodes = 0
         num_bytes = 0
-        for node in nodes:
+        for node in iter_nodes(part):
             key = _get_key(node.domain, node.op_type, node)
-            if key in functions:
-                size = measure(key, callers)
-                num_nodes += size.nodes
-                num_bytes += size.bytes
+            if key not in functions:
+                continue
+            if key in callers:
+                raise InputError(f"the function '{key[1]}' calls itself", FUNCTION_HINT)
+            if len(callers) >= MAX_CALL_DEPTH:
+                message = f"the function '{key[1]}' is called through over {MAX_CALL_DEPTH} others"
+                raise InputError(message, FUNCTION_HINT)
+            if key not in sizes:
+                own = own_sizes[key]
+                calls = measure_calls(functions[key], (*callers, key))
+                sizes[key] = InlinedSize(own.nodes + calls.nodes, own.bytes + calls.bytes)
+            num_nodes += sizes[key].nodes
+            num_bytes += sizes[key].bytes
         return InlinedSize(num_nodes, num_bytes)
 
-    def measure(key: FunctionKey, callers: tuple[FunctionKey, ...]) -> InlinedSize:
-        """Return the size of a function that is called through others."""
-        if key in callers:
-            raise InputError(f"the function '{key[1]}' calls itself", FUNCTION_HINT)
-        if len(callers) >= MAX_CALL_DEPTH:
-            message = f"the function '{key[1]}' is called through over {MAX_CALL_DEPTH} others"
-            raise InputError(message, FUNCTION_HINT)
-        if key not in sizes:
-            function = functions[key]
-            nodes = list(iter_nodes(function))
-            calls = measure_calls(nodes, (*callers, key))
-            sizes[key] = InlinedSize(len(nodes) + calls.nodes, function.ByteSize() + calls.bytes)
-        return sizes[key]
-
-    total = measure_calls(iter_nodes(model.graph), ())
+    total = measure_calls(model.graph, ())
     # Every function stands in the file once; only what calls add to that makes the model larger.
-    added_nodes = total.nodes - sum(1 for f in model.functions for _ in iter_nodes(f))
-    added_bytes = total.bytes - sum(f.ByteSize() for f in model.functions)
+    added_nodes = total.nodes - sum(size.nodes for size in own_sizes.values())
+    added_bytes = total.bytes - sum(size.bytes for size in own_sizes.values())
     if added_nodes > MAX_INLINED_NODES or added_bytes > MAX_INLINED_BYTES:
         raise InputError(
             f"the model's functions have {total.nodes:,} nodes and {total.bytes:,} bytes "
