@@ -6,11 +6,11 @@ themselves go through a sine, as in a network with periodic activations, the wei
 learned.
 """
 
-from onnx import GraphProto, NodeProto
+from onnx import GraphProto
 
-from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, SHAPE_OPERATORS, get_subgraphs, is_standard
+from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, get_subgraphs, is_standard
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
-from ltp_pipeline.graph.view import GraphView
+from ltp_pipeline.graph.view import GraphView, find_dependent_values
 
 
 def find_frequencies(graph: GraphProto) -> set[str]:
@@ -39,20 +39,12 @@ def find_frequencies(graph: GraphProto) -> set[str]:
 
 def _find_data(graph: GraphProto, floats: set[str]) -> set[str]:
     """Return the names of the values that depend on a float input or on rows of a table."""
-    data = {
-        value.name
-        for value in graph.input
-        if value.type.tensor_type.elem_type in FLOAT_TYPES and value.name not in floats
-    }
+    sources: set[str] = set()
+    for value in graph.input:
+        if value.type.tensor_type.elem_type in FLOAT_TYPES and value.name not in floats:
+            sources.add(value.name)
     for node in graph.node:
-        if is_standard(node, *SHAPE_OPERATORS):
-            continue
-        if data.intersection(node.input) or _makes_data(node, floats):
-            data.update(node.output)
-    return data
-
-
-def _makes_data(node: NodeProto, floats: set[str]) -> bool:
-    """Return True if a node looks up rows of a stored table, or runs nested graphs."""
-    looks_up = is_standard(node, *LOOKUP_OPERATORS) and node.input[0] in floats
-    return looks_up or bool(get_subgraphs(node))
+        looks_up = is_standard(node, *LOOKUP_OPERATORS) and node.input[0] in floats
+        if looks_up or get_subgraphs(node):
+            sources.update(node.output)
+    return find_dependent_values(graph, sources)

@@ -5,13 +5,13 @@ it once for all of them.
 """
 
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_nodes
+from ltp_pipeline.graph.nodes import SHAPE_OPERATORS, get_subgraphs, is_standard, iter_nodes
 
 
 class ValueUse(NamedTuple):
@@ -43,11 +43,6 @@ class GraphView:
         for node, slot, name in iter_uses(self.graph, through=()):
             consumers[name].append(ValueUse(node, slot))
         return dict(consumers)
-
-    @cached_property
-    def identity_sources(self) -> dict[str, str]:
-        """Value behind each output of an Identity."""
-        return find_identity_sources(self.graph)
 
     @cached_property
     def read_counts(self) -> Counter[str]:
@@ -96,6 +91,50 @@ def find_identity_sources(graph: GraphProto) -> dict[str, str]:
         if is_standard(node, "Identity") and node.input and node.output:
             sources[node.output[0]] = sources.get(node.input[0], node.input[0])
     return sources
+
+
+def find_dependent_values(graph: GraphProto, sources: Iterable[str]) -> set[str]:
+    """Return the names of the values that depend on others, those of nested graphs too.
+
+    Values that only depend on the shape of another are not among them.
+
+    Args:
+        graph: The graph, its nodes in topological order.
+        sources: Names of the other values, which are returned too.
+    """
+    names = set(sources)
+    _add_dependent_values(graph, names)
+    return names
+
+
+def _add_dependent_values(graph: GraphProto, names: set[str]) -> None:
+    for node in graph.node:
+        depends = any(name in names for name in node.input)
+        for nested in get_subgraphs(node):
+            _add_nested_values(node, nested, names)
+            depends = depends or any(output.name in names for output in nested.output)
+        if depends and not is_standard(node, *SHAPE_OPERATORS):
+            names.update(name for name in node.output if name)
+
+
+def _add_nested_values(node: NodeProto, nested: GraphProto, names: set[str]) -> None:
+    """Add the dependent values of a graph that a node holds."""
+    passed = list(node.input)[-len(nested.input) :]
+    carried: list[str] = []
+    if is_standard(node, "Loop"):
+        passed = ["", "", *node.input[2:]]  # round and condition come from the loop
+        # The outputs of a round are the inputs of the next one.
+        carried = ["", "", *(output.name for output in list(nested.output)[1:])]
+    size = -1
+    while len(names) > size:
+        size = len(names)
+        for sources in (passed, carried):
+            for inner, source in zip(nested.input, sources, strict=False):
+                if source in names:
+                    names.add(inner.name)
+        _add_dependent_values(nested, names)
+        if not carried:
+            return
 
 
 def iter_read_names(graph: GraphProto) -> Iterator[str]:

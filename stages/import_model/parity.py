@@ -23,10 +23,9 @@ from onnx import GraphProto, TensorProto
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import SHAPE_OPERATORS, is_standard
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.storage import write_model
-from ltp_pipeline.graph.view import GraphView
+from ltp_pipeline.graph.view import GraphView, find_dependent_values
 from ltp_pipeline.stages.import_model import onnxruntime_child, parity_inputs
 from ltp_pipeline.stages.import_model.fixed_batch import get_declared_batch, supports_any_batch
 from ltp_pipeline.stages.import_model.network import CompiledGraph, Network, compile_observer
@@ -340,10 +339,8 @@ class _Comparison:
 def _find_sources(graph: GraphProto, output: str) -> list[str]:
     """Return values that depend on an input and that an output is computed from, nearest first."""
     stored = {tensor.name for tensor in graph.initializer}
-    dependent = {value.name for value in graph.input if value.name not in stored}
-    for node in graph.node:
-        if dependent.intersection(node.input) and not is_standard(node, *SHAPE_OPERATORS):
-            dependent.update(node.output)
+    inputs = [value.name for value in graph.input if value.name not in stored]
+    dependent = find_dependent_values(graph, inputs)
     producers = GraphView(graph).producers
     sources: list[str] = []
     front = [output]

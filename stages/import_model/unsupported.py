@@ -7,17 +7,15 @@ computes with quantized numbers or strings; or control flow depends on the data,
 could not follow it. Problems of the last two kinds remain whatever rewrites are applied.
 """
 
-from collections import ChainMap, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections import ChainMap
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from functools import cache
-from itertools import count
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.nodes import (
-    SHAPE_OPERATORS,
     format_node,
     get_subgraphs,
     is_standard,
@@ -31,6 +29,7 @@ from ltp_pipeline.graph.schemas import (
     has_function_body,
 )
 from ltp_pipeline.graph.tensors import NUMBER_TYPES, TYPE_ATTRIBUTES, get_type_name
+from ltp_pipeline.graph.view import find_dependent_values
 from ltp_pipeline.stages.import_model import operators
 
 OLDEST_OPSET = 7
@@ -54,13 +53,7 @@ _QUANTIZED_PREFIXES = (
     "MatMulNBits",
     "MatMulInteger",
 )
-_CONSTANT_TYPES = {
-    "value": AttributeProto.TENSOR,
-    "value_float": AttributeProto.FLOAT,
-    "value_floats": AttributeProto.FLOATS,
-    "value_int": AttributeProto.INT,
-    "value_ints": AttributeProto.INTS,
-}
+_CONSTANT_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "value_ints")
 
 
 def find_problems(model: ModelProto) -> list[str]:
@@ -98,7 +91,7 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
             "pass the model from before quantization"
         )
     if any(is_standard(node, "If", "Loop") for node in _iter_all_nodes(model)):
-        dependent = _find_data_dependent(model.graph, [value.name for value in inputs])
+        dependent = find_dependent_values(model.graph, [value.name for value in inputs])
         problems += _iter_control_flow_problems(model.graph, dependent, {}, 1)
     return problems
 
@@ -161,10 +154,8 @@ def find_constant_problem(node: NodeProto) -> str | None:
     if len(node.attribute) != 1:
         return f"a constant has one value, this one {len(node.attribute)}"
     attribute = node.attribute[0]
-    if attribute.name not in _CONSTANT_TYPES:
+    if attribute.name not in _CONSTANT_ATTRIBUTES:
         return f"a constant stored as {attribute.name} is not supported"
-    if attribute.type != _CONSTANT_TYPES[attribute.name]:
-        return f"attribute {attribute.name!r} has the wrong type"
     if attribute.name == "value" and attribute.t.data_type not in NUMBER_TYPES:
         return f"a constant of type {get_type_name(attribute.t.data_type)} is not supported"
     return None
@@ -177,19 +168,14 @@ def _iter_all_nodes(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def _iter_node_problems(
-    graph: GraphProto, opsets: Mapping[str, int], outer_types: Mapping[str, str]
+    graph: GraphProto, opsets: Mapping[str, int], outer_types: MutableMapping[str, str]
 ) -> Iterator[str]:
     """Yield one line for each node that cannot run: operator, name, opset, domain and reason.
 
     Quantized nodes are left out, because one line of `find_inherent_problems` lists them all.
-
-    Args:
-        graph: The graph.
-        opsets: Versions of the operator sets by domain.
-        outer_types: Unsupported types of values of the graphs around this one, by name.
+    `outer_types` are the unsupported types of values of the graphs around this one, by name.
     """
-    own_types = _find_unsupported_types(graph)
-    types = {**outer_types, **own_types} if own_types else outer_types
+    types = ChainMap(_find_unsupported_types(graph), outer_types)
     for node in graph.node:
         domain = normalize_domain(node.domain)
         opset = opsets.get(domain, 1)
@@ -249,47 +235,6 @@ def _find_attribute_problem(node: NodeProto, domain: str) -> str | None:
     return f"attribute {unknown[0]!r} is not supported" if unknown else None
 
 
-def _find_data_dependent(graph: GraphProto, inputs: Iterable[str]) -> set[str]:
-    """Return the names of the values that depend on these inputs, those of nested graphs too."""
-    targets: dict[str | int, list[str | int]] = defaultdict(list)
-    for source, target in _iter_data_flow(graph, count()):
-        targets[source].append(target)
-    reached: set[str | int] = set(inputs)
-    waiting = list(reached)
-    while waiting:
-        new = [target for target in targets.get(waiting.pop(), ()) if target not in reached]
-        reached.update(new)
-        waiting += new
-    return {name for name in reached if isinstance(name, str)}
-
-
-def _iter_data_flow(
-    graph: GraphProto, node_numbers: Iterator[int]
-) -> Iterator[tuple[str | int, str | int]]:
-    """Yield pairs of a source and a target between which data flows.
-
-    Sources and targets are names of values, or numbers of nodes: data flows from an input to its
-    node and from the node to its outputs, so that a node with many of both needs few pairs.
-    """
-    for node, number in zip(graph.node, node_numbers, strict=False):
-        yield from ((name, number) for name in node.input if name)
-        for nested in get_subgraphs(node):
-            is_loop = is_standard(node, "Loop")
-            passed = list(node.input)[-len(nested.input) :]
-            if is_loop:
-                passed = ["", "", *node.input[2:]]  # round and condition come from the loop
-            for inner, name in zip(nested.input, passed, strict=False):
-                if name:
-                    yield name, inner.name
-            yield from _iter_data_flow(nested, node_numbers)
-            yield from ((output.name, number) for output in nested.output)
-            if is_loop:  # the outputs of a round are the inputs of the next one
-                carried = zip(list(nested.input)[2:], list(nested.output)[1:], strict=False)
-                yield from ((output.name, inner.name) for inner, output in carried)
-        if not is_standard(node, *SHAPE_OPERATORS):
-            yield from ((number, name) for name in node.output if name)
-
-
 def _iter_control_flow_problems(
     graph: GraphProto,
     dependent: Collection[str],
@@ -298,11 +243,7 @@ def _iter_control_flow_problems(
 ) -> Iterator[str]:
     """Yield one line for each If or Loop that training cannot follow.
 
-    Args:
-        graph: The graph.
-        dependent: Names of the values that depend on the data.
-        outer_constants: Constants of the graphs around this one.
-        outer_rounds: Rounds of the loops around this graph, multiplied.
+    `outer_rounds` is the product of the rounds of the loops around the graph.
     """
     constants = ChainMap(collect_constants(graph), outer_constants)
     for node in graph.node:

@@ -3,7 +3,12 @@
 import numpy as np
 from onnx import ModelProto
 
-from ltp_pipeline.graph.view import GraphView, iter_uses
+from ltp_pipeline.graph.view import (
+    GraphView,
+    find_dependent_values,
+    find_identity_sources,
+    iter_uses,
+)
 from tests.support.models import parsed
 
 
@@ -13,7 +18,7 @@ def test_graph_view_includes_nested_graphs(nested: ModelProto) -> None:
     assert "w" not in view.producers
     assert [(use.node.op_type, use.slot) for use in view.consumers["b"]] == [("Mul", 1), ("Add", 1)]
     assert "y" not in view.consumers
-    assert view.identity_sources == {"a": "w", "b": "w"}
+    assert find_identity_sources(nested.graph) == {"a": "w", "b": "w"}
     assert (view.read_counts["w"], view.read_counts["h"], view.read_counts["y"]) == (2, 1, 1)
 
 
@@ -48,3 +53,21 @@ def test_iter_uses_looks_through_every_output_of_a_split() -> None:
     )
     uses = [(node.op_type, name) for node, _, name in iter_uses(model.graph, through=("Split",))]
     assert uses == [("Add", "x"), ("Add", "w"), ("Concat", "s"), ("Concat", "w")]
+
+
+def test_values_of_a_loop_depend_on_those_of_earlier_rounds() -> None:
+    model = parsed(
+        """(float[2] x, float[2] z) => (float[2] p, float[2] q, float[2] r, int64[1] s) {
+            p, q, r = Loop (rounds, yes, x, z, z) <
+                body = b (int64 i, bool c, float[2] a, float[2] b, float[2] d)
+                    => (bool c2, float[2] e, float[2] a, float[2] b) {
+                    c2 = Identity (c)
+                    e = Identity (z)
+                }
+            >
+            s = Shape (p)
+        }""",
+        rounds=np.int64(3),
+        yes=np.bool_(True),
+    )
+    assert find_dependent_values(model.graph, ["x"]) == {"x", "a", "b", "d", "p", "q", "r"}
