@@ -8,7 +8,7 @@ of this process; it keeps the last session. Inputs and outputs travel as .npz fi
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,7 +67,8 @@ def run_model(
     if _child is None or not _child.is_usable:
         _child = ChildProcess()
     folder = folder or path.parent
-    _save_arrays(folder / _INPUTS, {_key(i): feed for i, feed in enumerate(feeds.values())})
+    # By position, because the name of an input may be a parameter of np.savez.
+    np.savez(folder / _INPUTS, *feeds.values())
     try:
         _child.call(f"{_MODULE}:load_session", str(path), level, threads.current_threads())
     except CallFailed as error:
@@ -78,8 +79,9 @@ def run_model(
         raise RunFailed(str(error)) from None
     try:
         with np.load(folder / _OUTPUTS) as stored:
-            return [_read_output(stored, i, count) for i, count in enumerate(counts)]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            arrays = iter(stored.values())
+            return [_take_output(arrays, count) for count in counts]
+    except (OSError, ValueError, StopIteration, EOFError, zipfile.BadZipFile) as error:
         reason = f"gave outputs that cannot be read ({type(error).__name__})"
         raise ChildCrashed(reason) from None
 
@@ -104,46 +106,27 @@ def load_session(path: str, level: OptimizationLevel, num_threads: int) -> None:
 def run_session(names: Sequence[str], folder: str) -> list[int | None]:
     """Run the loaded session on the stored inputs and store the outputs; runs in the child process.
 
-    Args:
-        names: Names of the inputs, in the order in which they are stored.
-        folder: Folder of the stored arrays.
-
     Returns:
         For each output the number of arrays in it: -1 for a plain array, the length of a list,
         None for an output that is not made of numbers and not stored.
     """
     assert _session is not None  # noqa: S101 - `load_session` is called first
     with np.load(Path(folder, _INPUTS)) as stored:
-        feeds = {name: stored[_key(i)] for i, name in enumerate(names)}
-    arrays: dict[str, Array] = {}
+        feeds = dict(zip(names, stored.values(), strict=True))
+    arrays: list[Array] = []
     counts: list[int | None] = []
-    for i, output in enumerate(_session[1].run(None, feeds)):
+    for output in _session[1].run(None, feeds):
         parts = output if isinstance(output, list) else [output]
         if not all(isinstance(part, np.ndarray) and part.dtype != object for part in parts):
             counts.append(None)
-        elif isinstance(output, list):
-            counts.append(len(parts))
-            arrays.update((_key(i, j), part) for j, part in enumerate(parts))
-        else:
-            counts.append(-1)
-            arrays[_key(i)] = output
-    _save_arrays(Path(folder, _OUTPUTS), arrays)
+            continue
+        counts.append(len(parts) if isinstance(output, list) else -1)
+        arrays += parts
+    np.savez(Path(folder, _OUTPUTS), *arrays)
     return counts
 
 
-def _key(*position: int) -> str:
-    """Return the name of a stored array; a tensor's own name may be a parameter of np.savez."""
-    return "_".join(["array", *map(str, position)])
-
-
-def _save_arrays(path: Path, arrays: dict[str, Array]) -> None:
-    np.savez(path, allow_pickle=False, **arrays)
-
-
-def _read_output(stored: Any, index: int, count: int | None) -> Output:
+def _take_output(arrays: Iterator[Array], count: int | None) -> Output:
     if count is None:
         return None
-    if count < 0:
-        array: Array = stored[_key(index)]
-        return array
-    return [stored[_key(index, j)] for j in range(count)]
+    return next(arrays) if count < 0 else [next(arrays) for _ in range(count)]
