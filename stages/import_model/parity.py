@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -29,11 +29,7 @@ from ltp_pipeline.graph.view import GraphView, find_dependent_values
 from ltp_pipeline.stages.import_model import onnxruntime_child, parity_inputs
 from ltp_pipeline.stages.import_model.fixed_batch import get_declared_batch, supports_any_batch
 from ltp_pipeline.stages.import_model.network import CompiledGraph, Network, compile_observer
-from ltp_pipeline.stages.import_model.onnxruntime_child import (
-    LoadFailed,
-    Output,
-    RunFailed,
-)
+from ltp_pipeline.stages.import_model.onnxruntime_child import LoadFailed, Output, RunFailed
 from ltp_pipeline.stages.import_model.parity_inputs import ParityInputs
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.values import (
@@ -113,16 +109,12 @@ def check_parity(
 def find_fixed_batch(
     network: Network, state: StateDict, samples: Mapping[str, Array] | None = None
 ) -> int | None:
-    """Return the batch size that a graph depends on.
+    """Return the batch size that a graph declares if a larger batch has other outputs, else None.
 
     Args:
         network: The network.
         state: Its tensors by name.
         samples: Samples by input name; None tries random inputs.
-
-    Returns:
-        The batch size that the file declares if samples of a larger batch have other outputs,
-        else None.
     """
     size = get_declared_batch(network.file.model.graph)
     infos = network.file.inputs
@@ -151,12 +143,9 @@ def _is_equal(actual: object, expected: torch.Tensor) -> bool:
 def _make_first_run(
     path: Path, network: Network, state: StateDict, samples: Mapping[str, Array] | None
 ) -> tuple[ParityRun | None, str | None]:
-    """Try inputs until both runtimes run the model.
+    """Try inputs until both runtimes run the model; if none does, return the reason.
 
     torch goes first, because it names a node that asks for too much memory.
-
-    Returns:
-        The outputs, or None and the reason.
 
     Raises:
         UnsupportedModel: If only onnxruntime runs the model, or not even on samples.
@@ -211,8 +200,7 @@ class _Comparison:
         self.model = model
         self.network = network
         self.state = state
-        self.infos = network.file.inputs
-        has_half_inputs = any(info.type in _HALF_TYPE_NAMES for info in self.infos)
+        has_half_inputs = any(info.type in _HALF_TYPE_NAMES for info in network.file.inputs)
         has_half_tensors = any(t.data_type in _HALF_DATA_TYPES for t in model.graph.initializer)
         self.is_half = has_half_inputs or has_half_tensors
         self.tolerance = HALF_TOLERANCE if self.is_half else TOLERANCE
@@ -223,7 +211,8 @@ class _Comparison:
         names = [output.name for output in self.model.graph.output]
         remaining = names
         for run in chain([first_run], self._iter_scaled_runs(first_run)):
-            self._compare_values(self.path, run, names, remaining)
+            labels = {name: f"output {name!r}" for name in remaining}
+            self._compare_values(self.path, run, names, labels)
             remaining = [name for name in names if name not in self.differences]
             if not remaining:
                 break
@@ -239,22 +228,18 @@ class _Comparison:
 
     def _iter_scaled_runs(self, first_run: ParityRun) -> Iterator[ParityRun]:
         """Yield runs on inputs of other scales whose outputs are finite."""
-        for inputs in parity_inputs.iter_scaled_inputs(self.infos, first_run.inputs, self.is_half):
+        infos = self.network.file.inputs
+        for inputs in parity_inputs.iter_scaled_inputs(infos, first_run.inputs, self.is_half):
             try:
                 ort_outputs = onnxruntime_child.run_model(self.path, inputs.arrays)
                 torch_outputs = _run_torch(self.network.forward, self.state, inputs)
             except (RunFailed, NodeError):
                 continue
-            if all(map(_is_finite, ort_outputs)):
+            if all(np.isfinite(value).all() for value in ort_outputs if _is_float_array(value)):
                 yield ParityRun(inputs, torch_outputs, ort_outputs)
 
     def _compare_values(
-        self,
-        path: Path,
-        run: ParityRun,
-        names: Sequence[str],
-        selected: Sequence[str],
-        outputs_by_source: Mapping[str, str] | None = None,
+        self, path: Path, run: ParityRun, names: Sequence[str], labels: Mapping[str, str]
     ) -> None:
         """Record the differences of values that are equal.
 
@@ -262,8 +247,7 @@ class _Comparison:
             path: File that onnxruntime ran.
             run: Values of both runtimes.
             names: Names of the values, in order.
-            selected: Names of the values to compare.
-            outputs_by_source: For values within the graph, the output computed from each.
+            labels: What to call the values that are compared in messages, by name.
 
         Raises:
             UnsupportedModel: If a value differs.
@@ -277,24 +261,20 @@ class _Comparison:
             return compare_outputs(run_unoptimized()[i], run.ort_outputs[i]).difference
 
         for i, name in enumerate(names):
-            if name not in selected:
+            if name not in labels:
                 continue
             difference = compare_outputs(run.torch_outputs[i], run.ort_outputs[i])
             noise = partial(measure_noise, i)
             agreement = tolerance.check_tolerance(difference, self.tolerance, noise)
             if agreement is Agreement.EQUAL:
                 self.differences[name] = difference.relative
-            if agreement is not Agreement.DIFFERENT:
-                continue
-            label = f"output {name!r}"
-            if outputs_by_source:
-                output = outputs_by_source[name]
-                label = f"value {name!r}, which output {output!r} is computed from,"
-            raise UnsupportedModel(
-                f"torch and onnxruntime disagree on {label} by {difference.relative:.2g} of its "
-                f"largest value, more than {self.tolerance:.0e} ({run.inputs.description})",
-                "please report the model's operators (ltp-pipeline inspect) as a bug",
-            )
+            elif agreement is Agreement.DIFFERENT:
+                raise UnsupportedModel(
+                    f"torch and onnxruntime disagree on {labels[name]} by "
+                    f"{difference.relative:.2g} of its largest value, more than "
+                    f"{self.tolerance:.0e} ({run.inputs.description})",
+                    "please report the model's operators (ltp-pipeline inspect) as a bug",
+                )
 
     def _compare_sources(self, run: ParityRun, outputs: Sequence[str]) -> list[str]:
         """Compare values that inconclusive outputs are computed from.
@@ -309,12 +289,13 @@ class _Comparison:
         flat, _ = flatten_model(self.network.file.model)
         computed = {name for node in flat.graph.node for name in node.output}
         sources: dict[str, list[str]] = {}
-        outputs_by_source: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for output in outputs:
             candidates = _find_sources(self.model.graph, output)
             sources[output] = [name for name in candidates if name in computed]
-            outputs_by_source |= dict.fromkeys(sources[output], output)
-        names = list(outputs_by_source)
+            for name in sources[output]:
+                labels[name] = f"value {name!r}, which output {output!r} is computed from,"
+        names = list(labels)
         if not names:
             return list(outputs)
         proto = copy_proto(self.model.proto)
@@ -329,10 +310,10 @@ class _Comparison:
             torch_values = _run_torch(observer, self.state, run.inputs)[-len(names) :]
         except (LoadFailed, RunFailed, NodeError):
             return list(outputs)
-        values = zip(names, ort_values, strict=True)
-        floats = [name for name, value in values if _is_float_array(value)]
-        inner_run = ParityRun(run.inputs, torch_values, ort_values)
-        self._compare_values(path, inner_run, names, floats, outputs_by_source)
+        for name, value in zip(names, ort_values, strict=True):
+            if not _is_float_array(value):
+                del labels[name]
+        self._compare_values(path, ParityRun(run.inputs, torch_values, ort_values), names, labels)
         return [name for name in outputs if not self.differences.keys() & sources[name]]
 
 
@@ -342,28 +323,21 @@ def _find_sources(graph: GraphProto, output: str) -> list[str]:
     inputs = [value.name for value in graph.input if value.name not in stored]
     dependent = find_dependent_values(graph, inputs)
     producers = GraphView(graph).producers
-    sources: list[str] = []
+    sources: dict[str, None] = {output: None}
     front = [output]
     for _ in range(_MAX_STEPS_BACK):
-        reads: dict[str, None] = {}
+        reads: list[str] = []
         for name in front:
             if name in producers:
-                reads |= dict.fromkeys(producers[name].input)
-        seen = {output, *sources}
-        front = [n for n in reads if n in dependent and n in producers and n not in seen]
-        sources += front
-    return sources
+                reads += producers[name].input
+        front = [n for n in reads if n in dependent and n in producers and n not in sources]
+        sources |= dict.fromkeys(front)
+    del sources[output]
+    return list(sources)
 
 
-def _is_float_array(value: object) -> bool:
+def _is_float_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray) and value.dtype.kind == "f"
-
-
-def _is_finite(value: object) -> bool:
-    """Return True unless a value is a float array with infinities or NaN."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return True
-    return bool(np.isfinite(value).all())
 
 
 def _run_torch(
@@ -398,11 +372,3 @@ def compare_outputs(actual: object, expected: object) -> MaxDifference:
     if expected.dtype == object:
         return tolerance.SAME
     return tolerance.max_difference(actual, expected)
-
-
-def relative_difference(actual: object, expected: object) -> float:
-    """Return the largest difference of two outputs relative to the largest value.
-
-    It is infinite if even the shapes differ.
-    """
-    return compare_outputs(actual, expected).relative

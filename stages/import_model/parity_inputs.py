@@ -4,6 +4,7 @@ A file may leave dimensions open, and only some sizes may run, so that random in
 a sequence of likely shapes until one runs. The same file gets the same inputs every time.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -98,11 +99,15 @@ def to_input(info: TensorInfo, samples: Array) -> Array:
 def _make_random_inputs(
     infos: Sequence[TensorInfo], shapes: Sequence[Shape], scale: float = 1.0
 ) -> ParityInputs:
-    """Return random inputs of these shapes, floats multiplied by the scale."""
+    """Return normally distributed floats times the scale, and integers that are zero or one."""
     arrays: dict[str, Array] = {}
     labels: list[str] = []
     for info, shape in zip(infos, shapes, strict=True):
-        arrays[info.name] = _make_random_array(info, shape, scale)
+        rng = np.random.default_rng(0)
+        is_float = _is_floating(info)
+        values: Any = scale * rng.standard_normal(shape) if is_float else rng.integers(0, 2, shape)
+        # A shape without axes makes a number, not an array.
+        arrays[info.name] = np.asarray(values).astype(_get_numpy_type(info))
         labels.append(f"{info.name} {'×'.join(map(str, shape))}")
     description = f"random input {', '.join(labels)}"
     if scale != 1:
@@ -110,72 +115,38 @@ def _make_random_inputs(
     return ParityInputs(arrays, description)
 
 
-def _make_random_array(info: TensorInfo, shape: Shape, scale: float) -> Array:
-    """Return normally distributed floats, or integers that are zero or one."""
-    rng = np.random.default_rng(0)
-    is_float = _is_floating(info)
-    values: Any = scale * rng.standard_normal(shape) if is_float else rng.integers(0, 2, shape)
-    # A shape without axes makes a number, not an array.
-    return np.asarray(values).astype(_get_numpy_type(info))
-
-
 def _iter_shapes(
     infos: Sequence[TensorInfo], sample_shapes: Mapping[str, Shape]
 ) -> Iterator[list[Shape]]:
     """Yield shapes of all inputs to try, the most likely first.
 
-    Dimensions that the file leaves open come from the samples, else they are guessed. A symbol
-    has one size wherever it occurs.
-
-    Args:
-        infos: The inputs of the graph.
-        sample_shapes: Shapes of one sample by input name.
+    Dimensions that the file leaves open come from the shapes of one sample, else they are guessed.
+    A symbol has one size wherever it occurs.
     """
-    declared = [_get_declared_shape(info, sample_shapes.get(info.name)) for info in infos]
+    all_dims: list[Sequence[int | str | None]] = []
     symbols: dict[str, int] = {}
-    for info, dims in zip(infos, declared, strict=True):
-        for dim, size in _match_sample(dims, sample_shapes.get(info.name)):
-            if isinstance(dim, str):
-                symbols[dim] = size
-    sizes = _OPEN_SIZES if any(_has_open_dim(info) for info in infos) else _OPEN_SIZES[:1]
+    for info in infos:
+        sample_shape = sample_shapes.get(info.name)
+        dims: Sequence[int | str | None] = (None, *(sample_shape or (None, None, None)))
+        if info.shape is not None:
+            dims = info.shape
+        if sample_shape is not None and len(sample_shape) == len(dims) - 1:
+            for dim, size in zip(dims[1:], sample_shape, strict=True):
+                if isinstance(dim, str):
+                    symbols[dim] = size
+            dims = (dims[0], *sample_shape)
+        all_dims.append(dims)
     tried: set[tuple[Shape, ...]] = set()
-    for size in sizes:
-        for channels in _OPEN_CHANNELS:
-            for batch in (BATCH_SIZE, 1):
-                symbol_sizes = dict(symbols)
-                shapes: list[Shape] = []
-                for info, dims in zip(infos, declared, strict=True):
-                    shape = _fill_shape(dims, size, channels, batch, symbol_sizes)
-                    fixed = [s for _, s in _match_sample(dims, sample_shapes.get(info.name))]
-                    shapes.append((*shape[:1], *fixed) if fixed else shape)
-                if tuple(shapes) not in tried:
-                    tried.add(tuple(shapes))
-                    yield shapes
-
-
-def _has_open_dim(info: TensorInfo) -> bool:
-    """Return True if the file leaves a dimension behind the first one open."""
-    return info.shape is None or any(not isinstance(d, int) or d < 1 for d in info.shape[1:])
-
-
-def _get_declared_shape(info: TensorInfo, sample_shape: Shape | None) -> Sequence[int | str | None]:
-    """Return the declared shape; without one, as many dimensions as a sample has, or four."""
-    if info.shape is not None:
-        return info.shape
-    return (None, *(sample_shape or (None, None, None)))
-
-
-def _match_sample(
-    declared: Sequence[int | str | None], sample_shape: Shape | None
-) -> list[tuple[int | str | None, int]]:
-    """Return declared dimensions with the sizes that samples have, none if these do not fit."""
-    if sample_shape is None or len(sample_shape) != len(declared) - 1:
-        return []
-    return list(zip(declared[1:], sample_shape, strict=True))
+    for guesses in itertools.product(_OPEN_SIZES, _OPEN_CHANNELS, (BATCH_SIZE, 1)):
+        sizes = dict(symbols)
+        shapes = [_fill_shape(dims, *guesses, sizes) for dims in all_dims]
+        if tuple(shapes) not in tried:
+            tried.add(tuple(shapes))
+            yield shapes
 
 
 def _fill_shape(
-    declared: Sequence[int | str | None],
+    dims: Sequence[int | str | None],
     size: int,
     channels: int,
     batch: int,
@@ -184,18 +155,18 @@ def _fill_shape(
     """Return a shape in which open dimensions have a size.
 
     Args:
-        declared: Declared dimensions.
+        dims: Dimensions, some of them open.
         size: Size of an open dimension.
         channels: Size of the second of four dimensions if it is open.
         batch: Size of the first dimension if it is open.
         symbol_sizes: Sizes of symbols, to which new symbols are added.
     """
     shape: list[int] = []
-    for i, dim in enumerate(declared):
+    for i, dim in enumerate(dims):
         guess = size
         if i == 0:
             guess = batch
-        elif i == 1 and len(declared) == 4:
+        elif i == 1 and len(dims) == 4:
             guess = channels
         if isinstance(dim, str):
             shape.append(symbol_sizes.setdefault(dim, guess))

@@ -35,7 +35,7 @@ from ltp_pipeline.stages.import_model.network import (
     compile_observer,
 )
 from ltp_pipeline.stages.import_model.ops.normalization import update_fraction
-from ltp_pipeline.stages.import_model.parity import relative_difference
+from ltp_pipeline.stages.import_model.parity import compare_outputs
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.system.arrays import StateDict
 
@@ -108,7 +108,8 @@ def run(
         original_outputs = network.forward(first_batch, state)
     for output, original in zip(outputs, original_outputs, strict=True):
         if isinstance(original, Tensor):
-            difference = max(difference, relative_difference(output, original.cpu().numpy()))
+            parity = compare_outputs(output, original.cpu().numpy())
+            difference = max(difference, parity.relative)
     if not difference <= TOLERANCE:
         note = f"BatchNormalization not restored: outputs would differ by {difference:.1g}"
         return _add_note(network, note), state

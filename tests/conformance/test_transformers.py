@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.files.count import count_file_sparsity
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export
-from ltp_pipeline.stages.import_model.parity import relative_difference
+from ltp_pipeline.stages.import_model.parity import compare_outputs
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support import transformer_exports
 from tests.support.imported import Imported, imported
@@ -77,7 +77,7 @@ def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Importe
         (ours,) = result(*inputs.values())
     for file in files:
         (theirs,) = run_onnxruntime(str(file.path), feeds)
-        assert relative_difference(ours, theirs) <= 1e-4
+        assert compare_outputs(ours, theirs).relative <= 1e-4
         counted = count_file_sparsity(file.path, kernels).layers
         assert counted.nonzeros == sum(int(np.count_nonzero(weights[name])) for name in kernels)
     return result
