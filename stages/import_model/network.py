@@ -26,7 +26,7 @@ from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import ops
 from ltp_pipeline.stages.import_model.fixed_batch import relax_batch_size, run_in_chunks
 from ltp_pipeline.stages.import_model.ops.normalization import update_fraction
-from ltp_pipeline.stages.import_model.program import GraphCompiler, NodeError, Program, read_guarded
+from ltp_pipeline.stages.import_model.program import GraphCompiler, NodeError, Program, name_errors
 from ltp_pipeline.stages.import_model.roles import TensorRole, assign_roles
 from ltp_pipeline.stages.import_model.values import (
     HALF_TYPES,
@@ -235,16 +235,13 @@ def read_tensors(model: OnnxModel) -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     for tensor in model.graph.initializer:
-        if tensor.name in tensors:
-            raise NodeError(f"the initializer {tensor.name!r} is there twice")
         if tensor.data_type in TORCH_TYPES:
-            read = partial(to_torch, weights=model.weights)
-            label = f"the initializer {tensor.name!r} cannot be read"
-            tensors[tensor.name] = read_guarded(read, tensor, label)
+            with name_errors(f"the initializer {tensor.name!r} cannot be read"):
+                tensors[tensor.name] = to_torch(tensor, model.weights)
     for node in model.graph.node:
         if is_number_constant(node) and node.output[0] not in tensors:
-            read = partial(get_constant_value, weights=model.weights)
-            tensors[node.output[0]] = read_guarded(read, node, format_node(node))
+            with name_errors(format_node(node)):
+                tensors[node.output[0]] = get_constant_value(node, model.weights)
     return tensors
 
 

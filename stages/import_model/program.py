@@ -10,9 +10,9 @@ capture the outer values that they read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
@@ -82,9 +82,6 @@ class Instruction:
             outer: Values by slot, from which nested graphs take what they capture.
             training: True while the network is trained.
             off_cpu: True if some values are on another device than the CPU.
-
-        Raises:
-            NodeError: If the function fails.
         """
         keywords = self.keywords
         if self.uses_training or self.branches:
@@ -183,12 +180,7 @@ def _bind_branch(
 
 
 def _move_to_device(arguments: Sequence[Any], settings: frozenset[int]) -> Sequence[Any]:
-    """Move tensors to the device of the first one that is not on the CPU.
-
-    Args:
-        arguments: Values of the inputs.
-        settings: Positions of inputs that stay where they are.
-    """
+    """Move tensors to the device of the first one that is not on the CPU, except settings."""
     positions = [i for i, a in enumerate(arguments) if isinstance(a, Tensor) and i not in settings]
     devices = [arguments[i].device for i in positions if arguments[i].device.type != "cpu"]
     if not devices:
@@ -261,11 +253,7 @@ class GraphCompiler:
         return self.program
 
     def define_slot(self, name: str) -> int:
-        """Give a value a slot of its own and return it.
-
-        Raises:
-            NodeError: If the value has one already.
-        """
+        """Give a value a slot of its own, and return it."""
         if name in self.slots:
             raise NodeError(f"the value {name!r} is produced twice")
         slot = self.program.size
@@ -274,15 +262,7 @@ class GraphCompiler:
         return slot
 
     def find_slot(self, name: str, reader: str) -> int:
-        """Return the slot of a value, capturing the value from an outer graph if necessary.
-
-        Args:
-            name: Name of the value.
-            reader: What reads the value, for the message.
-
-        Raises:
-            NodeError: If nothing before the reader produces the value.
-        """
+        """Return the slot of a value; a value of an outer graph is captured for the reader."""
         if name in self.slots:
             return self.slots[name]
         if self.outer is None:
@@ -296,23 +276,19 @@ class GraphCompiler:
         return slot
 
     def add_node(self, node: NodeProto) -> None:
-        """Append the instruction of a node, or its results if all that it reads is constant.
-
-        Raises:
-            NodeError: If the node cannot be built.
-        """
+        """Append the instruction of a node, or its results if all that it reads is constant."""
         label = format_node(node)
         problem = find_node_problem(node, self.opset)
         if problem is not None:
             raise NodeError(f"{label}: {problem} (opset {self.opset})")
         if is_standard(node, "Constant"):
-            value = read_guarded(partial(get_constant_value, weights=self.weights), node, label)
+            with name_errors(label):
+                value = get_constant_value(node, self.weights)
             self.program.constants[self.define_slot(node.output[0])] = self._widen(value)
             return
         inputs = tuple(self.find_slot(name, label) for name in node.input)
         if is_standard(node, "Identity"):
-            if node.output[0] in self.slots:
-                raise NodeError(f"{label}: the value {node.output[0]!r} is produced twice")
+            self.define_slot(node.output[0])
             self.slots[node.output[0]] = inputs[0]
             return
         instruction = self._make_instruction(node, inputs, label)
@@ -320,9 +296,6 @@ class GraphCompiler:
             self._fold(instruction)
         else:
             self.program.instructions.append(instruction)
-
-    def _define_output(self, name: str) -> int:
-        return self.define_slot(name) if name else ABSENT
 
     def _widen(self, value: Any) -> Any:
         return to_single_precision(value) if self.wide else value
@@ -332,7 +305,7 @@ class GraphCompiler:
     ) -> Instruction:
         op = registry.find_op(node.op_type, self.opset, node.domain)
         keywords, branches = self._read_attributes(node, label)
-        outputs = tuple(self._define_output(name) for name in node.output)
+        outputs = tuple(self.define_slot(name) if name else ABSENT for name in node.output)
         if op is None:
             schema = find_schema(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
@@ -357,7 +330,8 @@ class GraphCompiler:
             if attribute.type == AttributeProto.GRAPH:
                 branches.append((attribute.name, self._compile_branch(attribute.g, label)))
                 continue
-            value = read_guarded(get_attribute_value, attribute, label)
+            with name_errors(label):
+                value = get_attribute_value(attribute)
             names_type = attribute.name in TYPE_ATTRIBUTES
             if self.wide and names_type and value in _HALF_DATA_TYPES:
                 value = TensorProto.FLOAT
@@ -366,8 +340,8 @@ class GraphCompiler:
 
     def _compile_branch(self, graph: GraphProto, label: str) -> Program:
         nested = GraphCompiler(self.opset, outer=self, wide=self.wide, weights=self.weights)
-        read = partial(to_torch, weights=self.weights)
-        tensors = {tensor.name: read_guarded(read, tensor, label) for tensor in graph.initializer}
+        with name_errors(label):
+            tensors = {tensor.name: to_torch(tensor, self.weights) for tensor in graph.initializer}
         return nested.compile(graph, tensors)
 
     def _is_constant(self, node: NodeProto, instruction: Instruction) -> bool:
@@ -380,11 +354,7 @@ class GraphCompiler:
         return all(slot == ABSENT or slot in constants for slot in instruction.get_read_slots())
 
     def _fold(self, instruction: Instruction) -> None:
-        """Execute an instruction now and store its results as constants.
-
-        Raises:
-            NodeError: If the instruction fails or a result is too large.
-        """
+        """Execute an instruction now and store its results as constants."""
         constants = self.program.constants
         arguments = [constants.get(slot) for slot in instruction.inputs]
         _check_result_size(instruction, arguments)
@@ -402,19 +372,14 @@ class GraphCompiler:
             constants[slot] = value
 
 
-def read_guarded(function: Callable[[Any], Any], argument: Any, label: str) -> Any:
-    """Read a tensor or attribute of the file, which may fail in many ways if it is damaged.
+@contextmanager
+def name_errors(label: str) -> Iterator[None]:
+    """Raise any error as a NodeError with a label.
 
-    Args:
-        function: Reads the value.
-        argument: Tensor, attribute or node to read it from.
-        label: Operator and name of the node, for the message.
-
-    Raises:
-        NodeError: If the function fails.
+    Reading a tensor or attribute of a damaged file may fail in many ways.
     """
     try:
-        return function(argument)
+        yield
     except Exception as error:
         raise NodeError(f"{label}: {error}") from error
 

@@ -56,7 +56,6 @@ _EXCLUDING_READERS = (
 )
 
 InputTensors = Mapping[str, Tensor]
-Moments = list[tuple[Tensor, Tensor]]  # mean and variance, or mean and mean square
 
 
 def run(
@@ -86,30 +85,29 @@ def run(
     convs = _select_convs_with_maps(flat, convs, state, first_batch)
     if not convs:
         return network, state
-    model, norms, norm_inputs = _insert_norms(flat, convs, state)
+    model, norms_by_input = _insert_norms(flat, convs, state)
+    norms = tuple(norms_by_input.values())
     forward, new_state = compile_graph(model)
-    fractions = dict(forward.update_fractions)
-    for norm in norms:
-        # Computed here, because the node stores the momentum in single precision.
-        fractions[norm.mean] = update_fraction(MOMENTUM)
-        fractions[norm.variance] = update_fraction(MOMENTUM)
-    forward = replace(forward, update_fractions=fractions)
+    # Computed here, because the node stores the momentum in single precision.
+    statistics = [name for norm in norms for name in (norm.mean, norm.variance)]
+    fractions = dict.fromkeys(statistics, update_fraction(MOMENTUM))
+    forward = replace(forward, update_fractions={**forward.update_fractions, **fractions})
     restored = replace(
         network,
         forward=forward,
         restored_norms=norms,
-        norm_observer=compile_observer(model, norm_inputs),
+        norm_observer=compile_observer(model, list(norms_by_input)),
     )
     new_state = {name: state.get(name, tensor) for name, tensor in new_state.items()}
     new_state = calibrate_norms(restored, new_state, train, batch_size, device)
-    difference = 0.0
     with torch.no_grad():
         outputs = forward(first_batch, new_state)
         original_outputs = network.forward(first_batch, state)
+    difference = 0.0
     for output, original in zip(outputs, original_outputs, strict=True):
         if isinstance(original, Tensor):
-            parity = compare_outputs(output, original.cpu().numpy())
-            difference = max(difference, parity.relative)
+            expected = original.cpu().numpy()
+            difference = max(difference, compare_outputs(output, expected).relative)
     if not difference <= TOLERANCE:
         note = f"BatchNormalization not restored: outputs would differ by {difference:.1g}"
         return _add_note(network, note), state
@@ -210,12 +208,6 @@ def _select_convs_with_maps(
     """Return the Convs whose outputs are larger than 1×1.
 
     Convs on 1×1 maps, as in squeeze-and-excitation, have a bias and never had a norm.
-
-    Args:
-        model: The model, its functions inlined.
-        convs: Candidates.
-        state: Tensors of the network by name.
-        inputs: A batch.
     """
     observer = compile_observer(model, [conv.output[0] for conv in convs])
     with torch.no_grad():
@@ -226,24 +218,18 @@ def _select_convs_with_maps(
 
 def _insert_norms(
     model: OnnxModel, convs: Sequence[NodeProto], tensors: Mapping[str, Tensor]
-) -> tuple[OnnxModel, tuple[RestoredNorm, ...], list[str]]:
+) -> tuple[OnnxModel, dict[str, RestoredNorm]]:
     """Insert a BatchNormalization after each Conv, whose bias it takes over.
 
-    Args:
-        model: The model; it is not changed.
-        convs: The Convs.
-        tensors: Tensors of the network by name.
-
     Returns:
-        The new model, the inserted layers, and the names of the values that they read.
+        The new model, and the inserted layers by the names of the values that they read.
     """
     proto = copy_proto(model.proto)
     weights = dict(model.weights)
     selected = {conv.output[0] for conv in convs}
     names = UniqueNames.from_graph(proto.graph)
     nodes: list[NodeProto] = []
-    norms: list[RestoredNorm] = []
-    norm_inputs: list[str] = []
+    norms: dict[str, RestoredNorm] = {}
     for node in proto.graph.node:
         nodes.append(node)
         if not selected.intersection(node.output):
@@ -255,7 +241,7 @@ def _insert_norms(
         )
         norm = RestoredNorm(node.input[1], node.input[2], scale, mean, variance)
         ones = tensors[norm.layer_weight].new_ones(tensors[norm.bias].shape)
-        array = ones.cpu().detach().numpy()
+        array = ones.cpu().numpy()
         data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
         for name in norm.added_names:
             proto.graph.initializer.append(make_empty_tensor(name, data_type, array.shape))
@@ -272,41 +258,32 @@ def _insert_norms(
                 momentum=MOMENTUM,
             )
         )
-        norms.append(norm)
-        norm_inputs.append(prefix)
+        norms[prefix] = norm
     set_nodes(proto.graph, nodes)
-    return OnnxModel(proto, weights), tuple(norms), norm_inputs
+    return OnnxModel(proto, weights), norms
 
 
 def _measure_moments(
     observer: CompiledGraph, state: StateDict, batches: Iterable[InputTensors], count: int
-) -> Moments:
-    """Return mean and variance per channel of the values that restored layers read.
-
-    Args:
-        observer: Graph that returns these values last.
-        state: Tensors of the network by name.
-        batches: Inputs to average over.
-        count: Number of restored layers.
-    """
-    sums: Moments = []
+) -> list[tuple[Tensor, Tensor]]:
+    """Return mean and variance per channel of the last `count` outputs, averaged over batches."""
+    means = [torch.zeros(())] * count
+    mean_squares = [torch.zeros(())] * count
     num_batches = 0
     for inputs in batches:
-        moments: Moments = []
-        for values in observer(inputs, state)[-count:]:
+        num_batches += 1
+        for i, values in enumerate(observer(inputs, state)[-count:]):
             axes = [0, *range(2, values.dim())]
             variance, mean = torch.var_mean(values, axes, correction=0)
             # On the CPU, because not every device has double precision.
             mean = mean.cpu().double()
-            moments.append((mean, variance.cpu().double() + mean.square()))
-        if sums:
-            pairs = zip(sums, moments, strict=True)
-            sums = [(a + mean, b + square) for (a, b), (mean, square) in pairs]
-        else:
-            sums = moments
-        num_batches += 1
-    averages = [(a / num_batches, b / num_batches) for a, b in sums]
-    return [(mean, (square - mean.square()).clamp_min(0)) for mean, square in averages]
+            means[i] = means[i] + mean
+            mean_squares[i] = mean_squares[i] + (variance.cpu().double() + mean.square())
+    moments: list[tuple[Tensor, Tensor]] = []
+    for i in range(count):
+        mean = means[i] / num_batches
+        moments.append((mean, (mean_squares[i] / num_batches - mean.square()).clamp_min(0)))
+    return moments
 
 
 def _add_note(network: Network, note: str) -> Network:

@@ -16,9 +16,10 @@ from torch import Tensor
 from ltp_pipeline.graph.nodes import get_subgraphs
 from ltp_pipeline.graph.positions import find_frequencies
 from ltp_pipeline.graph.schemas import has_function_body
-from ltp_pipeline.graph.tensors import MASKED_SCORE
+from ltp_pipeline.graph.tensors import is_attention_mask
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model import registry
+from ltp_pipeline.stages.import_model.values import to_single_precision
 
 
 class TensorRole(Enum):
@@ -92,16 +93,6 @@ def _combine_roles(tensor: Tensor, roles: set[TensorRole]) -> TensorRole:
     """Return the role of a tensor from what it is to each of its readers."""
     if not roles - {TensorRole.CONSTANT} or not tensor.is_floating_point():
         return TensorRole.CONSTANT
-    if tensor.numel() == 0 or _is_attention_mask(tensor):
+    if tensor.numel() == 0 or is_attention_mask(to_single_precision(tensor).numpy()):
         return TensorRole.CONSTANT
     return TensorRole.WEIGHT if TensorRole.WEIGHT in roles else TensorRole.STATISTIC
-
-
-def _is_attention_mask(tensor: Tensor) -> bool:
-    """Return True for an attention mask, as `graph.tensors.is_attention_mask` does for arrays."""
-    lowest, highest = tensor.aminmax()
-    if not bool(lowest.isfinite() & highest.isfinite()):
-        return True
-    if float(lowest) > MASKED_SCORE or float(highest) > 0:
-        return False
-    return bool(((tensor == 0) | (tensor == lowest)).all())
