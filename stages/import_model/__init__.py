@@ -100,7 +100,7 @@ def run(
     if mode != "always":
         try:
             network, state = build_network(file, patterns)
-            return _check_network(network, state, original, samples)
+            return _check_network(network, state, original, samples), state
         except UnsupportedModel as error:
             if mode == "never" or find_inherent_problems(original.proto):
                 raise
@@ -108,8 +108,8 @@ def run(
     try:
         simple_file = replace(file, model=simplify.simplify_model(original))
         network, state = build_network(simple_file, patterns)
-        network = _add_note(network, simplify.NOTES[mode])
-        return _check_network(network, state, original, samples)
+        network = network.with_note(simplify.NOTES[mode])
+        return _check_network(network, state, original, samples), state
     except (simplify.SimplifyFailed, InputError) as error:
         if mode == "always":
             message = f"the graph cannot be simplified: {error}"
@@ -123,10 +123,6 @@ def run(
 
 def build_network(file: ModelFile, patterns: PruneSettings) -> tuple[Network, StateDict]:
     """Compile the graph of a file without running it.
-
-    Args:
-        file: The file.
-        patterns: Names of the layer weights to prune.
 
     Returns:
         The network and its tensors by name.
@@ -211,18 +207,8 @@ def _check_network(
     state: StateDict,
     original: OnnxModel,
     samples: Mapping[str, Array] | None,
-) -> tuple[Network, StateDict]:
-    """Compare a network with onnxruntime and find out whether its batch size is fixed.
-
-    Args:
-        network: The network.
-        state: Its tensors by name.
-        original: The model as the file has it, which onnxruntime runs.
-        samples: Samples by input name; None compares on random inputs.
-
-    Returns:
-        The network with the result of the comparison, and its tensors.
-    """
+) -> Network:
+    """Compare a network with onnxruntime and find out whether its batch size is fixed."""
     from ltp_pipeline.stages.import_model.parity import check_parity, find_fixed_batch
 
     parity, problem = check_parity(original, network, state, samples)
@@ -232,11 +218,7 @@ def _check_network(
         network = replace(network, forward=replace(network.forward, batch_size=size))
         samples_text = pluralize(size, "sample")
         note = f"the graph only runs on {samples_text} at a time, so larger batches run in parts"
-        network = _add_note(network, note)
+        network = network.with_note(note)
     if problem is not None:
-        network = _add_note(network, f"not compared with onnxruntime: {problem}")
-    return network, state
-
-
-def _add_note(network: Network, note: str) -> Network:
-    return replace(network, notes=(*network.notes, note))
+        network = network.with_note(f"not compared with onnxruntime: {problem}")
+    return network

@@ -72,16 +72,13 @@ class CompiledGraph:
     def __call__(
         self, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor], training: bool = False
     ) -> tuple[Any, ...]:
-        """Run the graph.
+        """Run the graph and return its outputs in order.
 
         Args:
             inputs: Input tensors by name.
             state: Weights and running statistics by name.
             training: If True, normalization layers use the statistics of the batch and update
                 those of the state dict.
-
-        Returns:
-            The outputs in the order of the graph.
 
         Raises:
             NodeError: If an input is missing or a node fails; the message names it.
@@ -178,12 +175,13 @@ class Network:
         """Layer weights that pruning may change, in graph order."""
         return tuple(weight for weight in self.layer_weights if weight.is_prunable)
 
+    def with_note(self, note: str) -> Network:
+        """Return the network with one more note."""
+        return replace(self, notes=(*self.notes, note))
+
 
 def compile_graph(model: OnnxModel) -> tuple[CompiledGraph, StateDict]:
-    """Compile a graph for torch.
-
-    Args:
-        model: The model, its functions inlined.
+    """Compile a graph, its functions inlined, for torch.
 
     Returns:
         The compiled graph, and the tensors that training may change by name.
@@ -212,12 +210,7 @@ def compile_graph(model: OnnxModel) -> tuple[CompiledGraph, StateDict]:
 
 
 def compile_observer(model: OnnxModel, names: Sequence[str]) -> CompiledGraph:
-    """Compile a graph that returns more values after its outputs.
-
-    Args:
-        model: The model; it is not changed.
-        names: Names of the values to return.
-    """
+    """Compile a graph that returns the values of these names after its outputs."""
     proto = copy_proto(model.proto)
     for name in names:
         proto.graph.output.add().name = name
@@ -231,7 +224,7 @@ def read_tensors(model: OnnxModel) -> dict[str, Tensor]:
     that torch does not have are left out; a node that reads one reports it.
 
     Raises:
-        NodeError: If a tensor is stored twice or cannot be read.
+        NodeError: If a tensor cannot be read.
     """
     tensors: dict[str, Tensor] = {}
     for tensor in model.graph.initializer:

@@ -80,7 +80,7 @@ def run(
         return network, state
     if network.forward.batch_size is not None:
         note = "BatchNormalization not restored: the graph only runs on batches of one size"
-        return _add_note(network, note), state
+        return network.with_note(note), state
     first_batch = next(iter_calibration_batches(train, batch_size, device))
     convs = _select_convs_with_maps(flat, convs, state, first_batch)
     if not convs:
@@ -110,11 +110,11 @@ def run(
             difference = max(difference, compare_outputs(output, expected).relative)
     if not difference <= TOLERANCE:
         note = f"BatchNormalization not restored: outputs would differ by {difference:.1g}"
-        return _add_note(network, note), state
+        return network.with_note(note), state
     note = (
         f"{len(norms)} folded BatchNormalization restored for training, folded again in the files"
     )
-    return _add_note(restored, note), new_state
+    return restored.with_note(note), new_state
 
 
 def iter_calibration_batches(
@@ -284,7 +284,3 @@ def _measure_moments(
         mean = means[i] / num_batches
         moments.append((mean, (mean_squares[i] / num_batches - mean.square()).clamp_min(0)))
     return moments
-
-
-def _add_note(network: Network, note: str) -> Network:
-    return replace(network, notes=(*network.notes, note))

@@ -337,6 +337,6 @@ def _exclude_unused_layers(network: Network, task: Task) -> Network:
         f"the output {', '.join(map(repr, others))} is not evaluated; layers that only it depends "
         "on are not pruned"
     )
-    network = replace(network, layer_weights=layers, notes=(*network.notes, note))
+    network = replace(network, layer_weights=layers).with_note(note)
     import_model.check_prunable(network)
     return network
