@@ -7,11 +7,20 @@ a body is compiled when the first inputs of a combination of types arrive, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto, helper
+from onnx import (
+    IR_VERSION,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TypeProto,
+    helper,
+    inliner,
+)
 from torch import Tensor
 
 from ltp_pipeline.graph.schemas import get_opset
@@ -20,6 +29,7 @@ from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.program import Program
 
+_BODY_DOMAIN = "body"  # of the function while it is inlined, so that it is not the operator itself
 _ONNX_TYPES = {dtype: data_type for data_type, dtype in TORCH_TYPES.items()}
 
 
@@ -66,12 +76,26 @@ class BodyFunction:
     def _compile(self, inputs: Sequence[Tensor | None]) -> Program:
         """Compile the body for inputs of these types, without outputs that the node leaves out."""
         function = self._make_body(inputs)
-        present = {name for name, x in zip(function.input, inputs, strict=False) if x is not None}
-        graph = make_graph(function, self._collect_attributes(function), present)
-        for i in reversed(range(len(graph.output))):
-            if i >= len(self.node.output) or not self.node.output[i]:
-                del graph.output[i]
-        return self.compile_body(graph, get_opset(function, "", self.opset))
+        function.domain = _BODY_DOMAIN
+        model = ModelProto(ir_version=IR_VERSION, functions=[function])
+        model.opset_import.extend(function.opset_import)
+        model.opset_import.add(domain=_BODY_DOMAIN, version=1)
+        node = model.graph.node.add()
+        node.CopyFrom(self.node)
+        node.domain = _BODY_DOMAIN
+        node.op_type = function.name
+        own_attributes = {attribute.name for attribute in node.attribute}
+        for name, attribute in self.schema.attributes.items():
+            if attribute.default_value.name and name not in own_attributes:
+                node.attribute.append(attribute.default_value)
+        for i, x in enumerate(inputs):
+            node.input[i] = "" if x is None else f"input_{i}"
+            if x is not None:
+                model.graph.input.add(name=node.input[i])
+        for name in filter(None, node.output):
+            model.graph.output.add(name=name)
+        flat = inliner.inline_local_functions(model)
+        return self.compile_body(flat.graph, get_opset(function, "", self.opset))
 
     def _make_body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
         """Return the schema's function for inputs of these types.
@@ -97,68 +121,9 @@ class BodyFunction:
             raise ValueError("the standard defines no function for these inputs")
         return function
 
-    def _collect_attributes(self, function: FunctionProto) -> dict[str, AttributeProto]:
-        """Return the values of the attributes: the node's own, else the defaults."""
-        attributes: dict[str, AttributeProto] = {}
-        for name, attribute in self.schema.attributes.items():
-            if attribute.default_value.name:
-                attributes[name] = attribute.default_value
-        attributes |= {a.name: a for a in function.attribute_proto}
-        return attributes | {a.name: a for a in self.node.attribute}
-
 
 def _make_type(x: Tensor | None) -> TypeProto:
     """Return the ONNX type of an input, empty for an absent one."""
     if x is None:
         return TypeProto()
     return helper.make_tensor_type_proto(_ONNX_TYPES[x.dtype], [None] * x.dim())
-
-
-def make_graph(
-    function: FunctionProto, attributes: Mapping[str, AttributeProto], present: Collection[str]
-) -> GraphProto:
-    """Return the body of a function as a graph.
-
-    Args:
-        function: The function.
-        attributes: Values of its attributes, which replace the references to them.
-        present: Names of the inputs that the caller has; the others are left out.
-    """
-    absent = set(function.input).difference(present)
-    graph = GraphProto(name=function.name)
-    for name in function.input:
-        if name in present:
-            graph.input.add().name = name
-    for name in function.output:
-        graph.output.add().name = name
-    for node in function.node:
-        copy = graph.node.add()
-        copy.CopyFrom(node)
-        _resolve_references(copy, attributes, absent)
-    return graph
-
-
-def _resolve_references(
-    node: NodeProto, attributes: Mapping[str, AttributeProto], absent: Collection[str]
-) -> None:
-    """Replace references to attributes, and absent inputs, in a node and its nested graphs.
-
-    An attribute that refers to one without a value is removed.
-    """
-    for i, name in enumerate(node.input):
-        if name in absent:
-            node.input[i] = ""
-    resolved: list[AttributeProto] = []
-    for attribute in node.attribute:
-        reference = attribute.ref_attr_name
-        if reference and reference not in attributes:
-            continue
-        if not reference:
-            for inner in attribute.g.node:
-                _resolve_references(inner, attributes, absent)
-        copy = AttributeProto()
-        copy.CopyFrom(attributes[reference] if reference else attribute)
-        copy.name = attribute.name
-        resolved.append(copy)
-    del node.attribute[:]
-    node.attribute.extend(resolved)
