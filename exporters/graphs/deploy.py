@@ -33,7 +33,6 @@ from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.tensors import (
     collect_stored_tensors,
     get_constant_tensor,
-    has_constant_tensor,
     make_empty_tensor,
     to_array,
 )
@@ -102,9 +101,10 @@ def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
     """Turn layer weights in Constant nodes into initializers, which keep their names."""
     nodes = []
     for node in graph.node:
-        if has_constant_tensor(node) and node.output[0] in weight_names:
+        constant = get_constant_tensor(node)
+        if constant is not None and node.output[0] in weight_names:
             tensor = graph.initializer.add()
-            tensor.CopyFrom(get_constant_tensor(node))
+            tensor.CopyFrom(constant)
             tensor.name = node.output[0]
         else:
             nodes.append(node)
@@ -299,7 +299,7 @@ def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
     unused = [tensor.name for tensor in graph.initializer if tensor.name not in read_names]
     drop_inputs(graph, unused)
     drop_initializers(graph, set(unused))
-    nodes = [n for n in graph.node if not has_constant_tensor(n) or n.output[0] in read_names]
+    nodes = [n for n in graph.node if get_constant_tensor(n) is None or n.output[0] in read_names]
     _keep_nodes(graph, nodes)
     del graph.value_info[:]  # shapes of values, some of which are gone
 

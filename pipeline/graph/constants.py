@@ -11,23 +11,13 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.graph.nodes import is_standard
-from ltp_pipeline.graph.tensors import (
-    FLOAT_TYPES,
-    get_constant_tensor,
-    has_constant_tensor,
-    to_array,
-)
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, get_constant_tensor, to_array
 from ltp_pipeline.system.arrays import Array
 
 Constants = Mapping[str, TensorProto | AttributeProto]
 
 _NUMBER_ATTRIBUTES = ("value_int", "value_ints", "value_float", "value_floats")
-_UNREAD_TYPES = (
-    *FLOAT_TYPES,
-    TensorProto.STRING,
-    TensorProto.COMPLEX64,
-    TensorProto.COMPLEX128,
-)
+_OTHER_TYPES = (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128)
 _MAX_ELEMENTS = 1 << 12
 
 
@@ -43,11 +33,10 @@ def collect_constants(graph: GraphProto) -> dict[str, TensorProto | AttributePro
 
 def get_node_constant(node: NodeProto) -> TensorProto | AttributeProto | None:
     """Return what a Constant node holds: a tensor or an attribute; None for any other node."""
-    if not is_standard(node, "Constant"):
-        return None
-    if has_constant_tensor(node):
-        return get_constant_tensor(node)
-    if len(node.attribute) != 1 or not node.output:
+    tensor = get_constant_tensor(node)
+    if tensor is not None:
+        return tensor
+    if not is_standard(node, "Constant") or len(node.attribute) != 1 or not node.output:
         return None
     attribute: AttributeProto = node.attribute[0]
     return attribute
@@ -55,10 +44,6 @@ def get_node_constant(node: NodeProto) -> TensorProto | AttributeProto | None:
 
 def get_small_value(constants: Constants, name: str) -> Array | None:
     """Return the numbers of a small constant.
-
-    Args:
-        constants: Constants by name.
-        name: Name of the value.
 
     Returns:
         The numbers, or None if there is no constant of this name, or it is a large tensor, a
@@ -72,6 +57,6 @@ def get_small_value(constants: Constants, name: str) -> Array | None:
             return None
         return np.asarray(helper.get_attribute_value(constant))
     is_small = len(constant.dims) <= 1 and sum(constant.dims) <= _MAX_ELEMENTS
-    if not is_small or constant.data_type in _UNREAD_TYPES:
+    if not is_small or constant.data_type in (*FLOAT_TYPES, *_OTHER_TYPES):
         return None
     return to_array(constant)

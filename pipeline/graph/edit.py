@@ -32,15 +32,11 @@ def sort_topologically(graph: GraphProto) -> None:
     stays as it is; onnx's checker reports it.
     """
     producers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    if all(
-        producers.get(name, -1) < i
-        for i, node in enumerate(graph.node)
-        for name in _list_reads(node)
-    ):
-        return
     dependencies: dict[int, set[int]] = {}
     for i, node in enumerate(graph.node):
         dependencies[i] = {producers[name] for name in _list_reads(node) if name in producers}
+    if all(max(sources, default=-1) < i for i, sources in dependencies.items()):
+        return
     try:
         order = list(TopologicalSorter(dependencies).static_order())
     except CycleError:
@@ -48,13 +44,12 @@ def sort_topologically(graph: GraphProto) -> None:
     set_nodes(graph, [graph.node[i] for i in order])
 
 
-def _list_reads(node: NodeProto) -> Collection[str]:
+def _list_reads(node: NodeProto) -> list[str]:
     """Return the names of the values that a node and its nested graphs read."""
-    inputs: Collection[str] = node.input
-    nested = get_subgraphs(node)
-    if not nested:
-        return inputs
-    return [*node.input, *(name for graph in nested for name in iter_read_names(graph))]
+    reads = list(node.input)
+    for nested in get_subgraphs(node):
+        reads += iter_read_names(nested)
+    return reads
 
 
 def drop_inputs(graph: GraphProto, names: Collection[str]) -> None:

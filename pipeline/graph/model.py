@@ -8,6 +8,7 @@ functions return a new one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -70,12 +71,7 @@ class OnnxModel:
         return tensors
 
     def get_array(self, name: str, tensor: TensorProto | None = None) -> Array:
-        """Return the values of a dense stored tensor.
-
-        Args:
-            name: Name that nodes read the tensor by.
-            tensor: The tensor, if it is known already.
-        """
+        """Return the values of the dense stored tensor that nodes read by a name."""
         if name in self.weights:
             return self.weights[name]
         return to_array(self.tensors[name] if tensor is None else tensor, name)
@@ -157,14 +153,9 @@ def separate_weights(proto: ModelProto, weights: Weights | None = None) -> OnnxM
 
 def iter_unique_floats(proto: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """Yield the stored float tensors whose name no other tensor of the graph has, with the name."""
-    names: set[str] = set()
-    repeated = {""}
-    for name, _ in iter_named_tensors(proto):
-        if name in names:
-            repeated.add(name)
-        names.add(name)
+    counts = Counter(name for name, _ in iter_named_tensors(proto))
     for name, tensor in iter_named_tensors(proto):
-        if name not in repeated and tensor.data_type in FLOAT_TYPES:
+        if name and counts[name] == 1 and tensor.data_type in FLOAT_TYPES:
             yield name, tensor
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 from google.protobuf.message import Message  # type: ignore[import-untyped]
-from onnx import SparseTensorProto, TensorProto
+from onnx import TensorProto
 
 from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.model import OnnxModel
@@ -66,7 +66,11 @@ def _serialize_graph(model: OnnxModel) -> list[FilePiece]:
     sparse: list[FilePiece] = []
     for part in graph.sparse_initializer:
         values, indices = model.sparse.get(part.values.name, (None, None))
-        pieces = _serialize_sparse(part, values, indices)
+        pieces = [
+            *_nest(_SPARSE_VALUES, _serialize_tensor(part.values, values)),
+            *_nest(_SPARSE_INDICES, _serialize_tensor(part.indices, indices)),
+            _serialize_fields(part, _SPARSE_INDICES),
+        ]
         sparse += _nest(_GRAPH_SPARSE_INITIALIZER, pieces)
     # Tensors of Constant nodes and of nested graphs lie before the initializers.
     first = _copy_part(graph, 0, _GRAPH_INITIALIZER)
@@ -79,16 +83,6 @@ def _serialize_graph(model: OnnxModel) -> list[FilePiece]:
         _serialize_fields(graph, _GRAPH_INITIALIZER, _GRAPH_SPARSE_INITIALIZER),
         *sparse,
         _serialize_fields(graph, _GRAPH_SPARSE_INITIALIZER),
-    ]
-
-
-def _serialize_sparse(
-    part: SparseTensorProto, values: Array | None, indices: Array | None
-) -> list[FilePiece]:
-    return [
-        *_nest(_SPARSE_VALUES, _serialize_tensor(part.values, values)),
-        *_nest(_SPARSE_INDICES, _serialize_tensor(part.indices, indices)),
-        _serialize_fields(part, _SPARSE_INDICES),
     ]
 
 

@@ -18,9 +18,9 @@ from ltp_pipeline.errors import ExportFailed, InputError, summarize_error
 from ltp_pipeline.graph.model import OnnxModel, copy_proto, iter_unique_floats, separate_weights
 from ltp_pipeline.graph.serialize import FilePiece, get_content, get_size, serialize_model
 from ltp_pipeline.graph.tensors import (
-    DATA_FIELDS,
     MAX_BYTES,
     REFETCH_HINT,
+    clear_values,
     get_byte_size,
     get_dtype,
     iter_named_tensors,
@@ -29,9 +29,8 @@ from ltp_pipeline.graph.tensors import (
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.files import external_data_path, read_bytes, write_pieces
 
-INLINE_BYTES = (
-    1024  # smaller tensors stay in the model file, because onnxruntime needs shapes there
-)
+# Smaller tensors stay in the model file, because onnxruntime needs shapes there.
+INLINE_BYTES = 1024
 MARGIN = 1 << 24  # bytes left for the graph in a file that must stay below MAX_BYTES
 PAGE_BYTES = 4096  # alignment with which runtimes can map external data into memory
 
@@ -124,16 +123,7 @@ def _read_external(tensor: TensorProto, folder: Path) -> tuple[Path, bytes]:
 
 
 def _resolve_external(name: str, location: str, folder: Path) -> Path:
-    """Return the data file that a tensor names.
-
-    Args:
-        name: Name of the tensor, for messages.
-        location: Location as the tensor has it.
-        folder: Folder of the model.
-
-    Raises:
-        InputError: If the file is missing, a link, or outside the folder.
-    """
+    """Return the data file that a tensor names; it must be a file in the model's folder."""
     posix = PurePosixPath(location)
     windows = PureWindowsPath(location)
     leaves = posix.is_absolute() or windows.anchor or ".." in (*posix.parts, *windows.parts)
@@ -174,7 +164,8 @@ def write_model(model: OnnxModel, path: Path, external: bool = False) -> None:
     """
     path = Path(path)
     data: list[FilePiece] = []
-    if external or _is_too_large(model.proto):
+    size = sum(map(get_byte_size, iter_tensors(model.proto)))
+    if external or size > MAX_BYTES - MARGIN:
         model, data = _move_to_data_file(model, external_data_path(path).name)
     if data:
         # If writing stops between the two, an older model must not meet the new data.
@@ -210,21 +201,8 @@ def write_models(
     return futures
 
 
-def _is_too_large(proto: ModelProto) -> bool:
-    """Return True if the tensors of a model do not fit into one file."""
-    return sum(map(get_byte_size, iter_tensors(proto))) > MAX_BYTES - MARGIN
-
-
 def _move_to_data_file(model: OnnxModel, location: str) -> tuple[OnnxModel, list[FilePiece]]:
-    """Move the values of large tensors into a data file.
-
-    Args:
-        model: The model; it is not changed.
-        location: Name of the data file.
-
-    Returns:
-        The model without these values, and the pieces of the data file.
-    """
+    """Return a model without the values of large tensors, and the pieces of a file of these."""
     proto = copy_proto(model.proto)
     weights = dict(model.weights)
     inline: dict[str, Array] = {}
@@ -240,8 +218,7 @@ def _move_to_data_file(model: OnnxModel, location: str) -> tuple[OnnxModel, list
         if array is None and not tensor.HasField("raw_data"):
             continue
         piece = tensor.raw_data if array is None else array
-        for field in DATA_FIELDS:
-            tensor.ClearField(field)
+        clear_values(tensor)
         length = get_size(piece)
         for key, value in (("location", location), ("offset", offset), ("length", length)):
             tensor.external_data.add(key=key, value=str(value))

@@ -162,19 +162,14 @@ def is_attention_mask(array: Array) -> bool:
     return bool(((array == 0) | (array == lowest)).all())
 
 
-def has_constant_tensor(node: NodeProto) -> bool:
-    """Return True if a node is a Constant that holds a tensor as its attribute `value`."""
-    if not is_standard(node, "Constant") or len(node.output) != 1:
-        return False
-    return any(
-        attribute.name == "value" and attribute.HasField("t") for attribute in node.attribute
-    )
-
-
-def get_constant_tensor(node: NodeProto) -> TensorProto:
-    """Return the tensor of a node for which `has_constant_tensor` is true."""
-    tensor: TensorProto = next(a.t for a in node.attribute if a.name == "value")
-    return tensor
+def get_constant_tensor(node: NodeProto) -> TensorProto | None:
+    """Return the tensor that a Constant holds as its attribute `value`, None for other nodes."""
+    if is_standard(node, "Constant") and len(node.output) == 1:
+        for attribute in node.attribute:
+            if attribute.name == "value" and attribute.HasField("t"):
+                tensor: TensorProto = attribute.t
+                return tensor
+    return None
 
 
 def collect_stored_tensors(graph: GraphProto) -> dict[str, TensorProto]:
@@ -191,8 +186,9 @@ def iter_stored_tensors(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
     for tensor in graph.initializer:
         yield tensor.name, tensor
     for node in graph.node:
-        if has_constant_tensor(node):
-            yield node.output[0], get_constant_tensor(node)
+        constant = get_constant_tensor(node)
+        if constant is not None:
+            yield node.output[0], constant
 
 
 def iter_tensors(model: ModelProto) -> Iterator[TensorProto]:
@@ -204,11 +200,7 @@ def iter_tensors(model: ModelProto) -> Iterator[TensorProto]:
 def iter_named_tensors(
     model: ModelProto, sparse: bool = False
 ) -> Iterator[tuple[str, TensorProto]]:
-    """Yield every tensor of a model with its name.
-
-    Args:
-        model: The model.
-        sparse: If True, the parts of sparse tensors are yielded too.
+    """Yield every tensor of a model with its name, if wanted the parts of sparse tensors too.
 
     Yields:
         The name that nodes read the tensor by, or "" if it is not a dense stored tensor of a
@@ -246,7 +238,7 @@ def _iter_node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, Tens
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                is_stored = attribute.name == "value" and has_constant_tensor(node)
+                is_stored = attribute.name == "value" and get_constant_tensor(node) is not None
                 yield node.output[0] if is_stored else "", attribute.t
             if attribute.HasField("sparse_tensor"):
                 yield "", attribute.sparse_tensor.values
@@ -258,14 +250,7 @@ def _iter_node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, Tens
 def make_empty_tensor(
     name: str, data_type: int, dims: Collection[int], like: TensorProto | None = None
 ) -> TensorProto:
-    """Return a new tensor without values.
-
-    Args:
-        name: Name of the tensor.
-        data_type: Type of its elements.
-        dims: Shape of the tensor.
-        like: Tensor that passes on its doc string.
-    """
+    """Return a new tensor without values; `like` is a tensor that passes on its doc string."""
     tensor = TensorProto(name=name, data_type=data_type, dims=dims)
     if like is not None:
         skip = DATA_FIELDS | {"name", "dims", "data_type", "segment", "external_data"}

@@ -15,11 +15,7 @@ from onnx import GraphProto
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.sparsity import Sparsity
-from ltp_pipeline.graph.tensors import (
-    FLOAT_TYPES,
-    is_attention_mask,
-    iter_stored_tensors,
-)
+from ltp_pipeline.graph.tensors import FLOAT_TYPES, is_attention_mask, iter_stored_tensors
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.system.arrays import Array
 
@@ -70,7 +66,7 @@ def find_integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
 def _iter_weight_arrays(
     model: OnnxModel, skipped: Collection[str], decoded: Mapping[str, Array]
 ) -> Iterator[tuple[str, Array]]:
-    """Yield name and values of every weight; the arguments are those of the function above."""
+    """Yield name and values of every weight."""
     integer_weights, scales = find_integer_weights(model.graph)
     for graph in iter_graphs(model.graph):
         for name, tensor in iter_stored_tensors(graph):

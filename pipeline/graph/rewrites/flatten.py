@@ -25,7 +25,6 @@ from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
     collect_stored_tensors,
     get_constant_tensor,
-    has_constant_tensor,
 )
 
 NewNames = ChainMap[str, str]  # new names of values; those of each If lie within the outer ones
@@ -58,10 +57,11 @@ def has_weights_in_functions(model: ModelProto) -> bool:
     """
     for function in model.functions:
         for node in function.node:
-            if has_constant_tensor(node):
-                tensor = get_constant_tensor(node)
-                if tensor.data_type in FLOAT_TYPES and sum(tensor.dims) > len(tensor.dims):
-                    return True
+            tensor = get_constant_tensor(node)
+            if tensor is None or tensor.data_type not in FLOAT_TYPES:
+                continue
+            if sum(tensor.dims) > len(tensor.dims):
+                return True
     return False
 
 

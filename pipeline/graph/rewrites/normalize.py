@@ -63,8 +63,6 @@ def _leave_training_mode(model: ModelProto, _weights: dict[str, Array]) -> int:
     nodes: list[NodeProto] = []
     for part in (graph, *model.functions):
         nodes += [node for node in iter_nodes(part) if _may_be_in_training_mode(node)]
-    if not nodes:
-        return 0
     constants = collect_constants(graph)
     reads = set(iter_read_names(graph))
     for function in model.functions:
@@ -98,8 +96,6 @@ def _may_be_in_training_mode(node: NodeProto) -> bool:
 def _store_constant_shapes(model: ModelProto, weights: dict[str, Array]) -> int:
     """Store weights that the graph computes by ConstantOfShape, and return their number."""
     graph = model.graph
-    if not any(is_standard(node, "ConstantOfShape") for node in graph.node):
-        return 0
     constants = collect_constants(graph)
     trained = _find_trained_values(graph)
     remaining: list[NodeProto] = []
@@ -140,16 +136,7 @@ def _find_trained_values(graph: GraphProto) -> set[str]:
 
 
 def _make_filled_array(node: NodeProto, dims: list[int], max_elements: int) -> Array | None:
-    """Return what a ConstantOfShape computes.
-
-    Args:
-        node: The node.
-        dims: Shape of the result.
-        max_elements: Largest number of elements.
-
-    Returns:
-        The array, or None if it is not a float tensor of more than one element, or too large.
-    """
+    """Return what a ConstantOfShape computes; None unless it is a float array of fair size."""
     if any(dim < 1 for dim in dims) or not 1 < math.prod(dims) <= max_elements:
         return None
     value = TensorProto(data_type=TensorProto.FLOAT, float_data=[0.0], dims=[1])
@@ -158,31 +145,20 @@ def _make_filled_array(node: NodeProto, dims: list[int], max_elements: int) -> A
     if value.data_type not in FLOAT_TYPES:
         return None
     filler = to_array(value).reshape(-1)[:1]
-    return None if filler.size == 0 else np.broadcast_to(filler, dims)
+    return np.broadcast_to(filler, dims) if filler.size else None
 
 
 def _separate_statistics(model: ModelProto, weights: dict[str, Array]) -> int:
-    """Store each running statistic that something else reads too once more.
-
-    Returns:
-        The number of tensors that were added.
-    """
+    """Store each running statistic that something else reads too once more, and count them."""
     graph = model.graph
-    norms: list[NodeProto] = []
-    for node in graph.node:
-        if is_standard(node, "BatchNormalization") and len(node.input) > max(_STATISTIC_INPUTS):
-            norms.append(node)
-    if not norms:
-        return 0
     sources = find_identity_sources(graph)
     use_counts = Counter(name for _, _, name in iter_uses(graph, outputs=True))
-    statistics = [node.input[slot] for node in norms for slot in _STATISTIC_INPUTS]
-    if not any(name in sources or use_counts[name] > 1 for name in statistics):
-        return 0
     constants = collect_constants(graph)
     names = UniqueNames.from_graph(graph)
     count = 0
-    for node in norms:
+    for node in graph.node:
+        if not is_standard(node, "BatchNormalization"):
+            continue
         for slot in _STATISTIC_INPUTS:
             value = node.input[slot]
             name = sources.get(value, value)
