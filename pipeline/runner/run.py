@@ -164,10 +164,7 @@ def finish_candidate(
     assert measured is not None  # noqa: S101 - the main process has measured
     assert pruned is not None  # noqa: S101 - the main process has measured
     findings = RunFindings(
-        network=context.network,
-        data=context.data,
-        settings=settings,
-        resolved=context.resolved_settings,
+        context=context,
         original=measured,
         learned=learned,
         selected=selected.entry,
@@ -176,9 +173,6 @@ def finish_candidate(
         num_trainings=selected.num_trainings,
         budget=budget,
         weights=pictures,
-        device=context.device.type,
-        task=context.task,
-        timings=run_directory.manifest.timings,
         notes=[
             *notes.list_report_notes(context, measured.validation_accuracy),
             *selected.notes,

@@ -38,9 +38,7 @@ from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.evaluator import count_pairs
 
 if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import DatasetSplits
     from ltp_pipeline.results.schema_parts import LearnedEntry
-    from ltp_pipeline.settings.schema import Settings
     from ltp_pipeline.stages.import_model.network import Network
     from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
     from ltp_pipeline.stages.measure.network import (
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
         MeasuredPoint,
     )
     from ltp_pipeline.stages.report.weight_samples import WeightSamples
+    from ltp_pipeline.stages.train.context import RunContext
     from ltp_pipeline.tasks.protocol import Task
 
 NUM_OTHER_WEIGHTS = 5
@@ -59,22 +58,16 @@ ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures
 
 @dataclass(frozen=True)
 class RunFindings:
-    """Everything that the report of a run is made of.
+    """What the stages of a run found out, for its report.
 
     Attributes:
-        network: The network with the original weights.
-        data: The data.
-        settings: The settings of the run.
-        resolved: Values that were used for settings left open, by section.
+        context: The run.
         original: The measured original.
         learned: The trail.
         selected: The trail entry that was finished.
         pruned: The measured network of that entry.
         baseline: The measured baseline, if any.
         weights: Samples of weights before and after pruning.
-        device: Name of the device that trained.
-        task: The task.
-        timings: Seconds of each stage.
         notes: Notes of the run.
         budget_not_met: Why the network is outside its accuracy budget, if it is.
         baseline_reason: Why there is no baseline, if there is none.
@@ -82,63 +75,60 @@ class RunFindings:
         budget: The accuracy budget that selected the entry, if any.
     """
 
-    network: Network
-    data: DatasetSplits
-    settings: Settings
-    resolved: Mapping[str, Mapping[str, Any]]
+    context: RunContext
     original: MeasuredOriginal
     learned: ThresholdLearningResult
     selected: LearnedEntry
     pruned: MeasuredNetwork
     baseline: MeasuredBaseline | None
     weights: WeightSamples
-    device: str
-    task: Task
-    timings: Mapping[str, float]
     notes: Sequence[str]
-    budget_not_met: str | None = None
-    baseline_reason: str | None = None
-    num_trainings: int = 1
-    budget: float | None = None
+    budget_not_met: str | None
+    baseline_reason: str | None
+    num_trainings: int
+    budget: float | None
 
 
 def build_report(findings: RunFindings) -> Report:
     """Return the report of a run, without gate results."""
-    pruned = findings.pruned.result.replace(num_trainings=findings.num_trainings)
-    settings = findings.settings
+    context = findings.context
+    metric = context.task.metric
+    settings = context.settings
+    file = context.network.file
     reasons = {}
     if findings.baseline_reason is not None:
         reasons["baseline"] = findings.baseline_reason
+    timings = context.run_directory.manifest.timings
     report = Report(
-        metric=findings.task.metric,
-        task=findings.task.describe_output(),
-        model=_describe_model(findings.network),
-        data=_describe_data(findings),
-        custom_task=_describe_custom_task(findings.task),
+        metric=metric,
+        task=context.task.describe_output(),
+        model=_describe_model(context.network),
+        data=_describe_data(context),
+        custom_task=_describe_custom_task(context.task),
         original=findings.original.result,
-        pruned=pruned,
+        pruned=findings.pruned.result.replace(num_trainings=findings.num_trainings),
         baseline=_build_baseline(findings.baseline, findings.budget),
-        difference=_compare_networks(findings),
+        difference=_compare_networks(context.task, findings.pruned, findings.baseline),
         layers=_list_layers(findings),
         trail=tuple(_convert_entry(entry, findings.selected) for entry in findings.learned.trail),
         settings=settings.model_dump(mode="json", by_alias=True),
-        resolved={section: dict(keys) for section, keys in findings.resolved.items()},
-        environment=describe_environment(findings.device, settings.train.seed),
-        timings={stage: round(seconds, 3) for stage, seconds in findings.timings.items()},
+        resolved={section: dict(keys) for section, keys in context.resolved_settings.items()},
+        environment=describe_environment(context.device.type, settings.train.seed),
+        timings={stage: round(seconds, 3) for stage, seconds in timings.items()},
         budget_not_met=findings.budget_not_met,
         histograms=findings.weights.histograms,
         scatter=findings.weights.scatter,
         reasons=reasons,
     )
     report = complete(report)
-    improvement = describe_improvement(report.pruned, report.metric)
-    notes = [*findings.network.notes, *findings.notes]
+    improvement = describe_improvement(report.pruned, metric)
+    notes = [*context.network.notes, *findings.notes]
     if report.custom_task is not None:
-        source = "samples are" if report.metric.is_relative else "samples and metric are"
+        source = "samples are" if metric.is_relative else "samples and metric are"
         notes.append(f"{source} those of {report.custom_task.label}")
     if improvement is not None:
         notes.append(improvement)
-    notes += list_file_notes(findings.pruned.notes, report.pruned, findings.network.file.num_bytes)
+    notes += list_file_notes(findings.pruned.notes, report.pruned, file.num_bytes)
     return report.replace(suspicious_improvement=improvement, notes=tuple(notes))
 
 
@@ -165,9 +155,9 @@ def _describe_model(network: Network) -> ModelInfo:
     )
 
 
-def _describe_data(findings: RunFindings) -> DataInfo:
-    data = findings.data
-    path = findings.settings.data.path
+def _describe_data(context: RunContext) -> DataInfo:
+    data = context.data
+    path = context.settings.data.path
     inputs = {}
     for name, recipe in describe_inputs(data).items():
         stored_shape = data.test.inputs[name].samples.shape
@@ -178,7 +168,7 @@ def _describe_data(findings: RunFindings) -> DataInfo:
         )
     return DataInfo(
         path=None if path is None else str(path),
-        classes=data.num_classes if findings.task.metric.is_accuracy else None,
+        classes=data.num_classes if context.task.metric.is_accuracy else None,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs=inputs,
         notes=tuple(data.notes),
@@ -207,18 +197,21 @@ def _build_baseline(
         method.append(IN_BLOCKS)
     if baseline.excludes_classifier:
         method.append(CLASSIFIER_EXCLUDED)
-    content = dict(first)
-    content |= {"method": ", ".join(method), "num_trainings": len(baseline.points)}
-    reasons = dict(first.reasons)
+    changes: dict[str, Any] = {
+        "method": ", ".join(method),
+        "num_trainings": len(baseline.points),
+        "reasons": dict(first.reasons),
+    }
     if baseline.unstructured is not None:
-        content["unstructured"] = _build_point(baseline.unstructured)
+        changes["unstructured"] = _build_point(baseline.unstructured)
     elif baseline.in_blocks:
-        reasons["unstructured"] = TRAINING_FAILED
+        changes["reasons"]["unstructured"] = TRAINING_FAILED
     if baseline.is_curve:
-        content |= {"curve": tuple(map(_build_point, baseline.points)), "budget": budget}
+        changes |= {"curve": tuple(map(_build_point, baseline.points)), "budget": budget}
     else:
-        reasons |= dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"), ONE_POINT)
-    return BaselineResult(**{**content, "reasons": reasons})
+        keys = ("curve", "compression_at_equal_accuracy", "gain")
+        changes["reasons"] |= dict.fromkeys(keys, ONE_POINT)
+    return BaselineResult(**{**dict(first), **changes})
 
 
 def _build_point(point: MeasuredPoint) -> BaselinePoint:
@@ -235,15 +228,15 @@ def _build_point(point: MeasuredPoint) -> BaselinePoint:
     )
 
 
-def _compare_networks(findings: RunFindings) -> BaselineDifference | None:
+def _compare_networks(
+    task: Task, pruned: MeasuredNetwork, baseline: MeasuredBaseline | None
+) -> BaselineDifference | None:
     """Compare the exact files of the pruned network and of the baseline, sample by sample."""
-    if findings.baseline is None:
+    if baseline is None:
         return None
-    task = findings.task
-    scores = findings.pruned.exact_scores
-    baseline_scores = findings.baseline.points[0].measured.exact_scores
-    interval = task.compute_drop_interval(scores, baseline_scores)
-    counts = count_pairs(task, scores, baseline_scores)
+    scores = (pruned.exact_scores, baseline.points[0].measured.exact_scores)
+    interval = task.compute_drop_interval(*scores)
+    counts = count_pairs(task, *scores)
     reasons = explain_missing_counts(counts)
     if interval is None:
         reasons["interval"] = UNDEFINED
@@ -251,8 +244,8 @@ def _compare_networks(findings: RunFindings) -> BaselineDifference | None:
 
 
 def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
-    weights = findings.network.layer_weights
-    block = findings.settings.method.block
+    weights = findings.context.network.layer_weights
+    block = findings.context.settings.method.block
     names_in_blocks = get_block_axes(weights, block)
     baseline_nonzeros: Mapping[str, int] = {}
     if findings.baseline is not None:
@@ -278,4 +271,4 @@ def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
 def _convert_entry(entry: LearnedEntry, selected: LearnedEntry) -> TrailEntry:
     """Return a trail entry without its thresholds; those of the selected entry are in `layers`."""
     content = entry.model_dump(include=set(TrailEntry.model_fields))
-    return TrailEntry(**content | {"selected": entry.entry == selected.entry})
+    return TrailEntry(**{**content, "selected": entry.entry == selected.entry})

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ltp_pipeline.graph.layer_weights import MIN_LAYER_FRACTION
+from ltp_pipeline.results.schema import BaselineDifference
 from ltp_pipeline.stages.report import filters
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.gain import Gain
-    from ltp_pipeline.results.intervals import Interval
     from ltp_pipeline.results.schema import BaselineResult, Report
     from ltp_pipeline.results.schema_parts import QuantizationInfo
 
 GAIN_TOLERANCE = 5e-4  # gains that differ from 1 by less are shown as 1
 
 
-@dataclass(frozen=True)
 class BaselineComparison:
     """The pruned network next to the baseline.
 
@@ -35,15 +33,20 @@ class BaselineComparison:
         is_within_budget: The pruned network keeps this budget, so the gain is that within it.
     """
 
-    difference: float | None
-    interval: Interval | None
-    gain: float | None
-    bound: str | None
-    baseline_compression: float | None
-    interpolated_between: tuple[float, ...]
-    is_interpolation_wide: bool
-    has_budget: bool
-    is_within_budget: bool
+    def __init__(self, report: Report, baseline: BaselineResult) -> None:
+        difference = report.difference or BaselineDifference()
+        self.difference = difference.value
+        self.interval = difference.interval
+        self.bound = baseline.gain_bound
+        self.baseline_compression = _find_baseline_compression(report, baseline)
+        self.gain = None if self.baseline_compression is None else baseline.gain
+        budget = baseline.budget
+        self.has_budget = budget is not None
+        self.is_within_budget = budget is not None and (report.pruned.drop or 0.0) <= budget
+        self.is_interpolation_wide = report.gain is not None and report.gain.is_wide
+        self.interpolated_between: tuple[float, ...] = ()
+        if not self.has_budget:
+            self.interpolated_between = _list_ends(report.gain, self.baseline_compression)
 
     @property
     def may_be_chance(self) -> bool:
@@ -73,27 +76,7 @@ def compare_with_baseline(report: Report) -> BaselineComparison | None:
     baseline = report.baseline
     if baseline is None or baseline.exact_value is None:
         return None
-    value = None
-    interval = None
-    if report.difference is not None:
-        value = report.difference.value
-        interval = report.difference.interval
-    drop = report.pruned.drop
-    budget = baseline.budget
-    is_within_budget = budget is not None and (drop is None or drop <= budget)
-    compression = _find_baseline_compression(report, baseline)
-    gain = report.gain
-    return BaselineComparison(
-        difference=value,
-        interval=interval,
-        gain=None if compression is None else baseline.gain,
-        bound=baseline.gain_bound,
-        baseline_compression=compression,
-        interpolated_between=_list_ends(gain, compression) if budget is None else (),
-        is_interpolation_wide=gain is not None and gain.is_wide,
-        has_budget=budget is not None,
-        is_within_budget=is_within_budget,
-    )
+    return BaselineComparison(report, baseline)
 
 
 def _find_baseline_compression(report: Report, baseline: BaselineResult) -> float | None:
@@ -126,21 +109,18 @@ def has_few_layer_weights(report: Report) -> bool:
 
     Their compression then says little about the size of the model.
     """
-    elements = report.model.layer_elements
-    total = report.model.float_elements
-    if elements is None or not total:
-        return False
-    return elements < MIN_LAYER_FRACTION * total
+    elements, total = report.model.layer_elements, report.model.float_elements
+    return elements is not None and elements < MIN_LAYER_FRACTION * (total or 0)
 
 
 def list_quantizations(report: Report) -> list[tuple[str, QuantizationInfo]]:
     """Return how the int8 files of each network were quantized, with the name of its method."""
-    quantizations: dict[str, QuantizationInfo] = {}
+    quantizations = []
     for network in report.networks:
-        for file in network.files:
-            if file.quantization is not None:
-                quantizations.setdefault(filters.name_method(network), file.quantization)
-    return list(quantizations.items())
+        infos = [file.quantization for file in network.files if file.quantization is not None]
+        if infos:
+            quantizations.append((filters.name_method(network), infos[0]))
+    return quantizations
 
 
 def group_reasons(report: Report) -> list[tuple[str, str, str]]:

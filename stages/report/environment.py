@@ -14,11 +14,14 @@ def describe_environment(device: str, seed: int) -> EnvironmentInfo:
     """Return this machine and the installed versions."""
     import torch
 
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
     return EnvironmentInfo(
-        versions={
-            "python": platform.python_version(),
-            **{name: _get_version(name) for name in LIBRARIES},
-        },
+        versions=versions,
         platform=platform.platform(),
         processor=find_processor(),
         threads=torch.get_num_threads(),
@@ -29,17 +32,9 @@ def describe_environment(device: str, seed: int) -> EnvironmentInfo:
 
 def find_processor() -> str | None:
     """Return the name of the processor; Linux has it only in a file."""
-    lines = (
-        CPUS.read_text(encoding="utf-8", errors="replace").splitlines() if CPUS.is_file() else []
-    )
-    named = next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
-    )
-    return named or platform.processor() or platform.machine() or None
-
-
-def _get_version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    if CPUS.is_file():
+        for line in CPUS.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, name = line.partition(":")
+            if key.startswith("model name") and name.strip():
+                return name.strip()
+    return platform.processor() or platform.machine() or None

@@ -60,8 +60,7 @@ def format_ratio(value: float | None) -> str:
     """Return a ratio of sizes or counts: 8.3637 → 8.36×."""
     if value is None:
         return MISSING
-    digits = 2 if value < 100 else 0
-    return f"{value:.{digits}f}×"
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
 
 def format_factor(value: float) -> str:
@@ -104,13 +103,7 @@ def format_shape(shape: Sequence[int | str | None] | None) -> str:
     """Return the shape of a tensor: (3, None) → 3×?."""
     if shape is None:
         return "any shape"
-    return "×".join(map(_format_dimension, shape)) or "scalar"
-
-
-def _format_dimension(size: int | str | None) -> str:
-    if size is None:
-        return "?"
-    return str(size)
+    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 
 def format_range(bounds: Sequence[float], dtype: str | None) -> str:
@@ -149,19 +142,14 @@ def name_metric(metric: Metric) -> str:
 
 def label_axis(metric: Metric) -> str:
     """Return the label of an axis: metric, unit, and a remark if lower is better."""
-    label = name_metric(metric)
-    if metric.axis_unit is not None:
-        label += f", {text.make_printable(metric.axis_unit)}"
-    if not metric.higher_is_better:
-        label += " (lower is better)"
-    return label
+    unit = "" if metric.axis_unit is None else f", {text.make_printable(metric.axis_unit)}"
+    direction = "" if metric.higher_is_better else " (lower is better)"
+    return f"{name_metric(metric)}{unit}{direction}"
 
 
 def name_method(network: NetworkResult) -> str:
     """Return the short name of the method that pruned a network, as a column title."""
-    if network.method == LTP_METHOD:
-        return "LTP"
-    return "global magnitude"
+    return "LTP" if network.method == LTP_METHOD else "global magnitude"
 
 
 def name_network(network: NetworkResult) -> str:

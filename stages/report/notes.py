@@ -28,32 +28,22 @@ def describe_improvement(network: NetworkResult, metric: Metric) -> str | None:
 def list_file_notes(
     file_notes: Iterable[str], network: NetworkResult, original_bytes: int
 ) -> list[str]:
-    """Return notes about the files of a network.
-
-    Args:
-        file_notes: Notes of its files.
-        network: The network.
-        original_bytes: Size of the original file.
-    """
+    """Return the notes of a network's files, and notes about missing and large files."""
     skipped = {
         key.removeprefix(FILE_REASON_PREFIX): reason
         for key, reason in network.reasons.items()
         if key.startswith(FILE_REASON_PREFIX)
     }
-    notes = dict.fromkeys([*file_notes, *describe_skipped_files(skipped)])
+    notes = [*file_notes, *describe_skipped_files(skipped)]
     for file in network.files:
         if file.encoding != "dense" and (file.bytes or 0) >= original_bytes:
             reason = "not smaller than the original: too few zeros for a sparse encoding"
-            notes[f"{file.path}: {reason}"] = None
-    return list(notes)
+            notes.append(f"{file.path}: {reason}")
+    return list(dict.fromkeys(notes))
 
 
 def describe_skipped_files(skipped: Mapping[str, str]) -> list[str]:
-    """Return a note for each file that was requested and not written.
-
-    Args:
-        skipped: Reasons by the names of file formats.
-    """
+    """Return a note for each file that was not written; the reasons are by names of formats."""
     return [
         f"{find_format(name).file_name()} was not written: {reason}"
         for name, reason in skipped.items()

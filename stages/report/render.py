@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,36 +27,10 @@ if TYPE_CHECKING:
     from ltp_pipeline.stages.report.run_plots import TrainingLog
 
 TEMPLATES = Path(__file__).parent
-FILTERS = {
-    function.__name__: function
-    for function in (
-        comparison_facts.compare_with_baseline,
-        comparison_facts.group_reasons,
-        comparison_facts.has_few_layer_weights,
-        comparison_facts.list_quantizations,
-        filters.capitalize_phrase,
-        filters.flatten_settings,
-        filters.format_cell,
-        filters.format_count,
-        filters.format_drop,
-        filters.format_extra_metric,
-        filters.format_factor,
-        filters.format_file_size,
-        filters.format_interval,
-        filters.format_percent,
-        filters.format_range,
-        filters.format_ratio,
-        filters.format_shape,
-        filters.format_size,
-        filters.format_value,
-        filters.find_smallest_size,
-        filters.join_lines,
-        filters.list_extra_labels,
-        filters.name_method,
-        filters.name_metric,
-        filters.name_network,
-        text.pluralize,
-    )
+FILTERS: dict[str, Any] = {
+    **dict(inspect.getmembers(comparison_facts, inspect.isfunction)),
+    **dict(inspect.getmembers(filters, inspect.isfunction)),
+    "pluralize": text.pluralize,
 }
 
 
@@ -80,7 +55,7 @@ def render_html(report: Report, log: TrainingLog) -> str:
         "script": Markup(script),  # noqa: S704
         "script_hash": base64.b64encode(digest).decode(),
     }
-    named = {**FILTERS, "code": _mark_code}
+    named = {**FILTERS, "code": Markup("<code>{}</code>").format}
     return render_template(TEMPLATES, "report.html.j2", values, named, escape)
 
 
@@ -119,13 +94,12 @@ def render_summary(report: Report, gates: Sequence[GateResult], paths: Sequence[
         gates: Results of gates to list; empty to list none.
         paths: Files to list at the end.
     """
-    values = {"report": report, "gates": gates, "paths": paths}
-    return _render_text("summary.txt.j2", values)
+    return _render_text("summary.txt.j2", report=report, gates=gates, paths=paths)
 
 
 def list_warnings(report: Report) -> list[str]:
     """Return the warnings of a report for the console, each on one line."""
-    lines = _render_text("warnings.txt.j2", {"report": report}).splitlines()
+    lines = _render_text("warnings.txt.j2", report=report).splitlines()
     return [line for line in lines if line]
 
 
@@ -157,15 +131,10 @@ def _select_log(report: Report, log: Sequence[Mapping[str, Any]]) -> TrainingLog
     return [line for line in log if line.get("stage") != "finetune" or line.get("key") in selected]
 
 
-def _render_text(name: str, values: Mapping[str, Any]) -> str:
+def _render_text(name: str, **values: Any) -> str:
     """Render a template as plain text without control characters."""
-    named = {**FILTERS, "code": str}
-    return render_template(TEMPLATES, name, values, named, _escape_text)
+    return render_template(TEMPLATES, name, values, {**FILTERS, "code": str}, _escape_text)
 
 
 def _escape_text(value: Any) -> str:
     return text.make_printable(str(value).replace("\u202f", ","))
-
-
-def _mark_code(value: Any) -> Markup:
-    return Markup("<code>{}</code>").format(value)

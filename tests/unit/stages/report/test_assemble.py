@@ -160,12 +160,11 @@ def test_build_baseline_error_metric_is_worst_at_its_largest_value() -> None:
 
 def compare(interval: tuple[float, float] | None) -> Any:
     """The difference of two networks whose samples are not counted."""
-    task = SimpleNamespace(
+    task: Any = SimpleNamespace(
         compute_drop_interval=lambda *_: interval, correct_samples=lambda _: None
     )
     baseline = MeasuredBaseline((MeasuredPoint(POINTS[0], 0.9),), False)
-    findings: Any = SimpleNamespace(pruned=measured(16, 0.97), baseline=baseline, task=task)
-    return assemble._compare_networks(findings)
+    return assemble._compare_networks(task, measured(16, 0.97), baseline)
 
 
 def test_compare_networks_keeps_a_measured_interval() -> None:
