@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,22 +11,11 @@ from ltp_pipeline.results import read_write
 from ltp_pipeline.run_directory import names
 from ltp_pipeline.run_directory.names import BASELINE, REPORT_HTML, REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings.schema import (
-    DataSettings,
-    InputSettings,
-    Section,
-    TaskSettings,
-    TrainSettings,
-)
+from ltp_pipeline.settings.schema import InputSettings, Settings, TaskSettings
 from ltp_pipeline.settings.write import format_toml
 from ltp_pipeline.stages.handoff.example import ModelInputs, make_example, read_inputs
 from ltp_pipeline.stages.handoff.page import MARKER, render_page
-from ltp_pipeline.stages.handoff.sparse_ops import (
-    ARCHIVE,
-    SparseOpsFiles,
-    collect_sparse_ops,
-    find_fast_files,
-)
+from ltp_pipeline.stages.handoff.sparse_ops import ARCHIVE, collect_sparse_ops, find_fast_files
 from ltp_pipeline.stages.report.render import render_html
 from ltp_pipeline.system.files import copy_file, json_text, write_bytes
 from ltp_pipeline.system.hashing import sha256_file, write_checksums
@@ -37,11 +26,13 @@ if TYPE_CHECKING:
 
 FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
 SCRIPTS = (names.HANDOFF_PREPROCESS, names.HANDOFF_VERIFY)  # copied from this package as they are
+MISSING_HINT = "start the same run again; it writes missing files"
+FOLDER_HINT = "pass an empty or new folder with --out"
 # Settings that decide which samples are measured and how they become inputs, by section.
-REPEATED_SETTINGS: dict[str, tuple[type[Section], tuple[str, ...]]] = {
-    "data": (DataSettings, (*InputSettings.model_fields, "crop", "validation_fraction", "classes")),
-    "task": (TaskSettings, tuple(TaskSettings.model_fields)),
-    "train": (TrainSettings, ("distill_outputs_as",)),
+REPEATED_SETTINGS = {
+    "data": (*InputSettings.model_fields, "crop", "validation_fraction", "classes"),
+    "task": tuple(TaskSettings.model_fields),
+    "train": ("distill_outputs_as",),
 }
 
 
@@ -63,10 +54,7 @@ def run(
         InputError: If files of the run are missing or changed, or `out` has other files.
     """
     if not (source / REPORT_HTML).is_file():
-        raise InputError(
-            f"{source / REPORT_HTML} is missing",
-            "start the same run again; it writes missing files",
-        )
+        raise InputError(f"{source / REPORT_HTML} is missing", MISSING_HINT)
     copied = _check_models(report, source)
     copied |= {name: source / name for name in (REPORT_JSON, REPORT_HTML)}
     return _fill_folder(out, report, copied, {}, samples)
@@ -114,9 +102,25 @@ def _fill_folder(
     _check_folder(out)
     models = [path for path in copied.values() if path.suffix == ".onnx"]
     sparse_ops = collect_sparse_ops(report)
+    libraries = {}
     if sparse_ops is not None and sparse_ops.library is not None:
         copied[sparse_ops.library_name] = sparse_ops.library
-    contents = _make_files(report, models, samples, sparse_ops)
+        fast_files = find_fast_files(report)
+        libraries = dict.fromkeys([file.path for file in fast_files], sparse_ops.library_name)
+    inputs = read_inputs(report)
+    example = make_example(inputs, models, samples, libraries)
+    page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
+    data_option = "--data" if report.custom_task is None else "--task"
+    contents = {
+        names.HANDOFF_EXAMPLE: example.content,
+        names.HANDOFF_README: page.encode(),
+        names.HANDOFF_SETTINGS: format_settings(report.settings, data_option).encode(),
+        names.HANDOFF_PREPROCESS_JSON: format_preprocessing(inputs).encode(),
+    }
+    for name in SCRIPTS:
+        contents[name] = (Path(__file__).parent / name).read_bytes()
+    if sparse_ops is not None:
+        contents[ARCHIVE] = sparse_ops.sources
     for name, text in pages.items():
         contents[name] = text.encode()
     # The page comes first: if writing is interrupted, it marks the folder as a handoff.
@@ -133,34 +137,6 @@ def _fill_folder(
     return out
 
 
-def _make_files(
-    report: Report,
-    models: Sequence[Path],
-    samples: Mapping[str, Samples] | None,
-    sparse_ops: SparseOpsFiles | None,
-) -> dict[str, bytes]:
-    """Return the contents of the files that each handoff has next to the models, by name."""
-    inputs = read_inputs(report)
-    libraries = {}
-    if sparse_ops is not None and sparse_ops.library is not None:
-        for file in find_fast_files(report):
-            libraries[file.path] = sparse_ops.library_name
-    example = make_example(inputs, models, samples, libraries)
-    page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
-    data_option = "--data" if report.custom_task is None else "--task"
-    contents = {
-        names.HANDOFF_EXAMPLE: example.content,
-        names.HANDOFF_README: page.encode(),
-        names.HANDOFF_SETTINGS: format_settings(report.settings, data_option).encode(),
-        names.HANDOFF_PREPROCESS_JSON: format_preprocessing(inputs).encode(),
-    }
-    for name in SCRIPTS:
-        contents[name] = (Path(__file__).parent / name).read_bytes()
-    if sparse_ops is not None:
-        contents[ARCHIVE] = sparse_ops.sources
-    return contents
-
-
 def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str) -> str:
     """Return the ltp.toml with which `ltp-pipeline validate` repeats the measurement.
 
@@ -168,9 +144,12 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
         settings: Settings of the run by section, as report.json holds them.
         data_option: Option by which a user passes the data, which are not part of the handoff.
     """
-    sections = {}
-    for name, (section, keys) in REPEATED_SETTINGS.items():
-        sections[name] = _select_changed(settings.get(name, {}), keys, section)
+    defaults = Settings().model_dump(mode="json")
+    sections: dict[str, dict[str, Any]] = {}
+    for name, keys in REPEATED_SETTINGS.items():
+        values = {key: settings.get(name, {}).get(key) for key in keys}
+        unset = defaults[name]
+        sections[name] = {k: v for k, v in values.items() if v not in (None, [], unset[k])}
     sections["train"]["seed"] = settings.get("train", {}).get("seed") or 0
     for name, values in settings.get("data", {}).get("inputs", {}).items():
         own = {key: values[key] for key in InputSettings.model_fields if key in values}
@@ -184,23 +163,9 @@ def format_preprocessing(inputs: ModelInputs) -> str:
     """Return preprocess.json: how preprocess.py makes each input of the model, by its name."""
     steps = {}
     for tensor in inputs.tensors:
-        recipe = inputs.recipes[tensor.name]
-        steps[tensor.name] = {
-            **recipe.model_dump(mode="json"),
-            "input_type": inputs.name_dtype(tensor),
-        }
+        recipe = inputs.recipes[tensor.name].model_dump(mode="json")
+        steps[tensor.name] = {**recipe, "input_type": inputs.name_dtype(tensor)}
     return json_text(steps)
-
-
-def _select_changed(
-    values: Mapping[str, Any], keys: Iterable[str], section: type[Section]
-) -> dict[str, Any]:
-    """Return the settings under these keys that are set and differ from their defaults."""
-    changed = {}
-    for key in keys:
-        if values.get(key) not in (None, [], section.model_fields[key].default):
-            changed[key] = values[key]
-    return changed
 
 
 def _check_models(report: Report, source: Path) -> dict[str, Path]:
@@ -214,9 +179,7 @@ def _check_models(report: Report, source: Path) -> dict[str, Path]:
         for name, digest in file.hashes.items():
             path = source / name
             if path.parent != source or not path.is_file():
-                raise InputError(
-                    f"{path} is missing", "start the same run again; it writes missing files"
-                )
+                raise InputError(f"{path} is missing", MISSING_HINT)
             if sha256_file(path) != digest:
                 raise InputError(
                     f"{path} has changed since the report was written",
@@ -231,13 +194,11 @@ def _check_folder(out: Path) -> None:
     if not out.exists():
         return
     if not out.is_dir():
-        raise InputError(f"{out} is not a folder", "pass an empty or new folder with --out")
+        raise InputError(f"{out} is not a folder", FOLDER_HINT)
     page = out / names.HANDOFF_README
     is_handoff = page.is_file() and page.read_bytes().startswith(MARKER.encode())
     if not is_handoff and any(out.iterdir()):
-        raise InputError(
-            f"{out} is neither empty nor a handoff", "pass an empty or new folder with --out"
-        )
+        raise InputError(f"{out} is neither empty nor a handoff", FOLDER_HINT)
 
 
 def _list_earlier_files(folder: Path) -> set[str]:

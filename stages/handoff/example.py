@@ -44,6 +44,7 @@ TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2  # of files that compute in half precision
 INT8_TOLERANCE = 5e-2  # of int8 files, in which some values are rounded the other way
 HALF_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+QUANTIZING_OPERATORS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
 
 @dataclass(frozen=True)
@@ -92,16 +93,11 @@ class ModelInputs:
             arrays[tensor.name] = prepared.astype(self.name_dtype(tensor))
         return arrays
 
-    def generate(self, count: int) -> dict[str, Samples]:
-        """Return random samples of the type, range and lengths of the stored ones."""
-        return generate_samples(self.recipes, count, SEED)
-
 
 def read_inputs(report: Report) -> ModelInputs:
     """Return the inputs of a report's model; raise InputError if their steps are missing."""
     tensors = report.model.inputs
-    names = [tensor.name for tensor in tensors]
-    return ModelInputs(tensors, load_recipes(report.data, names))
+    return ModelInputs(tensors, load_recipes(report.data, [tensor.name for tensor in tensors]))
 
 
 def make_example(
@@ -120,26 +116,26 @@ def make_example(
         libraries: Name of the library of sparse operators by the name of the file that uses it.
     """
     batch = inputs.fixed_batch
+    limits = _find_tolerances(models)
     if real_samples is None:
-        num_real, counts = 0, [batch or NUM_SAMPLES, batch or 1]
+        num_real = 0
+        counts = [batch or NUM_SAMPLES, batch or 1]
     else:
         num_real = len(next(iter(real_samples.values())))
         counts = [batch or num_real]
-    limits = {"tolerance": _find_tolerance(models)}
-    for path in models:
-        if _computes_in_8_bits(path):
-            limits[f"tolerance/{path.name}"] = INT8_TOLERANCE
-    arrays = dict[str, Array]()
+    arrays: dict[str, Array] = {}
     for count in counts:
         if real_samples is None:
-            samples = inputs.generate(count)
+            samples = generate_samples(inputs.recipes, count, SEED)
         else:
             samples = select_rows(real_samples, np.arange(count) % num_real)
         arrays = _run_models(inputs, models, samples)
         if sum(array.nbytes for array in arrays.values()) <= MAX_BYTES:
             break
-    arrays |= {name: np.array(limit) for name, limit in limits.items()}
-    arrays |= {f"library/{name}": np.array(library) for name, library in (libraries or {}).items()}
+    for name, limit in limits.items():
+        arrays[name] = np.array(limit)
+    for name, library in (libraries or {}).items():
+        arrays[f"library/{name}"] = np.array(library)
     file = io.BytesIO()
     np.savez(file, **arrays)  # type: ignore[arg-type]  # no array has the name of an option
     return Example(file.getvalue(), limits["tolerance"], min(num_real, counts[0]))
@@ -148,7 +144,8 @@ def make_example(
 def generate_inputs(report: Report) -> dict[str, Array]:
     """Return a few generated samples as the model of a report takes them."""
     inputs = read_inputs(report)
-    return inputs.prepare(inputs.generate(inputs.fixed_batch or NUM_SAMPLES))
+    count = inputs.fixed_batch or NUM_SAMPLES
+    return inputs.prepare(generate_samples(inputs.recipes, count, SEED))
 
 
 def load_samples(
@@ -181,10 +178,7 @@ def load_samples(
             f"the report in {folder} does not have the inputs of the model",
             "start the same run again; it writes a new report",
         )
-    inputs = []
-    for tensor in report.model.inputs:
-        shape = None if tensor.shape is None else tuple(tensor.shape)
-        inputs.append(TensorInfo(tensor.name, tensor.type, shape))
+    inputs = [TensorInfo(each.name, each.type, each.shape) for each in report.model.inputs]
     if task is None:
         data = open_data(settings.data, inputs, settings.train.seed, settings.task)
         origin = str(settings.data.path)
@@ -205,7 +199,13 @@ def _run_models(
 ) -> dict[str, Array]:
     """Return samples, inputs and numeric outputs of each model under their names in the example."""
     feeds = inputs.prepare(samples)
-    arrays = _list_stored(samples)
+    arrays: dict[str, Array] = {}
+    for name, values in samples.items():
+        if isinstance(values, RaggedSamples):
+            arrays[f"samples/{name}"] = values.values
+            arrays[f"samples/{get_offsets_name(name, samples)}"] = values.offsets
+        elif not isinstance(values, MaskSamples):  # masks are computed, not stored
+            arrays[f"samples/{name}"] = values.take(np.arange(len(values)))
     arrays |= {f"input/{name}": array for name, array in feeds.items()}
     for path in models:
         for position, output in enumerate(run_proof.run_file(path, feeds)):
@@ -214,33 +214,19 @@ def _run_models(
     return arrays
 
 
-def _list_stored(samples: Mapping[str, Samples]) -> dict[str, Array]:
-    """Return stored samples under their names in the example; masks are computed, not stored."""
-    arrays = dict[str, Array]()
-    for name, values in samples.items():
-        if isinstance(values, RaggedSamples):
-            arrays[f"samples/{name}"] = values.values
-            arrays[f"samples/{get_offsets_name(name, samples)}"] = values.offsets
-        elif not isinstance(values, MaskSamples):
-            arrays[f"samples/{name}"] = values.take(np.arange(len(values)))
-    return arrays
+def _find_tolerances(models: Sequence[Path]) -> dict[str, float]:
+    """Return the tolerances for outputs, under their names in the example.
 
-
-def _find_tolerance(models: Sequence[Path]) -> float:
-    """Return the tolerance for outputs: wider if any model computes in half precision.
-
-    Packed files that only store values in half precision compute in single precision.
+    The common one is wider if any model computes in half precision. Packed files that only store
+    values in half precision compute in single precision.
     """
+    limits = {"tolerance": TOLERANCE}
     for path in models:
         graph = onnx.load(path, load_external_data=False).graph
         tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-        for tensor in tensors:
-            if tensor.data_type in HALF_TYPES and not tensor.name.startswith(PREFIX):
-                return HALF_TOLERANCE
-    return TOLERANCE
-
-
-def _computes_in_8_bits(path: Path) -> bool:
-    """Return True if a file has nodes that quantize."""
-    nodes = onnx.load(path, load_external_data=False).graph.node
-    return any(node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") for node in nodes)
+        own_tensors = [tensor for tensor in tensors if not tensor.name.startswith(PREFIX)]
+        if any(tensor.data_type in HALF_TYPES for tensor in own_tensors):
+            limits["tolerance"] = HALF_TOLERANCE
+        if any(node.op_type in QUANTIZING_OPERATORS for node in graph.node):
+            limits[f"tolerance/{path.name}"] = INT8_TOLERANCE
+    return limits

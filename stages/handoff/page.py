@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.graphs import GRAPHS
-from ltp_pipeline.results.schema import LTP_METHOD, FileResult
+from ltp_pipeline.results.schema import FileResult
 from ltp_pipeline.results.schema_parts import InputInfo, InputRecipe, ModelTensorInfo
 from ltp_pipeline.settings.file_names import EXACT, FORMATS
 from ltp_pipeline.stages.handoff.example import INT8_TOLERANCE, TOLERANCE
@@ -47,14 +47,12 @@ def render_page(
     values = {
         "report": report,
         "marker": MARKER,
-        "is_ltp": report.pruned.method == LTP_METHOD,
         "recommended": file,
         "path": "model.onnx" if file is None else file.path,
         "inputs": inputs or [_describe_input(report, ModelTensorInfo(name="input", type="FLOAT"))],
         "result": _name_result(report),
         "preprocess_call": _format_call(inputs),
-        "ignore_index": report.settings.get("task", {}).get("ignore_index"),
-        "has_named_classes": len(report.data.class_names or ()) <= MAX_NAMED_CLASSES,
+        "max_named_classes": MAX_NAMED_CLASSES,
         "graphs": GRAPHS,
         "encodings": ENCODINGS,
         "used_encodings": encodings,
@@ -66,21 +64,15 @@ def render_page(
         "sparse_ops": sparse_ops,
         "data_option": _format_data_option(report),
     }
-    filters = {
-        "name_dtype": _name_dtype,
-        "to_python": _to_python,
-        "to_cpp": _to_cpp,
-    }
+    filters = {"name_dtype": _name_dtype, "to_python": _to_python, "to_cpp": _to_cpp}
     return render_markdown_template(Path(__file__).parent, "HANDOFF.md.j2", values, filters)
 
 
 def _select_file(report: Report) -> FileResult | None:
     """Return the file to use if a tool needs no other one: exact, in the most general format."""
     files = {file.name: file for file in report.pruned.files if file.weight_storage == EXACT}
-    for name in FORMATS:
-        if name in files:
-            return files[name]
-    return next(iter(files.values()), None)
+    ordered = [files[name] for name in FORMATS if name in files]
+    return next(iter(ordered or files.values()), None)
 
 
 def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
@@ -116,11 +108,10 @@ def _find_measured_shape(report: Report, info: InputInfo) -> list[int | str | No
     """Return the shape of one sample; the length of sequences is a range such as 2–6."""
     if info.sample_shape is None:
         return None
-    steps = info.preprocessing or InputRecipe()
-    if steps.mask_of is not None:
-        values = report.data.inputs.get(steps.mask_of) or InputInfo()
-        steps = values.preprocessing or InputRecipe()
-    if steps.stored is None or steps.stored.lengths is None:
+    steps = info.preprocessing
+    if steps is not None and steps.mask_of in report.data.inputs:
+        steps = report.data.inputs[steps.mask_of].preprocessing
+    if steps is None or steps.stored is None or steps.stored.lengths is None:
         return list(info.sample_shape)
     lengths = "–".join(map(str, steps.stored.lengths))
     return [lengths if size is None else size for size in info.sample_shape]

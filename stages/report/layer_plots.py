@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ltp_pipeline.stages.report import filters, svg
 from ltp_pipeline.stages.report.svg import BASELINE, FAINT, INK, LEARNED, ORIGINAL
 
@@ -36,7 +38,7 @@ def plot_densities(report: Report) -> str | None:
         return None
     rows = range(len(layers))
     densities = [layer.density or 0.0 for layer in layers]
-    others = [_replace_none(layer.baseline_density) for layer in layers]
+    others = np.array([layer.baseline_density for layer in layers], float)  # None becomes NaN
     is_named = len(layers) <= MAX_NAMED_LAYERS
 
     def draw_densities(figure: Figure) -> None:
@@ -63,15 +65,10 @@ def plot_densities(report: Report) -> str | None:
     return svg.draw_svg("densities", "Density of each layer", 0.9 + height, draw_densities)
 
 
-def _replace_none(value: float | None) -> float:
-    """Return NaN, which is not drawn, for None."""
-    return math.nan if value is None else value
-
-
 def plot_histograms(report: Report) -> str | None:
     """Plot histograms of |w| of the largest layers, before and after pruning."""
-    histograms = [histogram for histogram in report.histograms if len(histogram.edges) > 1]
-    histograms = histograms[:MAX_HISTOGRAMS]
+    drawable = [histogram for histogram in report.histograms if len(histogram.edges) > 1]
+    histograms = drawable[:MAX_HISTOGRAMS]
     if not histograms:
         return None
     num_rows = math.ceil(len(histograms) / 2)
@@ -81,7 +78,7 @@ def plot_histograms(report: Report) -> str | None:
         grid = figure.subplots(num_rows, num_columns, squeeze=False)
         for axes, histogram in zip(grid.flat, histograms, strict=False):
             _draw_histogram(axes, histogram)
-        for axes in list(grid.flat)[len(histograms) :]:
+        for axes in grid.flat[len(histograms) :]:
             axes.set_axis_off()
         for axes in grid[-1]:
             axes.set_xlabel("|w|")
@@ -113,13 +110,10 @@ def _draw_histogram(axes: Axes, histogram: WeightHistogram) -> None:
 def plot_scatter(report: Report) -> str | None:
     """Plot w² of one layer after pruning against w² before, with the layer's threshold."""
     scatter = report.scatter
-    if scatter is None:
-        return None
-    lowest = _find_lowest(scatter)
-    if lowest is None:
+    if scatter is None or not any((*scatter.before, *scatter.after)):
         return None
     threshold = scatter.threshold or 0.0
-    groups = _group_weights(scatter, threshold, lowest)
+    groups = _group_weights(scatter, threshold)
 
     def draw_scatter(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -141,24 +135,12 @@ def plot_scatter(report: Report) -> str | None:
     return svg.draw_svg("scatter", f"w² before and after in {scatter.name}", 4.2, draw_scatter)
 
 
-def _find_lowest(scatter: WeightScatter) -> float | None:
-    """Return the value at which zeros are drawn on a logarithmic axis; None without weights."""
-    positive = [value for value in (*scatter.before, *scatter.after) if value > 0]
-    if not positive:
-        return None
-    return max(min(positive), (scatter.threshold or max(positive)) * 1e-5)
-
-
 def _group_weights(
-    scatter: WeightScatter, threshold: float, lowest: float
+    scatter: WeightScatter, threshold: float
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return w² before and after by group.
-
-    Args:
-        scatter: Weights of a layer.
-        threshold: Threshold on w²; 0 if there is none.
-        lowest: Smallest value that is drawn.
-    """
+    """Return w² before and after by group; zeros get a value that a logarithmic axis can show."""
+    positive = [value for value in (*scatter.before, *scatter.after) if value > 0]
+    lowest = max(min(positive), (threshold or max(positive)) * 1e-5)
     groups: dict[str, list[tuple[float, float]]] = {name: [] for name in GROUP_COLORS}
     for before, after in zip(scatter.before, scatter.after, strict=True):
         fate = "kept" if after > 0 else "pruned"

@@ -81,7 +81,10 @@ def plot_thresholds(log: TrainingLog) -> str | None:
         }
         axes = figure.add_subplot()
         for index, name in enumerate(names):
-            steps, thresholds = _select_positive(lines, name)
+            # A logarithmic axis cannot show zeros.
+            shown = [line for line in lines if line["thresholds"].get(name)]
+            steps = [line["step"] for line in shown]
+            thresholds = [line["thresholds"][name] for line in shown]
             axes.plot(steps, thresholds, color=colors(index), lw=1.3, label=labels.get(index))
         axes.set_yscale("log")
         _limit_thresholds(axes, lines)
@@ -91,17 +94,6 @@ def plot_thresholds(log: TrainingLog) -> str | None:
         svg.add_legend(figure, axes)
 
     return svg.draw_svg("thresholds", "Thresholds during training", 3.5, draw_thresholds)
-
-
-def _select_positive(lines: TrainingLog, name: str) -> tuple[list[float], list[float]]:
-    """Return steps and thresholds of a layer, without thresholds that a log axis cannot show."""
-    steps, thresholds = [], []
-    for line in lines:
-        threshold = line["thresholds"].get(name)
-        if threshold:
-            steps.append(line["step"])
-            thresholds.append(threshold)
-    return steps, thresholds
 
 
 def _limit_thresholds(axes: Axes, lines: TrainingLog) -> None:
@@ -120,7 +112,9 @@ def plot_training(log: TrainingLog) -> str | None:
             curves[stage] = lines
     if not curves:
         return None
-    lambdas = [line for line in curves.get("learn", []) if _has_lambda(line)]
+    # A logarithmic axis cannot show λ = 0.
+    with_lambda = [line for line in curves.get("learn", []) if _is_number(line.get("lambda"))]
+    lambdas = [line for line in with_lambda if line["lambda"] > 0]
 
     def draw_training(figure: Figure) -> None:
         if lambdas:
@@ -134,9 +128,10 @@ def plot_training(log: TrainingLog) -> str | None:
         for stage, lines in curves.items():
             label, color = STAGES[stage]
             steps, losses = _average_lines(lines, "loss")
-            if stage == "finetune":
-                shift = _find_finetune_start(curves)
-                steps = [step + shift for step in steps]
+            if stage == "finetune" and "learn" in curves:
+                last = curves["learn"][-1]["step"]
+                if lines[0]["step"] <= last:  # fine-tuning counts from 0 again
+                    steps = [step + last + 1 for step in steps]
             loss_axes.plot(steps, losses, color=color, lw=1.3, label=label)
         last_axes.set_xlabel("step")
         loss_axes.set_ylabel("loss")
@@ -145,35 +140,18 @@ def plot_training(log: TrainingLog) -> str | None:
     return svg.draw_svg("training", "Loss and λ during training", 3.7, draw_training)
 
 
-def _find_finetune_start(curves: Mapping[str, TrainingLog]) -> int:
-    """Return the steps to add to those of fine-tuning, which may count from 0 again."""
-    if "learn" not in curves:
-        return 0
-    last = int(curves["learn"][-1]["step"])
-    return last + 1 if curves["finetune"][0]["step"] <= last else 0
-
-
 def _select_stage(log: TrainingLog, stage: str) -> TrainingLog:
     """Return the lines of a stage by step; of several fine-tunings, those of the last one.
 
     A step that was done again after a resume counts once.
     """
-    names = [str(line.get("stage")) for line in log]
-    names = [name for name in names if name.split("-")[0] == stage]
-    if not names:
-        return []
-    lines = {line["step"]: line for line in log if line.get("stage") == names[-1]}
-    return [lines[step] for step in sorted(lines)]
+    lines = [line for line in log if str(line.get("stage")).split("-")[0] == stage]
+    last = {line["step"]: line for line in lines if line["stage"] == lines[-1]["stage"]}
+    return [last[step] for step in sorted(last)]
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _has_lambda(line: LogLine) -> bool:
-    """Return True if the line has a λ that a logarithmic axis can show."""
-    value = line.get("lambda")
-    return _is_number(value) and value > 0
 
 
 def _average_lines(lines: TrainingLog, key: str) -> tuple[list[float], list[float]]:

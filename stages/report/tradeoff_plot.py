@@ -23,10 +23,6 @@ MARGIN = 0.12  # above and below the plotted values, as a fraction of their rang
 MIN_RANGE = 0.5  # smallest range of the plotted values, in default budgets
 ROUND_NUMBERS = (1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70)
 MAX_TICKS = 9
-TRAIL_STYLE: dict[str, Any] = {"color": LEARNED, "ms": 2.5, "lw": 0.9, "alpha": 0.4}
-BASELINE_STYLE: dict[str, Any] = {"color": BASELINE, "ms": 6.5, "lw": 1.5, "mec": INK, "mew": 0.5}
-PRUNED_STYLE: dict[str, Any] = {"color": LEARNED, "ms": 15, "mec": INK, "mew": 0.6, "zorder": 5}
-ENTRY_STYLE: dict[str, Any] = {"ms": 9, "mfc": "none", "mec": INK}
 GAIN_LINE = {
     "arrowstyle": "|-|,widthA=0.3,widthB=0.3",
     "color": INK,
@@ -39,7 +35,8 @@ GAIN_LINE = {
 def plot_tradeoff(report: Report) -> str | None:
     """Return the plot as SVG; None if the report has neither results nor a trail."""
     metric = report.metric
-    trail = _list_trail(report)
+    entries = [(entry.compression, entry.accuracy) for entry in report.trail]
+    trail = sorted(_select_measured(report, entries))
     baseline = _list_baseline(report)
     pruned = _select_measured(report, [(report.pruned.compression, report.pruned.value)])
     points = [*trail, *baseline, *pruned]
@@ -55,11 +52,13 @@ def plot_tradeoff(report: Report) -> str | None:
             axes.axhline(value, color=ORIGINAL, lw=0.9, ls="--", label="original (test)")
         if report.baseline is not None and baseline:
             label = f"{filters.name_method(report.baseline)} (test)"
-            axes.plot(*zip(*baseline, strict=True), "-s", label=label, **BASELINE_STYLE)
+            curve = zip(*baseline, strict=True)
+            axes.plot(*curve, "-s", label=label, color=BASELINE, ms=6.5, lw=1.5, mec=INK, mew=0.5)
         if pruned:
             _draw_gain(axes, report)
             label = f"{filters.name_method(report.pruned)} (test)"
-            axes.plot(*pruned[0], "*", ls="none", label=label, **PRUNED_STYLE)
+            style: dict[str, Any] = {"ms": 15, "mec": INK, "mew": 0.6, "zorder": 5}
+            axes.plot(*pruned[0], "*", ls="none", label=label, color=LEARNED, **style)
         compressions, _ = zip(*points, strict=True)
         axes.set_xscale("log")
         axes.set_xlim(min(1.0, *compressions), max(compressions) * 1.25)
@@ -74,19 +73,12 @@ def plot_tradeoff(report: Report) -> str | None:
     return svg.draw_svg("tradeoff", title, HEIGHT, draw_tradeoff)
 
 
-def _list_trail(report: Report) -> list[Point]:
-    """Return the entries of the trail, measured on the validation split."""
-    entries = [(entry.compression, entry.accuracy) for entry in report.trail]
-    return sorted(_select_measured(report, entries))
-
-
 def _list_baseline(report: Report) -> list[Point]:
     """Return the networks of the baseline, measured on the test split."""
     if report.baseline is None:
         return []
-    if report.points:
-        return sorted(_select_measured(report, report.points))
-    return _select_measured(report, [(report.baseline.compression, report.baseline.value)])
+    first = (report.baseline.compression, report.baseline.value)
+    return sorted(_select_measured(report, report.points or [first]))
 
 
 def _select_measured(
@@ -103,10 +95,11 @@ def _select_measured(
 def _draw_trail(axes: Axes, report: Report, trail: list[Point]) -> None:
     """Draw the trail and a ring around the selected entry."""
     label = "trail before fine-tuning (validation)"
-    axes.plot(*zip(*trail, strict=True), "-o", label=label, **TRAIL_STYLE)
+    line = zip(*trail, strict=True)
+    axes.plot(*line, "-o", label=label, color=LEARNED, ms=2.5, lw=0.9, alpha=0.4)
     selected = [(entry.compression, entry.accuracy) for entry in report.trail if entry.selected]
     for point in _select_measured(report, selected):
-        axes.plot(*point, "o", label="selected entry", **ENTRY_STYLE)
+        axes.plot(*point, "o", label="selected entry", ms=9, mfc="none", mec=INK)
 
 
 def _draw_gain(axes: Axes, report: Report) -> None:
@@ -151,10 +144,10 @@ def _find_compared_value(report: Report) -> float:
 def _find_value_limits(report: Report, results: list[Point]) -> tuple[float, float]:
     """Return limits of the axis that show the results; the sparse end of the trail is cut off."""
     metric = report.metric
-    _, values = zip(*results, strict=True)
-    values += (_find_compared_value(report),)
+    values = [value for _, value in results]
+    values.append(_find_compared_value(report))
     if report.original.value is not None:
-        values += (metric.to_axis_unit(report.original.value),)
+        values.append(metric.to_axis_unit(report.original.value))
     smallest = metric.to_axis_unit(MIN_RANGE * metric.default_budget(report.pruned.value or 0.0))
     margin = MARGIN * max(max(values) - min(values), smallest)
     return min(values) - margin, max(values) + margin

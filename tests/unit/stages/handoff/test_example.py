@@ -84,7 +84,8 @@ def test_make_example_preparing_leaves_stored_samples_unchanged(tmp_path: Path):
             handoff_example.make_example(inputs, [tmp_path / "model.packed.onnx"], None).content
         )
     )
-    generated = inputs.generate(4)["image"].take(np.arange(4))
+    samples = generate_samples(inputs.recipes, 4, handoff_example.SEED)
+    generated = samples["image"].take(np.arange(4))
     assert np.array_equal(example["samples/image"], generated)
     assert not np.array_equal(example["samples/image"], example["input/image"])
 
@@ -187,11 +188,12 @@ def test_make_example_real_sequences_have_their_mask(tmp_path: Path):
     assert verify(out).returncode == 0
 
 
-def test_list_stored_input_named_like_offsets_is_kept_apart():
+def test_make_example_input_named_like_offsets_is_kept_apart():
     ids = RaggedSamples(np.arange(5), np.array([0, 2, 5]))
-    stored = handoff_example._list_stored(
-        {"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))}
-    )
+    samples = {"ids": ids, "ids_offsets": ArraySamples(np.array([7, 8]))}
+    no_inputs = handoff_example.ModelInputs([], {})
+    example = np.load(io.BytesIO(handoff_example.make_example(no_inputs, [], samples).content))
+    stored = {key: example[key] for key in example.files if key.startswith("samples/")}
     assert {key: array.tolist() for key, array in stored.items()} == {
         "samples/ids": [0, 1, 2, 3, 4],
         "samples/ids_offsets_": [0, 2, 5],
