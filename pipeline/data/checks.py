@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,13 +41,6 @@ REPAIR_HINT = "remove or repair samples with NaN or inf"
 SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
-class BadValue(NamedTuple):
-    """A value that cannot be used, and the index of its sample."""
-
-    sample: int
-    value: Any
-
-
 def iter_chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
     """Read all samples, some megabytes at a time.
 
@@ -62,26 +55,16 @@ def iter_chunks(samples: Samples) -> Iterator[tuple[int, Array]]:
         yield start, samples.take(np.arange(start, min(start + step, len(samples))))
 
 
-def find_bad_value(samples: Samples, mark_bad: Callable[[Array], Array]) -> BadValue | None:
-    """Return the first value that cannot be used, or None.
-
-    Args:
-        samples: Samples to search.
-        mark_bad: Function from values to a mask of those that cannot be used.
-    """
+def _find_bad_value(samples: Samples, mark_bad: Callable[[Array], Array]) -> tuple[int, Any] | None:
+    """Return the sample with the first value that `mark_bad` marks, and the value, or None."""
     for start, chunk in iter_chunks(samples):
-        place = find_first(mark_bad(chunk))
-        if place is not None:
-            row = start + place[0]
+        places = np.argwhere(mark_bad(chunk))
+        if len(places):
+            row = start + int(places[0, 0])
             if isinstance(samples, RaggedSamples):
                 row = samples.find_sample(row)
-            return BadValue(row, chunk[place])
+            return row, chunk[tuple(places[0])]
     return None
-
-
-def find_first(mask: Array) -> tuple[int, ...] | None:
-    """Return the first index at which a mask is True, or None."""
-    return tuple(np.argwhere(mask)[0].tolist()) if mask.any() else None
 
 
 def convert_target(column: DataColumn) -> Samples:
@@ -96,9 +79,9 @@ def convert_target(column: DataColumn) -> Samples:
             f"{origin} must be numbers, but holds {samples.dtype}", "number the classes from 0"
         )
     if samples.dtype.kind == "f":
-        bad = find_bad_value(samples, lambda values: ~np.isfinite(values))
+        bad = _find_bad_value(samples, lambda values: ~np.isfinite(values))
         if bad is not None:
-            raise InputError(f"{origin} holds {bad.value} in sample {bad.sample}", REPAIR_HINT)
+            raise InputError(f"{origin} holds {bad[1]} in sample {bad[0]}", REPAIR_HINT)
     if samples.shape not in ((), (1,)):
         return samples
     values = samples.take(np.arange(len(samples))).reshape(-1)
@@ -127,8 +110,14 @@ def check_sizes(columns: Sequence[DataColumn]) -> None:
             )
 
 
-def check_values(column: DataColumn, dtype: np.dtype[Any]) -> None:
-    """Raise InputError if the type of an input cannot hold a value of its samples."""
+def check_values(column: DataColumn, dtype: np.dtype[Any], rows: Array | None = None) -> None:
+    """Raise InputError if the type of an input cannot hold a value of its samples.
+
+    Args:
+        column: Samples of the input.
+        dtype: Type of the input.
+        rows: Number of each sample in messages; None to count them.
+    """
     samples = column.samples
     if samples.dtype.kind not in NUMBER_KINDS:
         raise InputError(
@@ -136,35 +125,28 @@ def check_values(column: DataColumn, dtype: np.dtype[Any]) -> None:
         )
     if _holds_all_values(samples.dtype, dtype):
         return
-    bad = find_bad_value(samples, partial(mark_lost_values, dtype=dtype))
-    if bad is not None:
-        raise_lost_value(column.origin, bad.value, bad.sample, dtype)
-
-
-def mark_lost_values(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a mask of values that are not finite, or that an input of this type cannot hold."""
-    if _holds_all_values(values.dtype, dtype):
-        return np.zeros(values.shape, np.bool_)
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = values.astype(dtype)
-        is_lost: Array = converted != values
-        if dtype.kind == "f":
-            is_lost = ~np.isfinite(converted)
-    if values.dtype.kind in "iu":
-        largest = MAX_EXACT_FLOAT if dtype.kind == "f" else MAX_INTEGER
-        is_lost = is_lost | (values > largest) | (values < -largest - 1)
-    return is_lost
-
-
-def raise_lost_value(origin: str, value: Any, sample: int, dtype: np.dtype[Any]) -> NoReturn:
-    """Raise InputError: an input of this type cannot take a value of a sample."""
-    message = f"{origin} holds {value} in sample {sample}"
+    bad = _find_bad_value(samples, partial(_mark_lost_values, dtype=dtype))
+    if bad is None:
+        return
+    sample, value = bad
+    message = f"{column.origin} holds {value} in sample {sample if rows is None else rows[sample]}"
     if not np.isfinite(value):
         raise InputError(message, REPAIR_HINT)
     raise InputError(
         f"{message}, which the model's input of type {dtype} cannot hold exactly",
         "store values of the type that the model takes",
     )
+
+
+def _mark_lost_values(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a mask of values that are not finite, or that an input of this type cannot hold."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = values.astype(dtype)
+        is_lost: Array = ~np.isfinite(converted) if dtype.kind == "f" else converted != values
+    if values.dtype.kind in "iu":
+        largest = MAX_EXACT_FLOAT if dtype.kind == "f" else MAX_INTEGER
+        is_lost |= (values > largest) | (values < -largest - 1)
+    return is_lost
 
 
 def _holds_all_values(stored: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
@@ -216,39 +198,31 @@ class AxisSizes(NamedTuple):
         return allowed
 
 
-def check_input_lengths(
-    columns: Mapping[str, DataColumn],
-    recipes: Mapping[str, InputRecipe],
-    inputs: Sequence[TensorInfo],
-) -> None:
+def check_input_lengths(axes: Iterable[tuple[str, AxisSizes]]) -> None:
     """Raise InputError if inputs that share a dimension of the model differ along it.
 
     Args:
-        columns: Samples of each input.
-        recipes: Preprocessing of each input.
-        inputs: Inputs of the model.
+        axes: Names and sizes of the axes of all inputs.
     """
     first_sizes: dict[str, AxisSizes] = {}
-    for info in inputs:
-        named_sizes = _find_named_sizes(columns[info.name], recipes[info.name], info)
-        for symbol, axis in named_sizes:
-            first = first_sizes.setdefault(symbol, axis)
-            sample = find_first(first.sizes != axis.sizes)
-            if sample is not None:
-                raise InputError(
-                    f"the model's inputs {first.name!r} and {axis.name!r} share the dimension"
-                    f" {symbol!r}, but sample {sample[0]} has {first.sizes[sample]} values in"
-                    f" {first.origin} and {axis.sizes[sample]} in {axis.origin}",
-                    "store sequences of the same length for both",
-                )
+    for symbol, axis in axes:
+        first = first_sizes.setdefault(symbol, axis)
+        different = np.flatnonzero(first.sizes != axis.sizes)
+        if len(different):
+            sample = different[0]
+            raise InputError(
+                f"the model's inputs {first.name!r} and {axis.name!r} share the dimension"
+                f" {symbol!r}, but sample {sample} has {first.sizes[sample]} values in"
+                f" {first.origin} and {axis.sizes[sample]} in {axis.origin}",
+                "store sequences of the same length for both",
+            )
 
 
 def check_label_lengths(
+    axes: Iterable[tuple[str, AxisSizes]],
     columns: Mapping[str, DataColumn],
-    recipes: Mapping[str, InputRecipe],
     target: DataColumn | None,
-    inputs: Sequence[TensorInfo],
-    outputs: Sequence[TensorInfo],
+    outputs: Iterable[TensorInfo],
 ) -> None:
     """Raise InputError if a sample has not one label for each position.
 
@@ -256,20 +230,16 @@ def check_label_lengths(
     no dimensions, they are those of an input with the same length as labels in most samples.
 
     Args:
+        axes: Names and sizes of the axes of all inputs.
         columns: Samples of each input.
-        recipes: Preprocessing of each input.
         target: Labels; only sequences of labels are checked.
-        inputs: Inputs of the model.
         outputs: Outputs that the labels may belong to.
     """
     if target is None or not isinstance(target.samples, RaggedSamples):
         return
     counts = np.diff(target.samples.offsets)
     output_symbols = {symbol for info in outputs for symbol in (info.shape or ())[1:]}
-    candidates = []
-    for info in inputs:
-        named_sizes = _find_named_sizes(columns[info.name], recipes[info.name], info)
-        candidates += [axis for symbol, axis in named_sizes if symbol in output_symbols]
+    candidates = [axis for symbol, axis in axes if symbol in output_symbols]
     if not candidates:
         for name, column in columns.items():
             if isinstance(column.samples, RaggedSamples):
@@ -279,26 +249,31 @@ def check_label_lengths(
     if not candidates:
         return
     best = max(candidates, key=lambda axis: int(axis.allows_labels(counts).sum()))
-    sample = find_first(~best.allows_labels(counts))
-    if sample is not None:
+    different = np.flatnonzero(~best.allows_labels(counts))
+    if len(different):
+        sample = different[0]
         raise InputError(
-            f"sample {sample[0]} has {pluralize(counts[sample], 'label')} in {target.origin}, but"
+            f"sample {sample} has {pluralize(counts[sample], 'label')} in {target.origin}, but"
             f" {pluralize(best.sizes[sample], 'value')} in {best.origin}",
             "store one label for each value; ignore_index in [task] marks values without one",
         )
 
 
-def _find_named_sizes(
-    column: DataColumn, recipe: InputRecipe, info: TensorInfo
+def measure_named_axes(
+    columns: Mapping[str, DataColumn],
+    recipes: Mapping[str, InputRecipe],
+    inputs: Iterable[TensorInfo],
 ) -> list[tuple[str, AxisSizes]]:
-    """Return names and sizes of the axes of an input that the model names, without the batch."""
-    dims = info.shape or ()
-    shape = compute_input_shape(recipe, column.samples.shape)
-    return [
-        (symbol, _measure_axis(info.name, column, size))
-        for symbol, size in zip(dims[1:], shape, strict=False)
-        if isinstance(symbol, str) and symbol != dims[0]
-    ]
+    """Return names and sizes of the axes of inputs that the model names, without the batch."""
+    axes = []
+    for info in inputs:
+        column = columns[info.name]
+        dims = info.shape or ()
+        shape = compute_input_shape(recipes[info.name], column.samples.shape)
+        for symbol, size in zip(dims[1:], shape, strict=False):
+            if isinstance(symbol, str) and symbol != dims[0]:
+                axes.append((symbol, _measure_axis(info.name, column, size)))
+    return axes
 
 
 def _measure_axis(name: str, column: DataColumn, size: int | None) -> AxisSizes:
@@ -337,9 +312,7 @@ def check_tokens(table_sizes: Mapping[str, int], data: DatasetSplits) -> None:
         data: Splits whose samples are checked.
     """
     for name, size in table_sizes.items():
-        distinct = {id(split.inputs[name].samples): split.inputs[name] for split in data.splits}
-        for source in distinct.values():
-            samples = source.samples
+        for samples in data.list_samples(name):
             if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:
                 raise InputError(
                     f"input {name!r} takes tokens from 0 to {size - 1}, but sequences are padded"
@@ -347,26 +320,27 @@ def check_tokens(table_sizes: Mapping[str, int], data: DatasetSplits) -> None:
                     f"set padding_value in [data.inputs.{json.dumps(name)}] to the token that the"
                     " model was trained with",
                 )
-            if samples.dtype.kind == "b":
-                continue
-            bad = find_bad_value(samples, partial(mark_unknown_tokens, size=size))
-            if bad is not None:
-                raise_unknown_token(name, bad.value, bad.sample, size)
+            if samples.dtype.kind != "b":
+                check_table_rows(name, samples, size)
 
 
-def mark_unknown_tokens(tokens: Array, size: int) -> Array:
-    """Return a mask of tokens outside of a table of this size; negative ones count from its end."""
-    is_unknown: Array = (tokens < -size) | (tokens >= size)
-    return is_unknown
+def check_table_rows(name: str, tokens: Samples, size: int, rows: Array | None = None) -> None:
+    """Raise InputError if a token is not a row of a table; negative ones count from its end.
 
-
-def raise_unknown_token(name: str, token: int, sample: int, size: int) -> NoReturn:
-    """Raise InputError: a token of an input is outside of a table of this size."""
-    raise InputError(
-        f"sample {sample} of input {name!r} holds token {int(token)}, but the model's table has"
-        f" {size} rows (0 to {size - 1})",
-        "make the tokens with the tokenizer that the model was trained with",
-    )
+    Args:
+        name: Input that takes the tokens.
+        tokens: Tokens of each sample.
+        size: Number of rows of the table.
+        rows: Number of each sample in messages; None to count them.
+    """
+    bad = _find_bad_value(tokens, lambda values: (values < -size) | (values >= size))
+    if bad is not None:
+        sample, token = bad
+        raise InputError(
+            f"sample {sample if rows is None else rows[sample]} of input {name!r} holds token"
+            f" {int(token)}, but the model's table has {size} rows (0 to {size - 1})",
+            "make the tokens with the tokenizer that the model was trained with",
+        )
 
 
 def make_sample_error(inputs: Mapping[str, Array], message: str, error: Exception) -> InputError:

@@ -295,6 +295,11 @@ class DatasetSplits:
         """Training, validation and test split."""
         return self.train, self.val, self.test
 
+    def list_samples(self, input_name: str) -> list[Samples]:
+        """Return the samples of an input; splits of one part of the data share them."""
+        samples = [split.inputs[input_name].samples for split in self.splits]
+        return list(dict.fromkeys(samples))
+
     @property
     def has_labels(self) -> bool:
         """Whether the data have targets."""

@@ -1,6 +1,6 @@
 """Descriptions of stored samples, and random samples that could have been stored."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,17 +20,15 @@ def describe_inputs(data: DatasetSplits) -> dict[str, InputRecipe]:
 
     Reads all samples for their range of values; that of images is the range of a byte.
     """
-    return {
-        name: source.recipe.model_copy(update={"stored": _describe_samples(data, name)})
-        for name, source in data.test.inputs.items()
-    }
+    recipes = {}
+    for name, source in data.test.inputs.items():
+        stored = _describe_samples(data.list_samples(name))
+        recipes[name] = source.recipe.model_copy(update={"stored": stored})
+    return recipes
 
 
-def _describe_samples(data: DatasetSplits, name: str) -> StoredSamples:
-    """Describe the stored samples of an input in all splits."""
-    # Splits of one part share their samples, which are read once.
-    distinct = {id(split.inputs[name].samples): split.inputs[name].samples for split in data.splits}
-    samples = list(distinct.values())
+def _describe_samples(samples: Sequence[Samples]) -> StoredSamples:
+    """Describe the stored samples of an input."""
     first = samples[0]
     lengths = None
     if isinstance(first, ImageSamples):
@@ -40,8 +38,8 @@ def _describe_samples(data: DatasetSplits, name: str) -> StoredSamples:
     else:
         value_range = _find_range(samples)
     if isinstance(first, RaggedSamples):
-        ragged = [part for part in samples if isinstance(part, RaggedSamples)]
-        all_lengths = np.concatenate([np.diff(part.offsets) for part in ragged])
+        # All samples of an input are of one class.
+        all_lengths = np.concatenate([np.diff(part.offsets) for part in samples])  # type: ignore[attr-defined]
         lengths = (int(all_lengths.min()), int(all_lengths.max()))
     return StoredSamples(
         type=first.dtype.name, shape=first.shape, lengths=lengths, range=value_range
@@ -78,18 +76,20 @@ def load_recipes(data: DataInfo, names: Iterable[str]) -> dict[str, InputRecipe]
     Raises:
         InputError: If the report does not describe an input, or describes samples that cannot be.
     """
+    recipes = {}
     try:
-        recipes = {name: data.inputs[name].preprocessing for name in names}
-        described = {name: recipe for name, recipe in recipes.items() if recipe is not None}
-        if len(described) < len(recipes):
-            raise ValueError("an input has no recipe")
-        generate_samples(described, 1, seed=0)
+        for name in names:
+            recipe = data.inputs[name].preprocessing
+            if recipe is None:
+                raise ValueError("an input has no recipe")
+            recipes[name] = recipe
+        generate_samples(recipes, 1, seed=0)
     except (KeyError, TypeError, ValueError, OverflowError, MemoryError):
         raise InputError(
             "the report does not describe how samples are stored",
             "start the same run again; it writes a new report",
         ) from None
-    return described
+    return recipes
 
 
 def generate_samples(
@@ -126,39 +126,29 @@ def _generate_input(
         raise ValueError("the recipe does not describe stored samples")
     rng = np.random.default_rng(seed + place)
     if stored.lengths is None:
-        return ArraySamples(_draw_values(rng, stored, (count, *_fix_sizes(stored.shape))))
-    _check_lengths(stored, recipe.pad or 0)
+        return ArraySamples(_draw_values(rng, stored, (count, *stored.shape)))
+    width, *inner_shape = stored.shape
+    pad = recipe.pad or 0
+    if (width is not None and stored.lengths[1] > width) or not can_hold(
+        np.dtype(stored.type), pad
+    ):
+        raise ValueError("sequences cannot be padded to this width, or with this value")
     lengths = np.random.default_rng(seed).integers(*stored.lengths, count, endpoint=True)
-    values = _draw_values(rng, stored, (int(lengths.sum()), *_fix_sizes(stored.shape[1:])))
+    values = _draw_values(rng, stored, (int(lengths.sum()), *inner_shape))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return RaggedSamples(values, offsets, recipe.pad or 0, stored.shape[0])
+    return RaggedSamples(values, offsets, pad, width)
 
 
-def _draw_values(rng: np.random.Generator, stored: StoredSamples, shape: tuple[int, ...]) -> Array:
-    """Draw random values of the stored type and range."""
+def _draw_values(
+    rng: np.random.Generator, stored: StoredSamples, shape: Sequence[int | None]
+) -> Array:
+    """Draw random values of the stored type and range; raise ValueError for an unknown size."""
+    sizes = [size for size in shape if size is not None]
+    if len(sizes) < len(shape):
+        raise ValueError("an axis of the samples has no size")
     dtype = np.dtype(stored.type)
     low, high = stored.range or (0, 0)
     if dtype.kind == "f":
-        return rng.uniform(low, high, shape).astype(dtype)
+        return rng.uniform(low, high, sizes).astype(dtype)
     wide = np.uint64 if dtype.kind == "u" else np.int64
-    return rng.integers(int(low), int(high), shape, wide, endpoint=True).astype(dtype)
-
-
-def _fix_sizes(shape: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Return a shape in which every size is known; raise ValueError otherwise."""
-    sizes = tuple(size for size in shape if size is not None)
-    if len(sizes) < len(shape):
-        raise ValueError("an axis of the samples has no size")
-    return sizes
-
-
-def _check_lengths(stored: StoredSamples, pad: float) -> None:
-    """Raise ValueError if sequences cannot have these lengths, or cannot be padded with `pad`."""
-    shortest, longest = stored.lengths or (0, 0)
-    if not stored.shape:
-        raise ValueError("a sequence has no axis")
-    width = stored.shape[0]
-    if shortest > longest or (width is not None and longest > width):
-        raise ValueError("sequences cannot have these lengths")
-    if not can_hold(np.dtype(stored.type), pad):
-        raise ValueError("the stored type cannot hold the padding value")
+    return rng.integers(int(low), int(high), sizes, wide, endpoint=True).astype(dtype)

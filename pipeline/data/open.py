@@ -388,8 +388,9 @@ def _check_part(
         checks.check_crop(column, settings.crop)
     if settings.augment:
         checks.check_augmentation(list(part.columns.values()), part.target)
-    checks.check_input_lengths(part.columns, recipes, inputs)
-    checks.check_label_lengths(part.columns, recipes, part.target, inputs, outputs)
+    axes = checks.measure_named_axes(part.columns, recipes, inputs)
+    checks.check_input_lengths(axes)
+    checks.check_label_lengths(axes, part.columns, part.target, outputs)
 
 
 def _make_split(

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ltp_pipeline.data import checks
-from ltp_pipeline.data.dataset import ArraySamples, Batch, DatasetSplits, Split, SplitInput
+from ltp_pipeline.data.dataset import (
+    ArraySamples,
+    Batch,
+    DataColumn,
+    DatasetSplits,
+    Split,
+    SplitInput,
+)
 from ltp_pipeline.data.open import INFERRED_TASK, open_data
 from ltp_pipeline.data.preprocessing import format_shape
 from ltp_pipeline.data.recipes import get_input_type
@@ -171,16 +178,10 @@ class CustomInput:
                 "pad them to one shape",
             )
         stacked = np.stack(arrays)
-        dtype = np.dtype(self.type)
-        place = checks.find_first(checks.mark_lost_values(stacked, dtype))
-        if place is not None:
-            row = int(rows[place[0]])
-            checks.raise_lost_value(f"{self.name!r} of {origin}", stacked[place], row, dtype)
+        column = DataColumn(ArraySamples(stacked), f"{self.name!r} of {origin}")
+        checks.check_values(column, np.dtype(self.type), rows)
         if self.table_size is not None:
-            place = checks.find_first(checks.mark_unknown_tokens(stacked, self.table_size))
-            if place is not None:
-                row = int(rows[place[0]])
-                checks.raise_unknown_token(self.name, stacked[place], row, self.table_size)
+            checks.check_table_rows(self.name, column.samples, self.table_size, rows)
         return stacked
 
     def _check_array(self, array: Array, description: str) -> None:
