@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from ltp_pipeline.data.dataset import X_COLUMN, Y_COLUMN, DataColumn, NonNumericColumn, Part
 from ltp_pipeline.data.sequences import RaggedSamples
@@ -25,12 +26,12 @@ class UnusedColumnError(InputError):
 
 @dataclass(frozen=True)
 class ColumnMatch:
-    """Columns by the inputs that they feed."""
+    """Columns that feed the inputs, and inputs that are masks of others."""
 
-    inputs: Mapping[str, str]
-    target: str | None  # column of the target
-    masks: Mapping[str, str] = field(default_factory=dict)  # columns whose masks are computed
-    unused: tuple[str, ...] = ()
+    inputs: Mapping[str, str]  # columns
+    target: str | None  # column
+    masks: Mapping[str, str] = field(default_factory=dict)  # inputs whose masks are computed
+    unused: tuple[str, ...] = ()  # columns
 
 
 def match_columns(
@@ -50,15 +51,13 @@ def match_columns(
     target = _find_target(part, inputs, task)
     columns = [name for name in part if name != target]
     matches = {info.name: info.name for info in inputs if info.name in columns}
-    missing = [info for info in inputs if info.name not in matches]
-    masks = _match_masks(part, matches, missing, inputs)
-    missing = [info for info in missing if info.name not in masks]
-    if X_COLUMN in columns and X_COLUMN not in matches.values() and missing:
+    masks = _match_masks(part, matches, inputs)
+    missing = _find_missing(inputs, matches, masks)
+    if X_COLUMN in columns and X_COLUMN not in matches and missing:
         first = next((info for info in missing if not _is_mask(info)), missing[0])
         matches[first.name] = X_COLUMN
-        missing = [info for info in missing if info is not first]
-        masks |= _match_masks(part, {first.name: X_COLUMN}, missing, inputs)
-        missing = [info for info in missing if info.name not in masks]
+        masks = masks or _match_masks(part, matches, inputs)
+        missing = _find_missing(inputs, matches, masks)
     for name, column in matches.items():
         _check_numeric(
             part[column],
@@ -138,44 +137,30 @@ def _raise_missing_columns(
 
 
 def _match_masks(
-    part: Part,
-    matches: Mapping[str, str],
-    missing: Sequence[TensorInfo],
-    inputs: Sequence[TensorInfo],
+    part: Part, matches: Mapping[str, str], inputs: Sequence[TensorInfo]
 ) -> dict[str, str]:
-    """Return the column of sequences for each input that takes their mask and has no column.
-
-    Args:
-        part: Columns of the data.
-        matches: Columns by the inputs that they feed.
-        missing: Inputs without a column.
-        inputs: All inputs of the model.
-    """
+    """Return the input of sequences for each input that takes their mask and has no column."""
     dims = {info.name: info.shape[1] for info in inputs if info.shape and len(info.shape) > 1}
-    sequences = {
-        name: column
-        for name, column in matches.items()
-        if isinstance(part[column].samples, RaggedSamples)
-    }
+    sequences = [
+        name for name, column in matches.items() if isinstance(part[column].samples, RaggedSamples)
+    ]
 
     def compare(name: str, mask: str) -> tuple[bool, int]:
         """Rank an input: it shares a dimension with the mask, or begins with the same letters."""
         shares_dimension = dims.get(mask) is not None and dims.get(mask) == dims.get(name)
-        return shares_dimension, _count_common_letters(mask, sequences[name])
+        letters = zip(mask, matches[name], strict=False)
+        return shares_dimension, len(list(takewhile(lambda pair: pair[0] == pair[1], letters)))
 
     masks = {}
-    for info in missing:
-        if sequences and _is_mask(info):
-            masks[info.name] = sequences[max(sequences, key=partial(compare, mask=info.name))]
+    for info in inputs:
+        if sequences and _is_mask(info) and info.name not in matches:
+            masks[info.name] = max(sequences, key=partial(compare, mask=info.name))
     return masks
 
 
-def _count_common_letters(name: str, other: str) -> int:
-    """Return the number of letters with which both names begin."""
-    count = 0
-    while count < min(len(name), len(other)) and name[count] == other[count]:
-        count += 1
-    return count
+def _find_missing(inputs: Sequence[TensorInfo], *matches: Mapping[str, str]) -> list[TensorInfo]:
+    """Return the inputs that have no match."""
+    return [info for info in inputs if not any(info.name in names for names in matches)]
 
 
 def _is_mask(info: TensorInfo) -> bool:

@@ -2,10 +2,11 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,28 +43,15 @@ INFERRED_TASK = TaskSettings()  # the task is inferred from labels and outputs
 FLOAT_SETTINGS = {"scale": None, "mean": (), "std": (), "resize": None}  # none for integer inputs
 
 
-class DataFormat(NamedTuple):
-    """A format of stored samples."""
-
-    description: str
-    can_read: Callable[[Path], bool]
-    read_dataset: Callable[[Path, LoadOptions], RawDataset]
-
-
-FORMATS = (
-    DataFormat("a .npz file", npz.can_read, npz.read_dataset),
-    DataFormat("a folder of .npy files", npy_folder.can_read, npy_folder.read_dataset),
-    DataFormat(
-        "a Parquet file, or a folder that `datasets` saved", tables.can_read, tables.read_dataset
-    ),
-    DataFormat(
-        "a folder with IDX files (train-images-idx3-ubyte, ...)", idx.can_read, idx.read_dataset
-    ),
-    DataFormat("a folder of WebDataset shards (.tar)", shards.can_read, shards.read_dataset),
-    DataFormat(
-        "a folder of class folders with images", image_folder.can_read, image_folder.read_dataset
-    ),
-)
+# Modules of the formats by their names in messages; the first that fits reads a path.
+FORMATS = {
+    "a .npz file": npz,
+    "a folder of .npy files": npy_folder,
+    "a Parquet file, or a folder that `datasets` saved": tables,
+    "a folder with IDX files (train-images-idx3-ubyte, ...)": idx,
+    "a folder of WebDataset shards (.tar)": shards,
+    "a folder of class folders with images": image_folder,
+}
 
 
 class OpenPart(NamedTuple):
@@ -111,11 +99,9 @@ def open_data(
     first_part = next(iter(raw.parts.values()))
     match = match_columns(first_part, inputs, task, allow_unused=raw.is_table)
     _check_same_columns(raw.parts, match)
-    parts = {
-        name: _open_part(part, match, raw, settings, inputs, task)
-        for name, part in raw.parts.items()
-    }
-    recipes = _decide_recipes(next(iter(parts.values())), match, raw, settings, inputs)
+    opener = PartOpener(raw, match, settings, inputs, task)
+    parts = {name: opener.open_part(part) for name, part in raw.parts.items()}
+    recipes = opener.decide_recipes(next(iter(parts.values())))
     labeled_outputs = [output for output in outputs if task.output in (None, output.name)]
     for part in parts.values():
         _check_part(part, recipes, settings, inputs, labeled_outputs)
@@ -146,10 +132,7 @@ def open_data(
 def would_read_folder(path: Path, folder: Path) -> bool:
     """Return whether a new folder at a place would be read as a part of the data at `path`."""
     with _explain_read_errors(path):
-        if not path.is_dir():
-            return False
-        data_format = next((f for f in FORMATS if f.can_read(path)), None)
-        if data_format is None or data_format.read_dataset is not image_folder.read_dataset:
+        if not path.is_dir() or _find_format(path) is not image_folder:
             return False
         return image_folder.would_read_folder(path, folder)
 
@@ -187,14 +170,21 @@ def _read_dataset(path: Path | None, options: LoadOptions) -> RawDataset:
     with _explain_read_errors(path):
         if not path.exists():
             raise InputError(f"there is no data at {path}", "check --data, or path in [data]")
-        for data_format in FORMATS:
-            if data_format.can_read(path):
-                raw = data_format.read_dataset(path, options)
-                for name in {name for part in raw.parts.values() for name in part}:
-                    limits.check_name_encoding(name, f"a column of {path},")
-                return raw
-    formats = ", or ".join(data_format.description for data_format in FORMATS)
-    raise InputError(f"{path} is in no format that can be read", f"use {formats}")
+        data_format = _find_format(path)
+        if data_format is None:
+            raise InputError(
+                f"{path} is in no format that can be read", f"use {', or '.join(FORMATS)}"
+            )
+        raw: RawDataset = data_format.read_dataset(path, options)
+        for part in raw.parts.values():
+            for name in part:
+                limits.check_name_encoding(name, f"a column of {path},")
+        return raw
+
+
+def _find_format(path: Path) -> ModuleType | None:
+    """Return the module of the first format that fits."""
+    return next((module for module in FORMATS.values() if module.can_read(path)), None)
 
 
 @contextmanager
@@ -235,144 +225,125 @@ def _check_same_columns(parts: Mapping[str, Part], match: ColumnMatch) -> None:
                 )
 
 
-def _open_part(
-    part: Part,
-    match: ColumnMatch,
-    raw: RawDataset,
-    settings: DataSettings,
-    inputs: Sequence[TensorInfo],
-    task: TaskSettings,
-) -> OpenPart:
-    """Return the columns of a part for the inputs of the model, with padding and masks."""
-    target = None if match.target is None else part[match.target]
-    matched = [part[name] for name in match.inputs.values()]
-    checks.check_sizes([*matched, *([] if target is None else [target])])
-    columns: dict[str, DataColumn] = {}
-    for info in inputs:
-        if info.name in match.inputs:
-            column = part[match.inputs[info.name]]
-            columns[info.name] = _pad_column(column, info, settings, len(inputs) == 1)
-    for name in match.masks:
-        columns[name] = _make_mask(columns[_find_masked_input(match, name)], name)
-    if target is not None:
-        target = _convert_target(target, raw, settings, task)
-    elif settings.classes:
-        raise InputError(
-            "classes is set in [data], but the samples have no labels", "remove classes"
-        )
-    return OpenPart(columns, target)
+class PartOpener(NamedTuple):
+    """Makes the inputs of the model and the target of the columns of a data set."""
 
+    raw: RawDataset
+    match: ColumnMatch
+    settings: DataSettings
+    inputs: Sequence[TensorInfo]
+    task: TaskSettings
 
-def _pad_column(
-    column: DataColumn, info: TensorInfo, settings: DataSettings, is_only_input: bool
-) -> DataColumn:
-    """Return a column; sequences of uneven length get the padding that the model needs."""
-    samples = column.samples
-    if not isinstance(samples, RaggedSamples):
-        return column
-    dim = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
-    width = dim if isinstance(dim, int) and dim > 0 else None
-    lengths = np.diff(samples.offsets)
-    if width is not None and lengths.max() > width:
-        row = int(np.argmax(lengths > width))
-        raise InputError(
-            f"the model's input {info.name!r} takes sequences of up to {width} values, but sample"
-            f" {row} of {column.origin} has {lengths[row]}",
-            f"shorten sequences to {width}",
-        )
-    pad = settings.for_input(info.name).padding_value
-    if not can_hold(samples.dtype, pad):
-        section = settings.section_name(info.name, is_only_input)
-        raise InputError(
-            f"{column.origin} holds {samples.dtype}, which cannot hold the padding value {pad:g}",
-            f"set padding_value in {section} to a value of that type, or store another type",
-        )
-    return DataColumn(samples.with_padding(width, pad), column.origin)
-
-
-def _find_masked_input(match: ColumnMatch, mask: str) -> str:
-    """Return the name of the input whose sequences a mask belongs to."""
-    return next(name for name, column in match.inputs.items() if column == match.masks[mask])
-
-
-def _make_mask(column: DataColumn, name: str) -> DataColumn:
-    """Return the mask of a column of sequences; its name tells whether it marks padding."""
-    assert isinstance(column.samples, RaggedSamples)  # noqa: S101 - masks belong to sequences
-    mask = MaskSamples(column.samples, marks_padding=PADDING_WORD in name.lower())
-    return DataColumn(mask, f"the mask of {column.origin}")
-
-
-def _convert_target(
-    column: DataColumn, raw: RawDataset, settings: DataSettings, task: TaskSettings
-) -> DataColumn:
-    """Return the target with the class numbers of the model, and with padding."""
-    samples = checks.convert_target(column)
-    if isinstance(samples, RaggedSamples):
-        # Only a wide integer can hold the index that is ignored.
-        dtype = np.dtype(np.int64) if samples.dtype.kind in "biu" else None
-        samples = samples.with_padding(None, task.ignore_index, dtype)
-    if not settings.classes:
-        return DataColumn(samples, column.origin)
-    if not isinstance(samples, ClassNumbers):
-        raise InputError(
-            f"classes is set in [data], but {column.origin} holds no class numbers",
-            "remove classes",
-        )
-    numbers = renumber_classes(samples.array, raw.class_names, settings.classes, column.origin)
-    return DataColumn(ClassNumbers(numbers), column.origin)
-
-
-def _decide_recipes(
-    part: OpenPart,
-    match: ColumnMatch,
-    raw: RawDataset,
-    settings: DataSettings,
-    inputs: Sequence[TensorInfo],
-) -> dict[str, InputRecipe]:
-    """Decide the preprocessing of each input by the samples of one part."""
-    recipes = {}
-    for info in inputs:
-        column = part.columns[info.name]
-        samples = column.samples
-        section = settings.section_name(info.name, len(inputs) == 1)
-        input_settings = _choose_input_settings(settings, info, match, len(inputs) == 1)
-        layout = raw.layout or input_settings.layout
-        recipe = decide_recipe(column.origin, samples.shape, layout, input_settings, info, section)
-        if isinstance(samples, ImageSamples):
-            recipe = recipe.model_copy(update={"image": samples.form})
-        elif isinstance(samples, RaggedSamples):
-            recipe = recipe.model_copy(update={"pad": samples.pad})
-        elif isinstance(samples, MaskSamples):
-            masked = _find_masked_input(match, info.name)
-            update = {"mask_of": masked, "marks_padding": samples.marks_padding}
-            recipe = recipe.model_copy(update=update)
-        recipes[info.name] = recipe
-    return recipes
-
-
-def _choose_input_settings(
-    settings: DataSettings, info: TensorInfo, match: ColumnMatch, is_only_input: bool
-) -> InputSettings:
-    """Return the settings of an input.
-
-    Settings for all inputs do not scale integers, unless there is one input only, and do not apply
-    to masks.
-    """
-    section = settings.inputs.get(info.name)
-    own_keys = set() if section is None else section.model_fields_set
-    if info.name in match.masks:
-        if own_keys:
+    def open_part(self, part: Part) -> OpenPart:
+        """Return the columns of a part for the inputs of the model, with padding and masks."""
+        sources = {name: part[column] for name, column in self.match.inputs.items()}
+        target = None if self.match.target is None else part[self.match.target]
+        checks.check_sizes([*sources.values(), *([] if target is None else [target])])
+        columns = {
+            info.name: self._pad_column(sources[info.name], info)
+            for info in self.inputs
+            if info.name in sources
+        }
+        for mask, name in self.match.masks.items():
+            sequences, origin = columns[name].samples, columns[name].origin
+            assert isinstance(sequences, RaggedSamples)  # noqa: S101 - masks belong to sequences
+            samples = MaskSamples(sequences, marks_padding=PADDING_WORD in mask.lower())
+            columns[mask] = DataColumn(samples, f"the mask of {origin}")
+        if target is not None:
+            target = self._convert_target(target)
+        elif self.settings.classes:
             raise InputError(
-                f"{', '.join(sorted(own_keys))} is set for the mask {info.name!r}, "
-                "which is computed",
-                f"remove {settings.section_name(info.name, is_only_input)}, or store the mask",
+                "classes is set in [data], but the samples have no labels", "remove classes"
             )
-        return InputSettings()
-    input_settings = settings.for_input(info.name)
-    if is_only_input or "FLOAT" in info.type or info.type == "DOUBLE":
-        return input_settings
-    update = {key: value for key, value in FLOAT_SETTINGS.items() if key not in own_keys}
-    return input_settings.model_copy(update=update)
+        return OpenPart(columns, target)
+
+    def decide_recipes(self, part: OpenPart) -> dict[str, InputRecipe]:
+        """Decide the preprocessing of each input by the samples of one part."""
+        recipes = {}
+        for info in self.inputs:
+            samples, origin = part.columns[info.name].samples, part.columns[info.name].origin
+            settings = self._choose_settings(info)
+            layout = self.raw.layout or settings.layout
+            section = self._name_section(info)
+            recipe = decide_recipe(origin, samples.shape, layout, settings, info, section)
+            update: dict[str, Any] = {}
+            if isinstance(samples, ImageSamples):
+                update = {"image": samples.form}
+            elif isinstance(samples, RaggedSamples):
+                update = {"pad": samples.pad}
+            elif isinstance(samples, MaskSamples):
+                masked = self.match.masks[info.name]
+                update = {"mask_of": masked, "marks_padding": samples.marks_padding}
+            recipes[info.name] = recipe.model_copy(update=update)
+        return recipes
+
+    def _name_section(self, info: TensorInfo) -> str:
+        """Return the section of ltp.toml with the settings of an input."""
+        return self.settings.section_name(info.name, len(self.inputs) == 1)
+
+    def _pad_column(self, column: DataColumn, info: TensorInfo) -> DataColumn:
+        """Return a column; sequences of uneven length get the padding that the model needs."""
+        samples = column.samples
+        if not isinstance(samples, RaggedSamples):
+            return column
+        dim = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
+        width = dim if isinstance(dim, int) and dim > 0 else None
+        lengths = np.diff(samples.offsets)
+        if width is not None and lengths.max() > width:
+            row = int(np.argmax(lengths > width))
+            raise InputError(
+                f"the model's input {info.name!r} takes sequences of up to {width} values, but"
+                f" sample {row} of {column.origin} has {lengths[row]}",
+                f"shorten sequences to {width}",
+            )
+        pad = self.settings.for_input(info.name).padding_value
+        if not can_hold(samples.dtype, pad):
+            raise InputError(
+                f"{column.origin} holds {samples.dtype}, which cannot hold the padding value"
+                f" {pad:g}",
+                f"set padding_value in {self._name_section(info)} to a value of that type, or store"
+                " another type",
+            )
+        return DataColumn(samples.with_padding(width, pad), column.origin)
+
+    def _convert_target(self, column: DataColumn) -> DataColumn:
+        """Return the target with the class numbers of the model, and with padding."""
+        samples, origin = checks.convert_target(column), column.origin
+        classes = self.settings.classes
+        if isinstance(samples, RaggedSamples):
+            # Only a wide integer can hold the index that is ignored.
+            dtype = np.dtype(np.int64) if samples.dtype.kind in "biu" else None
+            samples = samples.with_padding(None, self.task.ignore_index, dtype)
+        if classes and not isinstance(samples, ClassNumbers):
+            raise InputError(
+                f"classes is set in [data], but {origin} holds no class numbers", "remove classes"
+            )
+        if classes and isinstance(samples, ClassNumbers):
+            numbers = renumber_classes(samples.array, self.raw.class_names, classes, origin)
+            samples = ClassNumbers(numbers)
+        return DataColumn(samples, origin)
+
+    def _choose_settings(self, info: TensorInfo) -> InputSettings:
+        """Return the settings of an input.
+
+        Settings for all inputs do not scale integers, unless there is one input only, and do not
+        apply to masks.
+        """
+        section = self.settings.inputs.get(info.name)
+        own_keys = set() if section is None else section.model_fields_set
+        if info.name in self.match.masks:
+            if own_keys:
+                raise InputError(
+                    f"{', '.join(sorted(own_keys))} is set for the mask {info.name!r}, which is"
+                    " computed",
+                    f"remove {self._name_section(info)}, or store the mask",
+                )
+            return InputSettings()
+        settings = self.settings.for_input(info.name)
+        if len(self.inputs) == 1 or "FLOAT" in info.type or info.type == "DOUBLE":
+            return settings
+        update = {key: value for key, value in FLOAT_SETTINGS.items() if key not in own_keys}
+        return settings.model_copy(update=update)
 
 
 def _check_part(
@@ -424,12 +395,11 @@ def _count_classes(parts: Iterable[OpenPart]) -> int | None:
 
 def _describe_unused(part: Part, unused: Sequence[str]) -> list[str]:
     """Return notes about columns that are not used."""
-    names: dict[str, list[str]] = {"hold no numbers": [], "no input takes": []}
-    for name in unused:
-        is_text = isinstance(part[name].samples, NonNumericColumn)
-        names["hold no numbers" if is_text else "no input takes"].append(name)
-    return [
-        f"columns that {reason} are not used: {', '.join(columns)}"
-        for reason, columns in names.items()
-        if columns
-    ]
+    text = [name for name in unused if isinstance(part[name].samples, NonNumericColumn)]
+    numbers = [name for name in unused if name not in text]
+    notes = []
+    if text:
+        notes.append(f"columns that hold no numbers are not used: {', '.join(text)}")
+    if numbers:
+        notes.append(f"columns that no input takes are not used: {', '.join(numbers)}")
+    return notes

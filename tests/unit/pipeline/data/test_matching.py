@@ -30,7 +30,10 @@ def match_error(part: Part, inputs: list[TensorInfo], **task: str) -> InputError
 )
 def test_match_columns_x_feeds_the_input_that_is_no_mask(names: tuple[str, ...]) -> None:
     match = match_columns({"x": RAGGED}, [tokens(name) for name in names], TaskSettings())
-    assert (match.inputs, match.masks) == ({"input_ids": "x"}, {"attention_mask": "x"})
+    assert (match.inputs, match.masks) == (
+        {"input_ids": "x"},
+        {"attention_mask": "input_ids"},
+    )
 
 
 def test_match_columns_x_feeds_a_mask_that_is_the_only_input() -> None:
