@@ -125,7 +125,7 @@ def renumber_classes(
     Raises:
         InputError: If a class has no number.
     """
-    numbers = np.unique(labels)
+    numbers, positions = np.unique(labels, return_inverse=True)
     present = [str(number) if names is None else names[number] for number in numbers]
     missing = [name for name in present if name not in classes]
     if missing:
@@ -134,9 +134,8 @@ def renumber_classes(
             f" of {origin}",
             "give every class the number that it has in the model",
         )
-    new_numbers = np.array([classes[name] for name in present], np.int64)
-    renumbered: Array = new_numbers[np.searchsorted(numbers, labels)]
-    return renumbered
+    new_numbers: Array = np.array([classes[name] for name in present], np.int64)[positions]
+    return new_numbers
 
 
 def list_class_names(classes: Mapping[str, int]) -> tuple[str, ...]:

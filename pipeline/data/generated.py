@@ -129,10 +129,10 @@ def _generate_input(
         return ArraySamples(_draw_values(rng, stored, (count, *stored.shape)))
     width, *inner_shape = stored.shape
     pad = recipe.pad or 0
-    if (width is not None and stored.lengths[1] > width) or not can_hold(
-        np.dtype(stored.type), pad
-    ):
-        raise ValueError("sequences cannot be padded to this width, or with this value")
+    if width is not None and stored.lengths[1] > width:
+        raise ValueError("sequences cannot have these lengths")
+    if not can_hold(np.dtype(stored.type), pad):
+        raise ValueError("the stored type cannot hold the padding value")
     lengths = np.random.default_rng(seed).integers(*stored.lengths, count, endpoint=True)
     values = _draw_values(rng, stored, (int(lengths.sum()), *inner_shape))
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -7,9 +7,7 @@ from ltp_pipeline.system.arrays import Array
 
 Dims = tuple[int | str | None, ...]  # sizes; names or None for axes of any size
 
-CACHED_BYTES = (
-    2**20
-)  # bytes of an input that are prepared at once, to stay in the processor's cache
+CACHED_BYTES = 2**20  # bytes that are prepared at once, to stay in the processor's cache
 DECODED_MODES = {"L": "grey, the luma of Rec. 601", "RGB": "RGB", "RGBA": "RGBA"}
 
 
@@ -43,27 +41,28 @@ def prepare_samples(recipe: InputRecipe, samples: Array) -> Array:
 
 def _scale_values(recipe: InputRecipe, x: Array, dtype: np.dtype) -> Array:
     """Convert values to the type of the input and normalize them, a few samples at a time."""
-    constants = []
-    for values in (recipe.mean, recipe.std):
-        per_channel = None if values is None else np.asarray(values, dtype)
-        constants.append(
-            None if per_channel is None else per_channel.reshape(-1, *[1] * (x.ndim - 2))
-        )
-    mean, std = constants
+    steps: list[tuple[np.ufunc, Array]] = []
+    if recipe.scale is not None:
+        steps.append((np.multiply, np.asarray(recipe.scale, dtype)))
+    if recipe.mean is not None:
+        steps.append((np.subtract, _align_channels(recipe.mean, x, dtype)))
+    if recipe.std is not None:
+        steps.append((np.divide, _align_channels(recipe.std, x, dtype)))
     is_in_place = x.dtype == dtype and x.flags.c_contiguous
     out = x if is_in_place else np.empty(x.shape, dtype)
-    step = max(1, CACHED_BYTES * len(x) // max(1, out.nbytes))
-    for start in range(0, len(x), step):
-        part = out[start : start + step]
+    num_rows = max(1, CACHED_BYTES * len(x) // max(1, out.nbytes))
+    for start in range(0, len(x), num_rows):
+        part = out[start : start + num_rows]
         if not is_in_place:
-            part[...] = x[start : start + step]
-        if recipe.scale is not None:
-            part *= dtype.type(recipe.scale)
-        if mean is not None:
-            part -= mean
-        if std is not None:
-            part /= std
+            part[...] = x[start : start + num_rows]
+        for operation, operand in steps:
+            operation(part, operand, out=part)
     return out
+
+
+def _align_channels(values: tuple[float, ...], x: Array, dtype: np.dtype) -> Array:
+    """Return values of channels, or one value, that broadcast over samples."""
+    return np.asarray(values, dtype).reshape(-1, *[1] * (x.ndim - 2))
 
 
 def resize_planes(x: Array, size: tuple[int, int]) -> Array:

@@ -13,18 +13,15 @@ from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.settings.schema import DataSettings, InputSettings
 from ltp_pipeline.system.text import pluralize
 
-# Names of ONNX types and of the types of arrays that models with such inputs are fed with.
+# Type of the arrays that models with inputs of an ONNX type are fed with; integers keep their type.
 # Half-precision models are fed with float32: they are trained on float32 master weights.
-INPUT_TYPES: dict[str, str] = {
-    **dict.fromkeys(("FLOAT", "FLOAT16", "BFLOAT16"), "float32"),
+FLOAT_TYPES = {
+    "FLOAT": "float32",
+    "FLOAT16": "float32",
+    "BFLOAT16": "float32",
     "DOUBLE": "float64",
-    **{
-        f"{sign}INT{bits}": f"{sign}INT{bits}".lower()
-        for sign in ("", "U")
-        for bits in (8, 16, 32, 64)
-    },
-    "BOOL": "bool",
 }
+INTEGER_TYPES = ("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 CHANNEL_COUNTS = (1, 3, 4)  # numbers of channels that a last axis of images has
 
 
@@ -73,16 +70,17 @@ def decide_recipe(
     Raises:
         InputError: If the model cannot take such samples.
     """
-    dims = None if model_input.shape is None else model_input.shape[1:]
-    flatten = dims is not None and len(dims) == 1 and len(stored) != 1
-    add_channel = len(stored) == 2 and (flatten or (dims is not None and len(dims) == 3))
+    num_axes = None if model_input.shape is None else len(model_input.shape) - 1
+    flatten = num_axes == 1 and len(stored) != 1
+    add_channel = len(stored) == 2 and (flatten or num_axes == 3)
     channels_to_front = layout == "NHWC" and len(stored) >= 3
     shape: Dims = stored
     if add_channel:
         shape = (1, *stored)
     elif channels_to_front:
         shape = (stored[-1], *stored[:-1])
-    if dims is not None and not flatten and len(shape) != len(dims):
+    dims = (None,) * len(shape) if model_input.shape is None else model_input.shape[1:]
+    if not flatten and len(shape) != len(dims):
         raise InputError(
             f"{origin}: the model's input {model_input.name} takes samples of shape"
             f" {format_shape(dims)}, but stored samples have shape {format_shape(stored)}",
@@ -91,10 +89,10 @@ def decide_recipe(
     if settings.resize is not None:
         _check_images(origin, stored, shape, section)
         shape = (shape[0], *settings.resize)
-    channels_to_back = dims is not None and len(dims) == len(shape) == 3 and _is_channels_last(dims)
-    if dims is not None and flatten:
+    channels_to_back = len(dims) == len(shape) == 3 and _is_channels_last(dims)
+    if flatten:
         _check_features(origin, shape, dims[0], section)
-    elif dims is not None:
+    else:
         expected = _put_channels_first(dims) if channels_to_back else dims
         _check_shape(origin, stored, shape, expected, layout, section)
     dtype = get_input_type(model_input)
@@ -105,8 +103,13 @@ def decide_recipe(
             f"remove scale, mean and std from {section}",
         )
     num_channels = shape[0] if shape else 1
-    _check_channels("mean", settings.mean, num_channels, section)
-    _check_channels("std", settings.std, num_channels, section)
+    for name, values in (("mean", settings.mean), ("std", settings.std)):
+        if len(values) not in (0, 1, num_channels):
+            raise InputError(
+                f"{name} must have one value or one for each channel, but it has {len(values)}"
+                f" values and samples have {num_channels} channels",
+                f"set {name} in {section} to one value, or to one for each channel",
+            )
     return InputRecipe(
         type=dtype,
         add_channel=add_channel,
@@ -122,13 +125,15 @@ def decide_recipe(
 
 def get_input_type(model_input: TensorInfo) -> str:
     """Return the name of the type of arrays that an input is fed with."""
-    if model_input.type not in INPUT_TYPES:
+    if model_input.type in INTEGER_TYPES:
+        return model_input.type.lower()
+    if model_input.type not in FLOAT_TYPES:
         raise InputError(
-            f"the model's input {model_input.name} takes {model_input.type}, "
-            "but samples are numbers",
+            f"the model's input {model_input.name} takes {model_input.type}, but samples are"
+            " numbers",
             "use a model that takes numbers",
         )
-    return INPUT_TYPES[model_input.type]
+    return FLOAT_TYPES[model_input.type]
 
 
 def _is_channels_last(dims: Dims) -> bool:
@@ -151,18 +156,6 @@ def _check_images(origin: str, stored: Dims, shape: Dims, section: str) -> None:
     raise InputError(
         f"{origin}: resize is set, but samples of shape {format_shape(stored)} are not images", hint
     )
-
-
-def _check_channels(
-    name: str, values: Sequence[float], channels: int | str | None, section: str
-) -> None:
-    """Raise InputError if there are neither one value nor one for each channel."""
-    if len(values) not in (0, 1, channels):
-        raise InputError(
-            f"{name} must have one value or one for each channel, but it has {len(values)} values"
-            f" and samples have {channels} channels",
-            f"set {name} in {section} to one value, or to one for each channel",
-        )
 
 
 def _check_features(origin: str, shape: Dims, features: int | str | None, section: str) -> None:
