@@ -9,7 +9,7 @@ from onnx import defs
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' own module
 
-from ltp_pipeline.graph.schemas import has_function_body  # noqa: E402
+from ltp_pipeline.graph.schemas import get_schema_version, has_function_body  # noqa: E402
 from ltp_pipeline.stages.import_model import operators, registry  # noqa: E402
 from ltp_pipeline.stages.import_model.unsupported import OLDEST_OPSET, is_quantized  # noqa: E402
 from tests.conformance import node_cases  # noqa: E402
@@ -41,11 +41,15 @@ def table() -> str:
         if operator is not None:
             total[operator] += 1
             passed[operator] += results[case.name] is None
+    first: dict[str, int] = {}
+    for schema in defs.get_all_schemas_with_history():
+        first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
     versions: dict[str, list[int]] = {}
     others = []
     for op in registry.iter_ops():
         if op.domain == "":
-            versions.setdefault(op.name, []).append(op.since)
+            oldest = get_schema_version(op.name, OLDEST_OPSET)
+            versions.setdefault(op.name, []).append(max(op.since, oldest or first[op.name]))
         else:
             others.append(f"`{op.name}` ({op.domain})")
     names = sorted({s.name for s in defs.get_all_schemas() if s.domain == ""})

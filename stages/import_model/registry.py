@@ -66,9 +66,12 @@ def op(
 ) -> Callable[[Function], Function]:
     """Register the decorated function as an operator.
 
+    What is an attribute in old versions and an input in newer ones is a parameter that can be
+    passed by position and by name.
+
     Args:
         name: Name of the operator.
-        since: First schema version that the function runs.
+        since: First schema version that the function runs; 1 for all that no other runs.
         weights: Input slots of weights, see `OpImplementation`.
         constants: Input slots of settings.
         statistics: Input slots of running statistics.

@@ -6,13 +6,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import accept_unsigned, positive_axis
-from ltp_pipeline.stages.import_model.registry import op
+from ltp_pipeline.stages.import_model.ops.common import (
+    accept_unsigned,
+    positive_axis,
+    register_functions,
+)
+from ltp_pipeline.stages.import_model.registry import OpFunction, op
 
-
-@op("Relu")
-def relu(x: Tensor) -> Tensor:
-    return F.relu(x)
+register_functions(
+    {
+        "HardSwish": F.hardswish,
+        "Mish": F.mish,
+        "Relu": F.relu,
+        "Sigmoid": torch.sigmoid,
+        "Softplus": F.softplus,
+        "Softsign": F.softsign,
+        "Tanh": torch.tanh,
+    }
+)
 
 
 @op("LeakyRelu")
@@ -20,13 +31,13 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     return F.leaky_relu(x, alpha)
 
 
-@op("PRelu", since=7, weights=(1,))
+@op("PRelu", weights=(1,))
 @accept_unsigned
 def p_relu(x: Tensor, slope: Tensor) -> Tensor:
     return torch.where(x < 0, slope * x, x)
 
 
-@op("ThresholdedRelu", since=10)
+@op("ThresholdedRelu")
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return F.threshold(x, alpha, 0.0)
 
@@ -43,14 +54,9 @@ def selu(
     return gamma * F.elu(x, alpha)
 
 
-@op("Celu", since=12)
+@op("Celu")
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     return F.celu(x, alpha)
-
-
-@op("Sigmoid")
-def sigmoid(x: Tensor) -> Tensor:
-    return torch.sigmoid(x)
 
 
 @op("HardSigmoid")
@@ -58,48 +64,26 @@ def hard_sigmoid(x: Tensor, *, alpha: float = 0.20000000298023224, beta: float =
     return (alpha * x + beta).clamp(0, 1)
 
 
-@op("HardSwish", since=14)
-def hard_swish(x: Tensor) -> Tensor:
-    return F.hardswish(x)
-
-
-@op("Tanh")
-def tanh(x: Tensor) -> Tensor:
-    return torch.tanh(x)
-
-
-@op("Softplus")
-def softplus(x: Tensor) -> Tensor:
-    return F.softplus(x)
-
-
-@op("Softsign")
-def softsign(x: Tensor) -> Tensor:
-    return F.softsign(x)
-
-
-@op("Mish", since=18)
-def mish(x: Tensor) -> Tensor:
-    return F.mish(x)
-
-
-@op("Swish", since=24)
+@op("Swish")
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return F.silu(x) if alpha == 1.0 else x * torch.sigmoid(alpha * x)
+    if alpha == 1.0:
+        return F.silu(x)
+    return x * torch.sigmoid(alpha * x)
 
 
-@op("Gelu", since=20)
+@op("Gelu")
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     return F.gelu(x, approximate=approximate)
 
 
-@op("Shrink", since=9)
+@op("Shrink")
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     zero = torch.zeros_like(x)
-    return torch.where(x < -lambd, x + bias, torch.where(x > lambd, x - bias, zero)).to(x.dtype)
+    y = torch.where(x > lambd, x - bias, zero)
+    return torch.where(x < -lambd, x + bias, y).to(x.dtype)
 
 
-@op("Clip", since=6)
+@op("Clip")
 def clip_6(
     x: Tensor, *, max: float = 3.4028234663852886e38, min: float = -3.4028234663852886e38
 ) -> Tensor:
@@ -109,48 +93,47 @@ def clip_6(
 @op("Clip", since=11, constants=(1, 2))
 @accept_unsigned
 def clip_11(x: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
-    if x.is_floating_point() and all(
-        limit is None or limit.device.type == "cpu" for limit in (min, max)
-    ):
+    limits = [limit for limit in (min, max) if limit is not None]
+    if not limits:
+        return x
+    if x.is_floating_point() and all(limit.device.type == "cpu" for limit in limits):
         # With plain numbers one kernel does both sides, and its gradient is torch's own.
         low = None if min is None else min.item()
         high = None if max is None else max.item()
-        return x if low is None and high is None else x.clamp(low, high)
+        return x.clamp(low, high)
     if min is not None:
         x = x.maximum(min.to(x.device))
-    return x if max is None else x.minimum(max.to(x.device))
-
-
-def _flatten_from_axis(x: Tensor, axis: int) -> Tensor:
-    """Return the matrix view of opset 12 and earlier: a row holds all axes from `axis` on."""
-    return x.reshape(math.prod(x.shape[: positive_axis(axis, x.dim())]), -1)
-
-
-@op("Softmax")
-def softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return F.softmax(_flatten_from_axis(x, axis), -1).reshape(x.shape)
+    if max is not None:
+        x = x.minimum(max.to(x.device))
+    return x
 
 
 @op("Softmax", since=13)
-def softmax_13(x: Tensor, *, axis: int = -1) -> Tensor:
+def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return F.softmax(x, axis)
 
 
-@op("LogSoftmax")
-def log_softmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return F.log_softmax(_flatten_from_axis(x, axis), -1).reshape(x.shape)
-
-
 @op("LogSoftmax", since=13)
-def log_softmax_13(x: Tensor, *, axis: int = -1) -> Tensor:
+def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     return F.log_softmax(x, axis)
 
 
-@op("Hardmax")
-def hardmax_1(x: Tensor, *, axis: int = 1) -> Tensor:
-    return hardmax_13(_flatten_from_axis(x, axis)).reshape(x.shape)
-
-
 @op("Hardmax", since=13)
-def hardmax_13(x: Tensor, *, axis: int = -1) -> Tensor:
-    return torch.zeros_like(x).scatter(axis, x.argmax(axis, keepdim=True), 1.0)
+def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    highest = x.argmax(axis, keepdim=True)
+    return torch.zeros_like(x).scatter(axis, highest, 1.0)
+
+
+def _register_flattened(name: str, function: OpFunction) -> None:
+    """Register the versions of opset 12 and earlier: a row holds all axes from `axis` on."""
+
+    @op(name)
+    def flattened(x: Tensor, *, axis: int = 1) -> Tensor:
+        rows = math.prod(x.shape[: positive_axis(axis, x.dim())])
+        y: Tensor = function(x.reshape(rows, -1))
+        return y.reshape(x.shape)
+
+
+_register_flattened("Softmax", softmax)
+_register_flattened("LogSoftmax", log_softmax)
+_register_flattened("Hardmax", hardmax)

@@ -1,5 +1,6 @@
 """Attention, rotary embedding and the causal convolution of state-space models."""
 
+import functools
 import math
 
 import torch
@@ -9,52 +10,28 @@ from torch import Tensor
 from ltp_pipeline.stages.import_model.ops.common import to_torch_type
 from ltp_pipeline.stages.import_model.registry import op
 
+_NEVER = float("-inf")  # score of a hidden position
 
-def _split_heads(x: Tensor, count: int | None) -> Tensor:
+
+def split_heads(x: Tensor, count: int | None) -> Tensor:
     """Reshape (batch, steps, heads · size) to (batch, heads, steps, size)."""
     if x.dim() == 4:
         return x
     if not count:
         raise ValueError("the number of heads is needed for inputs of rank 3")
-    return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(1, 2)
+    return x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
 
 
-def _make_bias(
-    q: Tensor,
-    keys: int,
-    mask: Tensor | None,
-    offset: int | Tensor,
-    causal: bool,
-    window: tuple[int, int],
-    valid: Tensor | None,
-) -> Tensor | None:
-    """Return what is added to the scores: the mask, and minus infinity for hidden positions."""
-    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
-    never = torch.full((), float("-inf"), dtype=q.dtype, device=q.device)
-    bias: Tensor | None = None
-    if mask is not None:
-        bias = torch.where(mask, nothing, never) if mask.dtype is torch.bool else mask
-        if keys > mask.shape[-1]:
-            bias = F.pad(bias, (0, keys - mask.shape[-1]), value=float("-inf"))
-    row = torch.arange(q.shape[2], device=q.device).unsqueeze(1)
-    column = torch.arange(keys, device=q.device)
-    ahead = column - row - offset
-    allowed = torch.ones_like(ahead, dtype=torch.bool)
-    if causal:
-        allowed = allowed & (ahead <= 0)
-    if window[0] >= 0:
-        allowed = allowed & (-ahead <= window[0])
-    if window[1] >= 0:
-        allowed = allowed & (ahead <= window[1])
-    if valid is not None:
-        allowed = allowed & (column < valid)
-    if causal or valid is not None or max(window) >= 0:
-        limits = torch.where(allowed, nothing, never)
-        bias = limits if bias is None else bias + limits
-    return bias
+def _make_mask_bias(mask: Tensor, keys: int, dtype: torch.dtype) -> Tensor:
+    """Return what a mask adds to the scores; keys behind its end are hidden."""
+    if mask.dtype is torch.bool:
+        bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+        mask = bias.masked_fill(~mask, _NEVER)
+    missing = keys - mask.shape[-1]
+    return F.pad(mask, (0, missing), value=_NEVER) if missing > 0 else mask
 
 
-@op("Attention", since=23, constants=(6,))
+@op("Attention", constants=(6,))
 def attention(
     q: Tensor,
     k: Tensor,
@@ -73,53 +50,63 @@ def attention(
     scale: float | None = None,
     softcap: float = 0.0,
     softmax_precision: int | None = None,
-    n_outputs: int = 1,
-) -> Tensor | tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:
     rank = q.dim()
-    q, k, v = (
-        _split_heads(q, q_num_heads),
-        _split_heads(k, kv_num_heads),
-        _split_heads(v, kv_num_heads),
-    )
+    q = split_heads(q, q_num_heads)
+    k = split_heads(k, kv_num_heads)
+    v = split_heads(v, kv_num_heads)
     offset: int | Tensor = 0
     if past_key is not None and past_value is not None:
         offset = past_key.shape[2]
-        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
-    present = k, v
-    valid = None
+        k = torch.cat([past_key, k], 2)
+        v = torch.cat([past_value, v], 2)
+    present = (k, v)
+    queries = q.shape[2]
+    keys = k.shape[2]
+    column = torch.arange(keys, device=q.device)
+    limits = []  # where a query may look, one condition each
     if nonpad_kv_seqlen is not None:
         valid = nonpad_kv_seqlen.to(q.device).reshape(-1, 1, 1, 1)
-        offset = offset if past_key is not None else valid - q.shape[2]
-    if q.shape[1] != k.shape[1]:
-        groups = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    window = (left_window_size, right_window_size)
-    bias = _make_bias(q, k.shape[2], attn_mask, offset, bool(is_causal), window, valid)
-    factor = math.sqrt(scale if scale is not None else 1 / math.sqrt(q.shape[3]))
-    root = torch.tensor(
-        factor, dtype=q.dtype, device=q.device
-    )  # in half precision the standard rounds it first
+        limits.append(column < valid)
+        if past_key is None:
+            offset = valid - queries
+    ahead = column - torch.arange(queries, device=q.device).unsqueeze(1) - offset
+    if is_causal:
+        limits.append(ahead <= 0)
+    if left_window_size >= 0:
+        limits.append(-ahead <= left_window_size)
+    if right_window_size >= 0:
+        limits.append(ahead <= right_window_size)
+    bias = None
+    if attn_mask is not None:
+        bias = _make_mask_bias(attn_mask, keys, q.dtype)
+    if limits:
+        allowed = functools.reduce(torch.logical_and, limits)
+        limit_bias = _make_mask_bias(allowed, keys, q.dtype)
+        bias = limit_bias if bias is None else bias + limit_bias
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k = k.repeat_interleave(groups, 1)
+        v = v.repeat_interleave(groups, 1)
+    # In half precision the standard rounds the root of the scale before both factors take it.
+    root = q.new_tensor(math.sqrt(scale if scale is not None else 1 / math.sqrt(q.shape[3])))
     scores = (q * root) @ (k * root).transpose(2, 3)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
-    exposed = scores
     biased = scores if bias is None else scores + bias
-    if qk_matmul_output_mode == 2:
-        exposed = biased
     precise = biased if softmax_precision is None else biased.to(to_torch_type(softmax_precision))
     weights = precise.softmax(-1)
     if bias is not None:  # a row that may look nowhere gives zero, not a division by zero
-        weights = weights.masked_fill((bias == float("-inf")).all(-1, keepdim=True), 0.0)
+        weights = weights.masked_fill((bias == _NEVER).all(-1, keepdim=True), 0.0)
     weights = weights.to(q.dtype)
-    if qk_matmul_output_mode == 3:
-        exposed = weights
     y = weights @ v
     if rank == 3:
         y = y.transpose(1, 2).flatten(2)
-    return (y, *present, exposed)[:n_outputs] if n_outputs > 1 else y
+    exposed = {2: biased, 3: weights}.get(qk_matmul_output_mode, scores)
+    return y, *present, exposed
 
 
-@op("RotaryEmbedding", since=23, constants=(3,), untrained=(1, 2))  # tables of a formula
+@op("RotaryEmbedding", constants=(3,), untrained=(1, 2))  # tables of a formula
 def rotary_embedding(
     x: Tensor,
     cos_cache: Tensor,
@@ -130,24 +117,24 @@ def rotary_embedding(
     num_heads: int | None = None,
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
-    data = _split_heads(x, num_heads)
-    turned = rotary_embedding_dim or data.shape[-1]
-    part, rest = data[..., :turned], data[..., turned:]
+    data = split_heads(x, num_heads)
+    width = rotary_embedding_dim or data.shape[-1]
     if position_ids is not None:
-        where = position_ids.to(x.device).long()
-        cos_cache, sin_cache = cos_cache[where], sin_cache[where]
-    cos, sin = (c.unsqueeze(1)[..., : turned // 2] for c in (cos_cache, sin_cache))
-    if interleaved:
-        a, b = part[..., 0::2], part[..., 1::2]
-        part = torch.stack([cos * a - sin * b, sin * a + cos * b], -1).flatten(-2)
-    else:
-        a, b = part.chunk(2, -1)
-        part = torch.cat([cos * a - sin * b, sin * a + cos * b], -1)
-    y = torch.cat([part, rest], -1)
+        positions = position_ids.to(x.device).long()
+        cos_cache = cos_cache[positions]
+        sin_cache = sin_cache[positions]
+    cos = cos_cache.unsqueeze(1)[..., : width // 2]
+    sin = sin_cache.unsqueeze(1)[..., : width // 2]
+    rotated = data[..., :width]
+    axis = -1 if interleaved else -2
+    pairs = torch.unflatten(rotated, -1, (-1, 2) if interleaved else (2, -1))
+    a, b = pairs.unbind(axis)
+    rotated = torch.stack([cos * a - sin * b, sin * a + cos * b], axis).flatten(-2)
+    y = torch.cat([rotated, data[..., width:]], -1)
     return y if x.dim() == 4 else y.transpose(1, 2).reshape(x.shape)
 
 
-@op("CausalConvWithState", since=27, weights=(1, 2))
+@op("CausalConvWithState", weights=(1, 2))
 def causal_conv_with_state(
     x: Tensor,
     weight: Tensor,
@@ -157,8 +144,9 @@ def causal_conv_with_state(
     activation: str = "none",
 ) -> tuple[Tensor, Tensor]:
     reach = weight.shape[2] - 1
-    past = x.new_zeros(*x.shape[:2], reach) if past_state is None else past_state
-    data = torch.cat([past, x], 2)
+    if past_state is None:
+        past_state = x.new_zeros(*x.shape[:2], reach)
+    data = torch.cat([past_state, x], 2)
     y = F.conv1d(data, weight, bias, groups=x.shape[1])
     if activation in ("silu", "swish"):
         y = F.silu(y)

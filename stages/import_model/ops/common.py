@@ -2,32 +2,33 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS, get_type_name
+from ltp_pipeline.stages.import_model.registry import Function, OpFunction, op
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+# Pads, strides or the like: an attribute that may be absent.
+OptionalInts = Sequence[int] | None
+# Axes or sizes: an attribute in old versions of an operator and an input in newer ones.
+Axes = Tensor | Sequence[int] | None
 
 MAX_RESULT_ELEMENTS = 1 << 31  # many kernels of torch cannot index more elements
 
 _SIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
 
 
-def to_ints(values: Tensor | Sequence[int] | None) -> list[int]:
-    """Return axes, sizes or pads as a list, from a tensor (input) or a sequence (attribute).
-
-    None gives an empty list.
-    """
+def to_ints(values: Axes) -> list[int]:
+    """Return axes, sizes or pads as a list, empty for None."""
     if values is None:
         return []
     if isinstance(values, Tensor):
-        return [int(v) for v in values.reshape(-1).tolist()]
-    return [int(v) for v in values]
+        values = values.reshape(-1).tolist()
+    return [int(value) for value in values]
 
 
 def positive_axis(axis: int, rank: int) -> int:
@@ -37,9 +38,16 @@ def positive_axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def positive_axes(axes: Tensor | Sequence[int] | None, rank: int) -> list[int]:
+def positive_axes(axes: Axes, rank: int) -> list[int]:
     """Return axes counted from the front; None gives every axis."""
-    return [positive_axis(a, rank) for a in to_ints(axes)] or list(range(rank))
+    return [positive_axis(axis, rank) for axis in to_ints(axes)] or list(range(rank))
+
+
+def make_view_shape(rank: int, axis: int) -> list[int]:
+    """Return the shape in which a vector lies along one axis of a tensor."""
+    shape = [1] * rank
+    shape[axis] = -1
+    return shape
 
 
 def check_sizes(sizes: Iterable[int], source: Tensor | None = None) -> list[int]:
@@ -50,18 +58,15 @@ def check_sizes(sizes: Iterable[int], source: Tensor | None = None) -> list[int]
         source: The tensor it is made from. The result of a large one may itself be large, within
             bounds.
     """
-    shape = [int(s) for s in sizes]
+    shape = [int(size) for size in sizes]
     limit = MAX_CONSTANT_ELEMENTS
     if source is not None:
         limit = min(max(limit, 64 * source.numel()), MAX_RESULT_ELEMENTS)
-    if any(s < 0 for s in shape):
-        raise ValueError(f"a tensor of shape {shape} cannot be")
-    count = math.prod(s or 1 for s in shape)  # a sum over an empty axis has all the others
+    if min(shape, default=0) < 0:
+        raise ValueError(f"shape {shape} cannot be")
+    count = math.prod(size or 1 for size in shape)  # a sum over an empty axis has all the others
     if count > limit:
-        empty = " but for its empty axes" * (0 in shape)
-        raise ValueError(
-            f"a tensor of shape {shape} has {count:,} elements{empty}, which is beyond reason"
-        )
+        raise ValueError(f"shape {shape} has {count:,} elements, which is beyond reason")
     return shape
 
 
@@ -89,24 +94,45 @@ def accept_unsigned(function: Function) -> Function:
     """
 
     @functools.wraps(function)
-    def call(*args: Any, **keywords: Any) -> Any:
-        unsigned = next(
-            (a.dtype for a in args if isinstance(a, Tensor) and a.dtype in _SIGNED), None
-        )
-        if unsigned is None:
-            return function(*args, **keywords)
-        result = function(
-            *(widen_unsigned(a) if isinstance(a, Tensor) else a for a in args), **keywords
-        )
-        return _narrow_result(result, unsigned)
+    def call(*inputs: Any, **attributes: Any) -> Any:
+        for x in inputs:
+            if isinstance(x, Tensor) and x.dtype in _SIGNED:
+                return _call_widened(function, inputs, attributes, x.dtype)
+        return function(*inputs, **attributes)
 
     return cast(Function, call)
 
 
-def _narrow_result(result: Any, unsigned: torch.dtype) -> Any:
-    if isinstance(result, tuple):
-        return tuple(_narrow_result(r, unsigned) if i == 0 else r for i, r in enumerate(result))
-    return result.to(unsigned) if result.dtype is _SIGNED[unsigned] else result
+def _call_widened(
+    function: OpFunction, inputs: Sequence[Any], attributes: Mapping[str, Any], dtype: torch.dtype
+) -> Any:
+    """Call an operator with widened inputs, and narrow its first result to the unsigned type."""
+    widened = [widen_unsigned(x) if isinstance(x, Tensor) else x for x in inputs]
+    result = function(*widened, **attributes)
+    first, *others = result if isinstance(result, tuple) else (result,)
+    if first.dtype is _SIGNED[dtype]:
+        first = first.to(dtype)
+    return (first, *others) if others else first
+
+
+def register_functions(
+    functions: Mapping[str, OpFunction], unsigned: bool = False, untrained: tuple[int, ...] = ()
+) -> None:
+    """Register torch functions of tensors as operators without attributes.
+
+    Args:
+        functions: The functions by the name of the operator.
+        unsigned: If True, the operators accept the wider unsigned types too.
+        untrained: Input slots of data without a gradient.
+    """
+    for name, function in functions.items():
+        call = _hide_keywords(function)
+        op(name, untrained=untrained)(accept_unsigned(call) if unsigned else call)
+
+
+def _hide_keywords(function: OpFunction) -> Callable[..., Tensor]:
+    """Wrap a function of torch, whose signature Python may not know."""
+    return lambda *inputs: function(*inputs)
 
 
 def wrap_indices(indices: Tensor, size: int) -> Tensor:

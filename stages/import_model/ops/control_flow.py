@@ -21,28 +21,28 @@ def if_(cond: Tensor, *, else_branch: Branch, then_branch: Branch) -> tuple[Any,
 def loop(
     trip_count: Tensor | None = None,
     cond: Tensor | None = None,
-    *initial: Any,
+    *state: Any,
     body: Branch,
     n_outputs: int = 1,
 ) -> tuple[Any, ...]:
-    state = list(initial)
     limit = MOST_ROUNDS + 1 if trip_count is None else int(trip_count)
-    going = cond is None or bool(cond)
+    is_active = cond is None or bool(cond)
     collected: list[list[Tensor]] = [[] for _ in range(n_outputs - len(state))]
     rounds = 0
-    while going and rounds < limit:
+    while is_active and rounds < limit:
         if rounds >= MOST_ROUNDS:
             raise ValueError(f"a loop of more than {MOST_ROUNDS:,} rounds is beyond reason")
-        again, *results = body(torch.tensor(rounds), torch.tensor(going), *state)
-        state = results[: len(state)]
-        for scanned, value in zip(collected, results[len(state) :], strict=True):
-            scanned.append(value)
-        going = bool(again)
+        again, *results = body(torch.tensor(rounds), torch.tensor(is_active), *state)
+        for values, value in zip(collected, results[len(state) :], strict=True):
+            values.append(value)
+        state = tuple(results[: len(state)])
+        is_active = bool(again)
         rounds += 1
-    return (*state, *(torch.stack(c) if c else torch.empty(0) for c in collected))
+    stacked = [torch.stack(values) if values else torch.empty(0) for values in collected]
+    return (*state, *stacked)
 
 
-@op("Scan", since=8)
+@op("Scan")
 def scan_8(
     sequence_lens: Tensor | None,
     *values: Tensor,
@@ -52,18 +52,15 @@ def scan_8(
 ) -> tuple[Any, ...]:
     if sequence_lens is not None:
         raise ValueError("sequence_lens is not supported")
-    batches = [
-        _run_scan(
-            [v[i] for v in values],
-            body,
-            num_scan_inputs,
-            [0] * num_scan_inputs,
-            list(directions),
-            [],
-            [],
+    batches = []
+    for samples in zip(*values, strict=True):
+        results = scan_9(
+            *samples,
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
         )
-        for i in range(values[0].shape[0])
-    ]
+        batches.append(results)
     return tuple(torch.stack(results) for results in zip(*batches, strict=True))
 
 
@@ -77,36 +74,24 @@ def scan_9(
     scan_output_axes: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (),
 ) -> tuple[Any, ...]:
-    axes = list(scan_input_axes) or [0] * num_scan_inputs
-    into, out = list(scan_input_directions), list(scan_output_directions)
-    return _run_scan(list(values), body, num_scan_inputs, axes, into, list(scan_output_axes), out)
-
-
-def _run_scan(
-    values: list[Tensor],
-    body: Branch,
-    n: int,
-    axes: list[int],
-    directions: list[int],
-    output_axes: list[int],
-    output_directions: list[int],
-) -> tuple[Any, ...]:
-    state, scanned = values[: len(values) - n], values[len(values) - n :]
-    backwards = directions or [0] * n
-    sequences = [
-        (x.flip(axis) if back else x).unbind(axis)
-        for x, axis, back in zip(scanned, axes, backwards, strict=True)
-    ]
-    collected: list[list[Tensor]] = []
+    num_states = len(values) - num_scan_inputs
+    state: Sequence[Any] = values[:num_states]
+    axes = scan_input_axes or [0] * num_scan_inputs
+    backwards = scan_input_directions or [0] * num_scan_inputs
+    sequences = []
+    for x, axis, is_backward in zip(values[num_states:], axes, backwards, strict=True):
+        ordered = x.flip(axis) if is_backward else x
+        sequences.append(ordered.unbind(axis))
+    rounds = []
     for items in zip(*sequences, strict=True):
         results = body(*state, *items)
-        state = list(results[: len(state)])
-        collected = collected or [[] for _ in results[len(state) :]]
-        for outputs, value in zip(collected, results[len(state) :], strict=True):
-            outputs.append(value)
+        state = results[:num_states]
+        rounds.append(results[num_states:])
     stacked = []
-    for i, outputs in enumerate(collected):
-        if output_directions and output_directions[i]:
-            outputs.reverse()
-        stacked.append(torch.stack(outputs, output_axes[i] if output_axes else 0))
+    for i, values_by_round in enumerate(zip(*rounds, strict=True)):
+        axis = scan_output_axes[i] if scan_output_axes else 0
+        y = torch.stack(values_by_round, axis)
+        if scan_output_directions and scan_output_directions[i]:
+            y = y.flip(axis)
+        stacked.append(y)
     return (*state, *stacked)

@@ -1,14 +1,18 @@
 """Conv and ConvTranspose in one to three dimensions, and related operators."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import check_sizes, to_ints
-from ltp_pipeline.stages.import_model.ops.padding import resolve_pads, split_pads, to_torch_pads
+from ltp_pipeline.stages.import_model.ops.common import (
+    OptionalInts,
+    check_sizes,
+    make_view_shape,
+    to_ints,
+)
+from ltp_pipeline.stages.import_model.ops.padding import halve_pads, pad_tensor, resolve_pads
 from ltp_pipeline.stages.import_model.registry import op
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -22,18 +26,21 @@ def conv(
     b: Tensor | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
+    dilations: OptionalInts = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    kernel_shape: OptionalInts = None,
+    pads: OptionalInts = None,
+    strides: OptionalInts = None,
 ) -> Tensor:
     n = x.dim() - 2
-    kernel = tuple(kernel_shape or w.shape[2:])
+    kernel = kernel_shape or w.shape[2:]
     strides = tuple(strides or [1] * n)
     dilations = tuple(dilations or [1] * n)
     pads = resolve_pads(auto_pad, pads, x.shape[2:], kernel, strides, dilations)
-    x, padding = split_pads(x, pads)
+    padding = tuple(pads[:n])
+    if pads[:n] != pads[n:]:
+        x = pad_tensor(x, pads)
+        padding = (0,) * n
     result: Tensor = _CONV[n](x, w, b, strides, padding, dilations, group)
     return result
 
@@ -45,55 +52,49 @@ def conv_transpose(
     b: Tensor | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
+    dilations: OptionalInts = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    output_padding: Sequence[int] | None = None,
-    output_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    kernel_shape: OptionalInts = None,
+    output_padding: OptionalInts = None,
+    output_shape: OptionalInts = None,
+    pads: OptionalInts = None,
+    strides: OptionalInts = None,
 ) -> Tensor:
     n = x.dim() - 2
-    kernel = tuple(kernel_shape or w.shape[2:])
+    axes = range(n)
+    kernel = kernel_shape or w.shape[2:]
     strides = tuple(strides or [1] * n)
     dilations = tuple(dilations or [1] * n)
-    extra = tuple(output_padding or [0] * n)
-    full = [
-        s * (i - 1) + d * (k - 1) + 1 + e
-        for s, i, d, k, e in zip(strides, x.shape[2:], dilations, kernel, extra, strict=True)
-    ]
-    output_sizes = list(output_shape[-n:]) if output_shape else None
-    if (
-        output_sizes is not None
-    ):  # what a larger output has beyond the kernel's reach is added at the end
-        extra = tuple(e + max(o - f, 0) for e, o, f in zip(extra, output_sizes, full, strict=True))
-    if output_sizes is None and auto_pad.startswith("SAME"):
-        output_sizes = [i * s for i, s in zip(x.shape[2:], strides, strict=True)]
-    if output_sizes is None:
-        ends = list(pads or [0] * 2 * n) if auto_pad != "VALID" else [0] * 2 * n
-    else:
-        total = [max(f - o, 0) for f, o in zip(full, output_sizes, strict=True)]
-        small = [t // 2 for t in total]
-        large = [t - s for t, s in zip(total, small, strict=True)]
-        ends = [*small, *large] if auto_pad == "SAME_UPPER" else [*large, *small]
-    check_sizes([x.shape[0], w.shape[1] * group, *(max(f, 0) for f in full)], x)
+    extra = list(output_padding or [0] * n)
+    full = []  # output sizes without padding
+    for i in axes:
+        reach = dilations[i] * (kernel[i] - 1) + 1
+        full.append(strides[i] * (x.shape[2 + i] - 1) + reach + extra[i])
+    check_sizes([x.shape[0], w.shape[1] * group, *(max(size, 0) for size in full)], x)
+    margins = list(pads or [0] * 2 * n)
+    if output_shape:
+        output_sizes = output_shape[-n:]
+        # What a larger output has beyond the kernel's reach is added at the end.
+        extra = [extra[i] + max(output_sizes[i] - full[i], 0) for i in axes]
+        margins = halve_pads([max(full[i] - output_sizes[i], 0) for i in axes], auto_pad)
+    elif auto_pad.startswith("SAME"):
+        totals = [max(full[i] - x.shape[2 + i] * strides[i], 0) for i in axes]
+        margins = halve_pads(totals, auto_pad)
+    elif auto_pad == "VALID":
+        margins = [0] * 2 * n
+    begins = margins[:n]
+    ends = margins[n:]
+    convolve = _CONV_TRANSPOSE[n]
     y: Tensor
-    if ends[:n] == ends[n:] and all(
-        e < max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)
-    ):
-        y = _CONV_TRANSPOSE[n](x, w, b, strides, tuple(ends[:n]), extra, group, dilations)
+    if begins == ends and all(extra[i] < max(strides[i], dilations[i]) for i in axes):
+        y = convolve(x, w, b, strides, tuple(begins), tuple(extra), group, dilations)
         return y
-    y = _CONV_TRANSPOSE[n](x, w, None, strides, 0, 0, group, dilations)
-    y = F.pad(
-        y,
-        to_torch_pads(
-            [-p for p in ends[:n]] + [e - p for e, p in zip(extra, ends[n:], strict=True)]
-        ),
-    )
+    y = convolve(x, w, None, strides, 0, 0, group, dilations)
+    y = pad_tensor(y, [-begin for begin in begins] + [extra[i] - ends[i] for i in axes])
     return y if b is None else y + b.reshape(-1, *[1] * n)
 
 
-@op("DeformConv", since=19, weights=(1, 3))
+@op("DeformConv", weights=(1, 3))
 def deform_conv(
     x: Tensor,
     w: Tensor,
@@ -101,87 +102,93 @@ def deform_conv(
     b: Tensor | None = None,
     mask: Tensor | None = None,
     *,
-    dilations: Sequence[int] | None = None,
+    dilations: OptionalInts = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
+    kernel_shape: OptionalInts = None,
     offset_group: int = 1,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    pads: OptionalInts = None,
+    strides: OptionalInts = None,
 ) -> Tensor:
     """Compute DeformConv with two spatial axes.
 
     Every kernel tap is sampled at its offset, then each group is one matrix product.
     """
-    n, c, height, width = x.shape
-    rows, columns = kernel_shape or w.shape[2:]
-    down, right = strides or (1, 1)
-    spread_y, spread_x = dilations or (1, 1)
-    top, left = (pads or (0, 0, 0, 0))[:2]
-    taps = rows * columns
-    out_y, out_x = offset.shape[2:]
-
-    def steps(count: int, step: int) -> Tensor:
-        return torch.arange(count, device=x.device, dtype=x.dtype) * step
-
-    tap_y = (steps(rows, spread_y) - top).repeat_interleave(columns)
-    tap_x = (steps(columns, spread_x) - left).repeat(rows)
-    shift = offset.reshape(n * offset_group, taps, 2, out_y, out_x)
-    y = shift[:, :, 0] + tap_y.reshape(-1, 1, 1) + steps(out_y, down).reshape(-1, 1)
-    z = shift[:, :, 1] + tap_x.reshape(-1, 1, 1) + steps(out_x, right)
-    planes = x.reshape(n * offset_group, c // offset_group, height, width)
-    samples = _sample_bilinear(planes, y.flatten(1), z.flatten(1)).reshape(
-        *planes.shape[:2], taps, out_y * out_x
-    )
+    n = x.shape[0]
+    size = x.shape[2:]
+    kernel = kernel_shape or w.shape[2:]
+    strides = strides or (1, 1)
+    dilations = dilations or (1, 1)
+    begins = pads or (0, 0)
+    taps = math.prod(kernel)
+    outputs = offset.shape[2:]
+    count = math.prod(outputs)
+    planes = x.reshape(n * offset_group, -1, *size)
+    shifts = offset.reshape(n * offset_group, *kernel, 2, *outputs)
+    positions = []
+    for i in range(2):
+        tap = torch.arange(kernel[i], device=x.device) * dilations[i] - begins[i]
+        start = torch.arange(outputs[i], device=x.device) * strides[i]
+        tap = tap.reshape(make_view_shape(4, i))
+        start = start.reshape(make_view_shape(4, 2 + i))
+        position = shifts[:, :, :, i] + tap + start
+        positions.append(position.flatten(1))
+    samples = _sample_bilinear(planes, *positions)
     if mask is not None:
-        samples = samples * mask.reshape(n * offset_group, 1, taps, out_y * out_x)
-    samples = samples.reshape(n, group, c // group * taps, out_y * out_x)
-    result = w.reshape(group, w.shape[0] // group, -1) @ samples
-    result = result.reshape(n, w.shape[0], out_y, out_x)
-    return result if b is None else result + b.reshape(-1, 1, 1)
+        samples = samples * mask.reshape(n * offset_group, 1, taps * count)
+    samples = samples.reshape(n, group, -1, count)
+    y = w.reshape(group, w.shape[0] // group, -1) @ samples
+    y = y.reshape(n, w.shape[0], *outputs)
+    return y if b is None else y + b.reshape(-1, 1, 1)
 
 
-def _sample_bilinear(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """Sample the planes `x` at rows `y` and columns `z` by bilinear interpolation.
+def _sample_bilinear(planes: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Sample planes at rows `y` and columns `x`, of shape (planes, points); zero outside."""
+    height, width = planes.shape[2:]
+    rows = (y.floor(), y.floor() + 1)
+    columns = (x.floor(), x.floor() + 1)
+    row_weights = (1 - (y - rows[0]), y - rows[0])
+    column_weights = (1 - (x - columns[0]), x - columns[0])
+    total = planes.new_zeros(())
+    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        row = rows[i].clamp(0, height - 1)
+        column = columns[j].clamp(0, width - 1)
+        is_inside = (row == rows[i]) & (column == columns[j])
+        weight = row_weights[i] * column_weights[j] * is_inside
+        index = (row * width + column).long().unsqueeze(1).expand(-1, planes.shape[1], -1)
+        total = total + planes.flatten(2).gather(2, index) * weight.unsqueeze(1)
+    return total
 
-    `y` and `z` have shape (planes, points). Values outside of a plane are zero.
-    """
-    height, width = x.shape[2:]
-    result = torch.zeros((), dtype=x.dtype, device=x.device)
-    for row, share_y in ((y.floor(), 1 - (y - y.floor())), (y.floor() + 1, y - y.floor())):
-        for column, share_z in ((z.floor(), 1 - (z - z.floor())), (z.floor() + 1, z - z.floor())):
-            inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-            index = (row.clamp(0, height - 1) * width + column.clamp(0, width - 1)).long()
-            value = x.flatten(2).gather(2, index.unsqueeze(1).expand(-1, x.shape[1], -1))
-            result = result + value * (share_y * share_z * inside).unsqueeze(1)
-    return result
 
-
-@op("Col2Im", since=18, constants=(1, 2))
+@op("Col2Im", constants=(1, 2))
 def col2im(
     x: Tensor,
     image_shape: Tensor,
     block_shape: Tensor,
     *,
-    dilations: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    dilations: OptionalInts = None,
+    pads: OptionalInts = None,
+    strides: OptionalInts = None,
 ) -> Tensor:
-    image, block = to_ints(image_shape), to_ints(block_shape)
+    image = to_ints(image_shape)
+    block = to_ints(block_shape)
     n = len(image)
-    begins_ends = list(pads or [0] * 2 * n)
-    padded = [s + begins_ends[i] + begins_ends[n + i] for i, s in enumerate(image)]
-    check_sizes([*x.shape[:1], *padded], x)
-    index = torch.zeros((), dtype=torch.int64, device=x.device)
+    strides = strides or [1] * n
+    dilations = dilations or [1] * n
+    margins = list(pads or [0] * 2 * n)
+    padded = [image[i] + margins[i] + margins[n + i] for i in range(n)]
+    check_sizes([len(x), *padded], x)
+    # Position in the padded image of each element of `x`: all axes of a block, then all blocks.
+    position = torch.zeros((), dtype=torch.int64, device=x.device)
     for i in range(n):
-        reach, step = (dilations or [1] * n)[i], (strides or [1] * n)[i]
-        count = (padded[i] - reach * (block[i] - 1) - 1) // step + 1
-        tap = torch.arange(block[i], device=x.device).reshape([-1] + [1] * (2 * n - 1 - i))
-        start = torch.arange(count, device=x.device).reshape([-1] + [1] * (n - 1 - i))
-        index = index * padded[i] + tap * reach + start * step
+        reach = dilations[i] * (block[i] - 1) + 1
+        count = (padded[i] - reach) // strides[i] + 1
+        tap = torch.arange(block[i], device=x.device) * dilations[i]
+        start = torch.arange(count, device=x.device) * strides[i]
+        tap = tap.reshape(make_view_shape(2 * n, i))
+        start = start.reshape(make_view_shape(2 * n, n + i))
+        position = position * padded[i] + tap + start
     channels = x.shape[1] // math.prod(block)
-    columns = x.reshape(x.shape[0], channels, -1)
-    image_sum = x.new_zeros(x.shape[0], channels, math.prod(padded)).index_add(
-        2, index.reshape(-1), columns
-    )
-    crops = to_torch_pads([-p for p in begins_ends])
-    return F.pad(image_sum.reshape(x.shape[0], channels, *padded), crops)
+    columns = x.reshape(len(x), channels, -1)
+    y = x.new_zeros(len(x), channels, math.prod(padded))
+    y = y.index_add(2, position.reshape(-1), columns)
+    return pad_tensor(y.reshape(len(x), channels, *padded), [-margin for margin in margins])

@@ -6,7 +6,7 @@ from torch import Tensor
 from ltp_pipeline.stages.import_model.registry import op
 
 
-@op("Gemm", since=7, weights=(1, 2))
+@op("Gemm", weights=(1, 2))
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -21,10 +21,12 @@ def gemm(
     b = b.T if transB else b
     if c is not None and c.dim() <= 2 and a.is_floating_point() and alpha == beta == 1.0:
         return torch.addmm(c, a, b)
-    y = a @ b if alpha == 1.0 else alpha * (a @ b)
-    if c is None or beta == 0.0:
-        return y.to(a.dtype)
-    return (y + c if beta == 1.0 else y + beta * c).to(a.dtype)
+    y = a @ b
+    if alpha != 1.0:
+        y = alpha * y
+    if c is not None and beta != 0.0:
+        y = y + (c if beta == 1.0 else beta * c)
+    return y.to(a.dtype)
 
 
 @op("MatMul", weights=(1,))
@@ -32,6 +34,6 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch.matmul(a, b)
 
 
-@op("Einsum", since=12)
+@op("Einsum")
 def einsum(*inputs: Tensor, equation: str) -> Tensor:
     return torch.einsum(equation.replace(" ", ""), *inputs)

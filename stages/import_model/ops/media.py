@@ -12,18 +12,19 @@ from ltp_pipeline.stages.import_model.ops.common import check_sizes
 from ltp_pipeline.stages.import_model.registry import op
 
 
-@op("ImageDecoder", since=20, constants=(0,))
+@op("ImageDecoder", constants=(0,))
 def image_decoder(encoded_stream: Tensor, *, pixel_format: str = "RGB") -> Tensor:
+    is_gray = pixel_format == "Grayscale"
     with Image.open(io.BytesIO(encoded_stream.cpu().numpy().tobytes())) as image:
         check_sizes([image.height, image.width, 3])
-        pixels = np.array(image.convert("L" if pixel_format == "Grayscale" else "RGB"))
+        pixels = np.array(image.convert("L" if is_gray else "RGB"))
     decoded = torch.from_numpy(pixels)
-    if pixel_format == "Grayscale":
+    if is_gray:
         return decoded.unsqueeze(-1)
     return decoded.flip(-1) if pixel_format == "BGR" else decoded
 
 
-@op("TfIdfVectorizer", since=9, constants=(0,))
+@op("TfIdfVectorizer", constants=(0,))
 def tf_idf_vectorizer(
     x: Tensor,
     *,
@@ -41,26 +42,26 @@ def tf_idf_vectorizer(
         raise ValueError("strings are not supported")
     rows = x.reshape(1, -1) if x.dim() < 2 else x
     (width,) = check_sizes([max(ngram_indexes) + 1])
-    counts = torch.zeros(len(rows), width, device=x.device)
+    y = torch.zeros(len(rows), width, device=x.device)
+    ends = [*ngram_counts[1:], len(pool_int64s)]
     number = 0  # of the n-gram, in the order of the pool
-    for length, start in enumerate(ngram_counts, start=1):
-        end = ngram_counts[length] if length < len(ngram_counts) else len(pool_int64s)
-        pool = torch.tensor(pool_int64s[start:end], dtype=x.dtype, device=x.device).reshape(
-            -1, length
-        )
+    for length, (start, end) in enumerate(zip(ngram_counts, ends, strict=True), start=1):
+        items = torch.tensor(pool_int64s[start:end], dtype=x.dtype, device=x.device)
+        pool = items.reshape(-1, length)
         columns = torch.tensor(ngram_indexes[number : number + len(pool)], device=x.device)
         number += len(pool)
         if not min_gram_length <= length <= max_gram_length or not len(pool):
             continue
         # Skips do not matter to single items: they are counted once.
         for skip in range(1, 2 if length == 1 else max_skip_count + 2):
-            if (length - 1) * skip >= rows.shape[1]:
+            reach = (length - 1) * skip + 1
+            if reach > rows.shape[1]:
                 break
-            grams = rows.unfold(1, (length - 1) * skip + 1, 1)[..., ::skip]
+            grams = rows.unfold(1, reach, 1)[..., ::skip]
             hits = (grams.unsqueeze(2) == pool).all(-1).sum(1)
-            counts.index_add_(1, columns, hits.to(counts.dtype))
-    factor = torch.tensor(weights if weights else [1.0] * width, device=x.device)
+            y.index_add_(1, columns, hits.to(y.dtype))
     if mode == "IDF":
-        counts = (counts > 0).to(counts.dtype)
-    result = counts if mode == "TF" else counts * factor
-    return result.reshape(-1) if x.dim() < 2 else result
+        y = (y > 0).to(y.dtype)
+    if mode != "TF" and weights:
+        y = y * torch.tensor(weights, device=x.device)
+    return y.reshape(-1) if x.dim() < 2 else y

@@ -1,6 +1,7 @@
 """Operators of onnxruntime's own domain, which its optimizers write. Attention is apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -8,33 +9,35 @@ from torch import Tensor
 
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.stages.import_model.ops.activations import hard_sigmoid, leaky_relu
+from ltp_pipeline.stages.import_model.ops.common import OptionalInts
 from ltp_pipeline.stages.import_model.ops.convolution import conv
 from ltp_pipeline.stages.import_model.ops.linear import gemm
-from ltp_pipeline.stages.import_model.ops.normalization import root_mean_square_norm
+from ltp_pipeline.stages.import_model.ops.normalization import simplified_layer_normalization
 from ltp_pipeline.stages.import_model.registry import op
 
-_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
-    "Relu": F.relu,
-    "Sigmoid": torch.sigmoid,
-    "Tanh": torch.tanh,
-}
+microsoft_op = partial(op, domain=ONNXRUNTIME_DOMAIN)
 
 
 def _apply_activation(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
-    if name in _PLAIN:
-        return _PLAIN[name](x)
-    if name == "LeakyRelu":
-        return leaky_relu(x, alpha=parameters[0])
-    if name == "Clip":
-        return x.clamp(parameters[0], parameters[1])
-    if name == "HardSigmoid":
-        return hard_sigmoid(x, alpha=parameters[0], beta=parameters[1])
-    if name:
-        raise ValueError(f"activation {name!r} is not supported")
-    return x
+    match name:
+        case "":
+            return x
+        case "Relu":
+            return F.relu(x)
+        case "Sigmoid":
+            return torch.sigmoid(x)
+        case "Tanh":
+            return torch.tanh(x)
+        case "LeakyRelu":
+            return leaky_relu(x, alpha=parameters[0])
+        case "Clip":
+            return x.clamp(parameters[0], parameters[1])
+        case "HardSigmoid":
+            return hard_sigmoid(x, alpha=parameters[0], beta=parameters[1])
+    raise ValueError(f"activation {name!r} is not supported")
 
 
-@op("FusedConv", weights=(1, 2), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("FusedConv", weights=(1, 2))
 def fused_conv(
     x: Tensor,
     w: Tensor,
@@ -44,11 +47,11 @@ def fused_conv(
     activation: str = "",
     activation_params: Sequence[float] = (),
     auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
+    dilations: OptionalInts = None,
     group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    kernel_shape: OptionalInts = None,
+    pads: OptionalInts = None,
+    strides: OptionalInts = None,
 ) -> Tensor:
     y = conv(
         x,
@@ -61,10 +64,12 @@ def fused_conv(
         pads=pads,
         strides=strides,
     )
-    return _apply_activation(y if z is None else y + z, activation, activation_params)
+    if z is not None:
+        y = y + z
+    return _apply_activation(y, activation, activation_params)
 
 
-@op("FusedGemm", weights=(1, 2), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("FusedGemm", weights=(1, 2))
 def fused_gemm(
     a: Tensor,
     b: Tensor,
@@ -82,7 +87,7 @@ def fused_gemm(
     return _apply_activation(y, activation, (activation_alpha, activation_beta))
 
 
-@op("FusedMatMul", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("FusedMatMul", weights=(1,))
 def fused_mat_mul(
     a: Tensor,
     b: Tensor,
@@ -93,35 +98,41 @@ def fused_mat_mul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    a = a.movedim(0, -2) if transBatchA else a
-    b = b.movedim(0, -2) if transBatchB else b
-    a = a.transpose(-1, -2) if transA and a.dim() > 1 else a
-    b = b.transpose(-1, -2) if transB and b.dim() > 1 else b
-    y = torch.matmul(a, b)
+    y = _transpose_factor(a, transA, transBatchA) @ _transpose_factor(b, transB, transBatchB)
     return y if alpha == 1.0 else alpha * y
 
 
-@op("Gelu", domain=ONNXRUNTIME_DOMAIN)
+def _transpose_factor(x: Tensor, is_transposed: int, is_batch_inside: int) -> Tensor:
+    if is_batch_inside:
+        x = x.movedim(0, -2)
+    if is_transposed and x.dim() > 1:
+        x = x.transpose(-1, -2)
+    return x
+
+
+@microsoft_op("Gelu")
 def gelu(x: Tensor) -> Tensor:
     return F.gelu(x)
 
 
-@op("BiasGelu", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("BiasGelu", weights=(1,))
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
     return F.gelu(x + bias)
 
 
-@op("FastGelu", weights=(1,), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("FastGelu", weights=(1,))
 def fast_gelu(x: Tensor, bias: Tensor | None = None) -> Tensor:
-    return F.gelu(x if bias is None else x + bias, approximate="tanh")
+    if bias is not None:
+        x = x + bias
+    return F.gelu(x, approximate="tanh")
 
 
-@op("QuickGelu", domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("QuickGelu")
 def quick_gelu(x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * torch.sigmoid(alpha * x)
 
 
-@op("SkipLayerNormalization", weights=(2, 3, 4), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("SkipLayerNormalization", weights=(2, 3, 4))
 def skip_layer_normalization(
     x: Tensor,
     skip: Tensor,
@@ -130,34 +141,25 @@ def skip_layer_normalization(
     bias: Tensor | None = None,
     *,
     epsilon: float = 1e-5,
-    n_outputs: int = 1,
-) -> Tensor | tuple[Tensor | None, ...]:
-    total = x + skip if bias is None else x + skip + bias
-    y = F.layer_norm(total, gamma.shape, gamma, beta, epsilon)
-    return (y, None, None, total)[:n_outputs] if n_outputs > 1 else y
+) -> tuple[Tensor | None, ...]:
+    total = x + skip
+    if bias is not None:
+        total = total + bias
+    return F.layer_norm(total, gamma.shape, gamma, beta, epsilon), None, None, total
 
 
-@op("SkipSimplifiedLayerNormalization", weights=(2, 3), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("SkipSimplifiedLayerNormalization", weights=(2, 3))
 def skip_simplified_layer_normalization(
-    x: Tensor,
-    skip: Tensor,
-    gamma: Tensor,
-    bias: Tensor | None = None,
-    *,
-    epsilon: float = 1e-5,
-    n_outputs: int = 1,
-) -> Tensor | tuple[Tensor | None, ...]:
-    total = x + skip if bias is None else x + skip + bias
-    y, _ = root_mean_square_norm(total, gamma, -1, epsilon)
-    return (y, None, None, total)[:n_outputs] if n_outputs > 1 else y
+    x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5
+) -> tuple[Tensor | None, ...]:
+    total = x + skip
+    if bias is not None:
+        total = total + bias
+    y, _ = simplified_layer_normalization(total, gamma, epsilon=epsilon)
+    return y, None, None, total
 
 
-@op(
-    "EmbedLayerNormalization",
-    constants=(0, 1, 7, 8),
-    weights=(2, 3, 4, 5, 6),
-    domain=ONNXRUNTIME_DOMAIN,
-)
+@microsoft_op("EmbedLayerNormalization", constants=(0, 1, 7, 8), weights=(2, 3, 4, 5, 6))
 def embed_layer_normalization(
     input_ids: Tensor,
     segment_ids: Tensor | None,
@@ -171,16 +173,14 @@ def embed_layer_normalization(
     *,
     epsilon: float = 1e-12,
     mask_index_type: int = 0,  # noqa: ARG001 - it tells the shape of an output
-    n_outputs: int = 1,
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor, ...]:
     device = word_embedding.device
     if position_ids is None:
         position_ids = torch.arange(input_ids.shape[1])
-    total = F.embedding(input_ids.to(device), word_embedding) + F.embedding(
-        position_ids.to(device), position_embedding
-    )
+    words = F.embedding(input_ids.to(device), word_embedding)
+    total = words + F.embedding(position_ids.to(device), position_embedding)
     if segment_ids is not None and segment_embedding is not None:
         total = total + F.embedding(segment_ids.to(device), segment_embedding)
     lengths = torch.zeros(len(input_ids)) if mask is None else mask.sum(1)
-    lengths = lengths.to(torch.int32)
-    return (F.layer_norm(total, gamma.shape, gamma, beta, epsilon), lengths, total)[:n_outputs]
+    y = F.layer_norm(total, gamma.shape, gamma, beta, epsilon)
+    return y, lengths.to(torch.int32), total

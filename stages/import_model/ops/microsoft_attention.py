@@ -5,55 +5,54 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.stages.import_model.ops.attention import (
     rotary_embedding as standard_rotary_embedding,
 )
-from ltp_pipeline.stages.import_model.registry import op
-
-
-def _split_heads(x: Tensor, count: int) -> Tensor:
-    """Reshape (batch, steps, heads · size) to (batch, heads, steps, size)."""
-    return x.reshape(*x.shape[:2], count, -1).transpose(1, 2)
+from ltp_pipeline.stages.import_model.ops.attention import split_heads
+from ltp_pipeline.stages.import_model.ops.microsoft import microsoft_op
 
 
 def _make_padding_bias(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tensor:
     """Return what is added to the scores for a mask of keys: lengths, or ones for visible keys."""
-    keep = mask.to(like.device)
-    if keep.dim() == 1:
-        if keep.numel() != len(like):
+    visible = mask.to(like.device)
+    if visible.dim() == 1:
+        if visible.numel() != len(like):
             raise ValueError("a mask with the starts of keys is not supported")
-        keep = torch.arange(keys, device=like.device) < keep.unsqueeze(1)
-    if keep.dim() > 3:
-        raise ValueError(f"a mask of rank {keep.dim()} is not supported")
-    keep = keep.reshape(len(keep), *[1] * (4 - keep.dim()), *keep.shape[1:])
-    return torch.where(keep > 0, 0.0, filter_value).to(like.dtype)
+        visible = torch.arange(keys, device=like.device) < visible.unsqueeze(1)
+    if visible.dim() > 3:
+        raise ValueError(f"a mask of rank {visible.dim()} is not supported")
+    while visible.dim() < 4:
+        visible = visible.unsqueeze(1)
+    return torch.where(visible > 0, 0.0, filter_value).to(like.dtype)
 
 
 def _compute_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    padding: Tensor | None,
+    mask: Tensor | None,
     bias: Tensor | None,
     scale: float | None,
-    causal: bool,
+    unidirectional: int,
     filter_value: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of the heads, concatenated, and the scores."""
+    queries = q.shape[2]
+    keys = k.shape[2]
     scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
-    for added in (padding, bias):
-        scores = scores if added is None else scores + added
-    if causal:
-        queries, keys = scores.shape[-2:]
-        later = torch.ones(queries, keys, dtype=torch.bool, device=q.device).triu(
-            keys - queries + 1
-        )
+    if mask is not None:
+        scores = scores + _make_padding_bias(mask, keys, filter_value, q)
+    if bias is not None:
+        scores = scores + bias
+    if unidirectional:
+        later = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
+        later = later.triu(keys - queries + 1)
         scores = scores + torch.where(later, filter_value, 0.0).to(scores.dtype)
-    return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2), scores
+    y = scores.softmax(-1) @ v
+    return y.transpose(1, 2).flatten(2), scores
 
 
-@op("Attention", weights=(1, 2), constants=(3, 6), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("Attention", weights=(1, 2), constants=(3, 6))
 def attention(
     x: Tensor,
     weights: Tensor,
@@ -73,32 +72,25 @@ def attention(
     unidirectional: int = 0,
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
-    if (
-        do_rotary
-        or rotary_embedding_dim
-        or past_present_share_buffer
-        or past_sequence_length is not None
-    ):
+    has_buffer = past_present_share_buffer or past_sequence_length is not None
+    if do_rotary or rotary_embedding_dim or has_buffer:
         raise ValueError("rotary embedding inside it and shared buffers are not supported")
-    projected = x @ weights if bias is None else x @ weights + bias
+    projected = x @ weights
+    if bias is not None:
+        projected = projected + bias
     sizes = list(qkv_hidden_sizes or [projected.shape[-1] // 3] * 3)
-    q, k, v = (
-        _split_heads(part, num_heads) for part in torch.split_with_sizes(projected, sizes, -1)
-    )
+    parts = torch.split_with_sizes(projected, sizes, -1)
+    q, k, v = [split_heads(part, num_heads) for part in parts]
     if past is not None:
-        k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
-    padding = (
-        None
-        if mask_index is None
-        else _make_padding_bias(mask_index, k.shape[2], mask_filter_value, q)
-    )
+        k = torch.cat([past[0], k], 2)
+        v = torch.cat([past[1], v], 2)
     y, _ = _compute_attention(
-        q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value
+        q, k, v, mask_index, attention_bias, scale, unidirectional, mask_filter_value
     )
     return (y, torch.stack([k, v])) if n_outputs > 1 else y
 
 
-@op("MultiHeadAttention", weights=(3,), constants=(4, 8, 9), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("MultiHeadAttention", weights=(3,), constants=(4, 8, 9))
 def multi_head_attention(
     query: Tensor,
     key: Tensor | None = None,
@@ -115,47 +107,38 @@ def multi_head_attention(
     num_heads: int,
     scale: float | None = None,
     unidirectional: int = 0,
-    n_outputs: int = 1,
-) -> Tensor | tuple[Tensor, ...]:
+) -> tuple[Tensor, ...]:
     if past_sequence_length is not None or cache_indirection is not None:
         raise ValueError("shared buffers are not supported")
-    q, k, v = _split_query_key_value(query, key, value, bias, num_heads)
+    parts = _unpack_parts(query, key, value)
+    if bias is not None:
+        width = parts[0].shape[-1]
+        biases = (bias[:width], bias[width : 2 * width], bias[2 * width :])
+        pairs = zip(parts, biases, strict=True)
+        parts = [part + added if part.dim() == 3 else part for part, added in pairs]
+    q, k, v = [split_heads(part, num_heads) for part in parts]
     if past_key is not None and past_value is not None:
-        k, v = torch.cat([past_key, k], 2), torch.cat([past_value, v], 2)
-    padding = (
-        None
-        if key_padding_mask is None
-        else _make_padding_bias(key_padding_mask, k.shape[2], mask_filter_value, q)
-    )
+        k = torch.cat([past_key, k], 2)
+        v = torch.cat([past_value, v], 2)
     y, scores = _compute_attention(
-        q, k, v, padding, attention_bias, scale, bool(unidirectional), mask_filter_value
+        q, k, v, key_padding_mask, attention_bias, scale, unidirectional, mask_filter_value
     )
-    return (y, k, v, scores)[:n_outputs] if n_outputs > 1 else y
+    return y, k, v, scores
 
 
-def _split_query_key_value(
-    query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None, heads: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return query, key and value by heads.
+def _unpack_parts(query: Tensor, key: Tensor | None, value: Tensor | None) -> list[Tensor]:
+    """Return query, key and value.
 
     Packed ones have shape (batch, steps, heads, parts, size).
     """
     if key is None:
-        q, k, v = (part.flatten(2) for part in query.unbind(3))
-    elif value is None:
-        q, (k, v) = query, (part.flatten(2) for part in key.unbind(3))
-    else:
-        q, k, v = query, key, value
-    if bias is not None:
-        width = q.shape[-1]
-        q = q + bias[:width]
-        k = k + bias[width : 2 * width] if k.dim() == 3 else k
-        v = v + bias[2 * width :] if v.dim() == 3 else v
-    q, k, v = (x if x.dim() == 4 else _split_heads(x, heads) for x in (q, k, v))
-    return q, k, v
+        return [part.flatten(2) for part in query.unbind(3)]
+    if value is None:
+        return [query, *(part.flatten(2) for part in key.unbind(3))]
+    return [query, key, value]
 
 
-@op("RotaryEmbedding", constants=(1,), untrained=(2, 3), domain=ONNXRUNTIME_DOMAIN)
+@microsoft_op("RotaryEmbedding", constants=(1,), untrained=(2, 3))
 def rotary_embedding(
     x: Tensor,
     position_ids: Tensor,

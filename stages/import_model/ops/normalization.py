@@ -30,12 +30,14 @@ class _SumOverRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(_: Any, x: Tensor) -> Tensor:
-        distributed.all_reduce(total := x.clone())
+        total = x.clone()
+        distributed.all_reduce(total)
         return total
 
     @staticmethod
     def backward(_: Any, gradient: Tensor) -> Tensor:
-        distributed.all_reduce(total := gradient.clone())
+        total = gradient.clone()
+        distributed.all_reduce(total)
         return total
 
 
@@ -44,35 +46,28 @@ def _sum_over_ranks(x: Tensor) -> Tensor:
     return total
 
 
-def _normalize_batch(
-    x: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    scale: Tensor,
-    b: Tensor,
-    training: bool,
-    share: float,
-    epsilon: float,
+def _normalize_over_ranks(
+    x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, b: Tensor, fraction: float, epsilon: float
 ) -> Tensor:
-    """Normalize by the stored statistics, or in training by those of the batch of all processes."""
-    if not (training and ranks.is_distributed()):
-        return F.batch_norm(x, mean, var, scale, b, training, share, epsilon)
+    """Normalize by the statistics of the batch of all processes, and move the stored ones."""
     dims = [0, *range(2, x.dim())]
+    shape = [1, -1, *[1] * (x.dim() - 2)]
     wide = x.float()
     count = ranks.get_world_size() * x.numel() // x.shape[1]
-    shape = [1, -1, *[1] * (x.dim() - 2)]
     batch_mean = _sum_over_ranks(wide.sum(dims)) / count
-    centred = wide - batch_mean.view(shape)
-    batch_var = _sum_over_ranks(centred.square().sum(dims)) / count
+    centered = wide - batch_mean.view(shape)
+    batch_var = _sum_over_ranks(centered.square().sum(dims)) / count
+    unbiased_var = batch_var * (count / max(count - 1, 1))
     with torch.no_grad():
-        mean.lerp_(batch_mean.to(mean.dtype), share)
-        var.lerp_((batch_var * (count / max(count - 1, 1))).to(var.dtype), share)
+        mean.lerp_(batch_mean.to(mean.dtype), fraction)
+        var.lerp_(unbiased_var.to(var.dtype), fraction)
     factor = torch.rsqrt(batch_var + epsilon) * scale.float()
-    return (centred * factor.view(shape) + b.float().view(shape)).to(x.dtype)
+    y = centered * factor.view(shape) + b.float().view(shape)
+    return y.to(x.dtype)
 
 
-@op("BatchNormalization", since=7, weights=(1, 2), statistics=(3, 4))
-def batch_normalization_7(
+@op("BatchNormalization", weights=(1, 2), statistics=(3, 4))
+def batch_normalization(
     x: Tensor,
     scale: Tensor,
     b: Tensor,
@@ -82,45 +77,29 @@ def batch_normalization_7(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     spatial: int = 1,
-    training: bool = False,
-    n_outputs: int = 1,
-) -> Tensor | tuple[Tensor, ...]:
-    if not spatial:  # statistics of each activation
-        y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
-    else:
-        y = _normalize_batch(
-            x, mean.detach(), var.detach(), scale, b, training, update_fraction(momentum), epsilon
-        )
-    return (y, mean, var, mean, var)[:n_outputs] if n_outputs > 1 else y
-
-
-@op("BatchNormalization", since=14, weights=(1, 2), statistics=(3, 4))
-def batch_normalization_14(
-    x: Tensor,
-    scale: Tensor,
-    b: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    *,
-    epsilon: float = 1e-5,
-    momentum: float = 0.9,
     training_mode: int = 0,
     training: bool = False,
     n_outputs: int = 1,
-) -> Tensor | tuple[Tensor, ...]:
-    if training or not training_mode:
-        y = _normalize_batch(
-            x, mean.detach(), var.detach(), scale, b, training, update_fraction(momentum), epsilon
-        )
-        return (y, mean, var)[:n_outputs] if n_outputs > 1 else y
-    # A graph exported in train mode, run for evaluation: statistics of the batch, the stored ones
-    # untouched.
-    y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
-    if n_outputs == 1:
-        return y
-    batch_var, batch_mean = torch.var_mean(x.float(), [0, *range(2, x.dim())], correction=0)
-    mean = mean * momentum + batch_mean.to(mean.dtype) * (1 - momentum)
-    return y, mean, var * momentum + batch_var.to(var.dtype) * (1 - momentum)
+) -> tuple[Tensor, ...]:
+    if not spatial:  # statistics of each activation
+        y = (x - mean) * torch.rsqrt(var + epsilon) * scale + b
+    elif training_mode and not training:
+        # A graph exported in train mode, run for evaluation: statistics of the batch, the stored
+        # ones untouched.
+        y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
+        if n_outputs > 1:
+            dims = [0, *range(2, x.dim())]
+            batch_var, batch_mean = torch.var_mean(x.float(), dims, correction=0)
+            mean = mean * momentum + batch_mean.to(mean.dtype) * (1 - momentum)
+            var = var * momentum + batch_var.to(var.dtype) * (1 - momentum)
+    else:
+        statistics = (mean.detach(), var.detach())
+        fraction = update_fraction(momentum)
+        if training and ranks.is_distributed():
+            y = _normalize_over_ranks(x, *statistics, scale, b, fraction, epsilon)
+        else:
+            y = F.batch_norm(x, *statistics, scale, b, training, fraction, epsilon)
+    return y, mean, var, mean, var
 
 
 @op("InstanceNormalization", weights=(1, 2))
@@ -141,58 +120,35 @@ def layer_normalization(
     stash_type: int = 1,
     n_outputs: int = 1,
 ) -> Tensor | tuple[Tensor, ...]:
-    shape = x.shape[positive_axis(axis, x.dim()) :]
+    first = positive_axis(axis, x.dim())
+    shape = x.shape[first:]
     if n_outputs == 1 and scale.shape == shape and (b is None or b.shape == shape):
         return F.layer_norm(x, shape, scale, b, epsilon)
     wide = x.to(to_torch_type(stash_type))
-    dims = list(range(x.dim() - len(shape), x.dim()))
+    dims = list(range(first, x.dim()))
     variance, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
     inverse = torch.rsqrt(variance + epsilon)
     y = ((wide - mean) * inverse).to(x.dtype) * scale
-    y = y if b is None else y + b
-    return (y, mean, inverse)[:n_outputs] if n_outputs > 1 else y
-
-
-def root_mean_square_norm(
-    x: Tensor, scale: Tensor, axis: int, epsilon: float, stash_type: int = 1
-) -> tuple[Tensor, Tensor]:
-    """Divide `x` by its root mean square and multiply by `scale`.
-
-    Returns:
-        The result, and the inverse of the root mean square.
-    """
-    dims = list(range(positive_axis(axis, x.dim()), x.dim()))
-    wide = x.to(to_torch_type(stash_type))
-    inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
-    return (wide * inverse).to(x.dtype) * scale, inverse
-
-
-@op("RMSNormalization", since=23, weights=(1,))
-def rms_normalization(
-    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Tensor:
-    return root_mean_square_norm(x, scale, axis, epsilon, stash_type)[0]
+    if b is not None:
+        y = y + b
+    return y, mean, inverse
 
 
 @op("SimplifiedLayerNormalization", weights=(1,))  # onnxruntime's own
 def simplified_layer_normalization(
     x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Tensor, Tensor]:
-    return root_mean_square_norm(x, scale, axis, epsilon, stash_type)
+    dims = list(range(positive_axis(axis, x.dim()), x.dim()))
+    wide = x.to(to_torch_type(stash_type))
+    inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
+    return (wide * inverse).to(x.dtype) * scale, inverse
 
 
-@op("GroupNormalization", since=18, weights=(1, 2))
-def group_normalization_18(
-    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int
-) -> Tensor:
-    each = x.shape[1] // num_groups  # here scale and bias belong to groups, later to channels
-    return F.group_norm(
-        x, num_groups, scale.repeat_interleave(each), bias.repeat_interleave(each), epsilon
-    )
+op("RMSNormalization", weights=(1,))(simplified_layer_normalization)
 
 
-@op("GroupNormalization", since=21, weights=(1, 2))
-def group_normalization_21(
+@op("GroupNormalization", weights=(1, 2))
+def group_normalization(
     x: Tensor,
     scale: Tensor,
     bias: Tensor,
@@ -201,6 +157,10 @@ def group_normalization_21(
     num_groups: int,
     stash_type: int = 1,
 ) -> Tensor:
+    if scale.numel() == num_groups:  # up to opset 20, scale and bias belong to groups
+        channels = x.shape[1] // num_groups
+        scale = scale.repeat_interleave(channels)
+        bias = bias.repeat_interleave(channels)
     return F.group_norm(x, num_groups, scale, bias, epsilon)
 
 
@@ -217,12 +177,11 @@ def lrn(
 @op("LpNormalization")
 def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
     norm = torch.linalg.vector_norm(x, p, axis, keepdim=True)
-    return torch.where(
-        norm == 0, torch.zeros_like(x), x / norm.where(norm != 0, torch.ones_like(norm))
-    )
+    divisor = norm.where(norm != 0, torch.ones_like(norm))
+    return torch.where(norm == 0, torch.zeros_like(x), x / divisor)
 
 
-@op("MeanVarianceNormalization", since=9)
+@op("MeanVarianceNormalization")
 def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
     variance, mean = torch.var_mean(x, list(axes), correction=0, keepdim=True)
     return (x - mean) / (variance.sqrt() + 1e-9)

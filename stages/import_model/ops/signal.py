@@ -1,6 +1,7 @@
-"""Fourier transforms, windows and mel filters."""
+"""Fourier transforms and mel filters."""
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,50 +15,34 @@ def _to_complex(x: Tensor) -> Tensor:
     return torch.view_as_complex(x.contiguous()) if x.shape[-1] == 2 else x.squeeze(-1)
 
 
-def _transform_axis(
-    x: Tensor, length: int | None, axis: int, inverse: int, onesided: int
+@op("DFT", since=20, constants=(1, 2))
+def dft(
+    x: Tensor,
+    dft_length: Tensor | None = None,
+    axis: Tensor | int | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
 ) -> Tensor:
-    axis = positive_axis(axis, x.dim())
+    dim = positive_axis(-2 if axis is None else int(axis), x.dim())
+    length = None if dft_length is None else int(dft_length)
+    check_sizes([length or 0])
     signal = _to_complex(x)
     if inverse and onesided:
-        size = length or 2 * (x.shape[axis] - 1)
-        real: Tensor = torch.fft.irfft(signal, size, axis)
+        size = length or 2 * (x.shape[dim] - 1)
+        real: Tensor = torch.fft.irfft(signal, size, dim)
         return real.unsqueeze(-1).to(x.dtype)
-    check_sizes([length or 0])
-    y = torch.fft.ifft(signal, length, axis) if inverse else torch.fft.fft(signal, length, axis)
+    transform = torch.fft.ifft if inverse else torch.fft.fft
+    y = transform(signal, length, dim)
     if onesided:
-        y = y.narrow(axis, 0, y.shape[axis] // 2 + 1)
+        y = y.narrow(dim, 0, y.shape[dim] // 2 + 1)
     return torch.view_as_real(y).to(x.dtype)
 
 
-@op("DFT", since=17, constants=(1,))
-def dft_17(
-    x: Tensor,
-    dft_length: Tensor | None = None,
-    *,
-    axis: int = 1,
-    inverse: int = 0,
-    onesided: int = 0,
-) -> Tensor:
-    return _transform_axis(
-        x, None if dft_length is None else int(dft_length), axis, inverse, onesided
-    )
+op("DFT", constants=(1,))(partial(dft, axis=1))
 
 
-@op("DFT", since=20, constants=(1, 2))
-def dft_20(
-    x: Tensor,
-    dft_length: Tensor | None = None,
-    axis: Tensor | None = None,
-    *,
-    inverse: int = 0,
-    onesided: int = 0,
-) -> Tensor:
-    length = None if dft_length is None else int(dft_length)
-    return _transform_axis(x, length, -2 if axis is None else int(axis), inverse, onesided)
-
-
-@op("STFT", since=17, constants=(1, 3))
+@op("STFT", constants=(1, 3))
 def stft(
     signal: Tensor,
     frame_step: Tensor,
@@ -66,8 +51,9 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Tensor:
-    natural = signal.shape[1] if window is None else window.shape[0]
-    length = natural if frame_length is None else int(frame_length)
+    length = signal.shape[1] if window is None else window.shape[0]
+    if frame_length is not None:
+        length = int(frame_length)
     frames = _to_complex(signal).unfold(1, length, int(frame_step))
     if window is not None:
         frames = frames * window
@@ -77,33 +63,11 @@ def stft(
     return torch.view_as_real(y).to(signal.dtype)
 
 
-def _make_cosine_window(size: Tensor, periodic: int, output_datatype: int, *terms: float) -> Tensor:
-    (count,) = check_sizes([int(size)])
-    phase = torch.arange(count, dtype=torch.float64) * (
-        2 * math.pi / (count if periodic else count - 1)
-    )
-    total = sum(
-        (a * torch.cos(k * phase) for k, a in enumerate(terms)), start=torch.zeros_like(phase)
-    )
-    return total.to(to_torch_type(output_datatype))
+def _to_mel(frequency: Tensor) -> float:
+    return 2595 * math.log10(1 + float(frequency) / 700)
 
 
-@op("HannWindow", since=17, constants=(0,))
-def hann_window(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
-    return _make_cosine_window(size, periodic, output_datatype, 0.5, -0.5)
-
-
-@op("HammingWindow", since=17, constants=(0,))
-def hamming_window(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
-    return _make_cosine_window(size, periodic, output_datatype, 25 / 46, -21 / 46)
-
-
-@op("BlackmanWindow", since=17, constants=(0,))
-def blackman_window(size: Tensor, *, output_datatype: int = 1, periodic: int = 1) -> Tensor:
-    return _make_cosine_window(size, periodic, output_datatype, 0.42, -0.5, 0.08)
-
-
-@op("MelWeightMatrix", since=17, constants=(0, 1, 2, 3, 4))
+@op("MelWeightMatrix", constants=(0, 1, 2, 3, 4))
 def mel_weight_matrix(
     num_mel_bins: Tensor,
     dft_length: Tensor,
@@ -113,21 +77,23 @@ def mel_weight_matrix(
     *,
     output_datatype: int = 1,
 ) -> Tensor:
-    bins, length, rate = int(num_mel_bins), int(dft_length), int(sample_rate)
+    bins = int(num_mel_bins)
+    length = int(dft_length)
     check_sizes([length // 2 + 1, bins])
-    low, high = (
-        2595 * math.log10(1 + float(f) / 700) for f in (lower_edge_hertz, upper_edge_hertz)
-    )
-    mel = torch.arange(bins + 2, dtype=torch.float64) * ((high - low) / (bins + 2)) + low
-    edges = torch.floor((length + 1) * (700 * (10 ** (mel / 2595) - 1)) / rate)
-    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    low = _to_mel(lower_edge_hertz)
+    width = (_to_mel(upper_edge_hertz) - low) / (bins + 2)
+    mel = torch.arange(bins + 2, dtype=torch.float64) * width + low
+    frequency = 700 * (10 ** (mel / 2595) - 1)
+    edges = torch.floor((length + 1) * frequency / int(sample_rate))
+    left = edges[:-2]
+    center = edges[1:-1]
+    right = edges[2:]
     line = torch.arange(length // 2 + 1, dtype=torch.float64).unsqueeze(1)
+    rise = (line - left) / (center - left).clamp(min=1)
     # Where two edges fall on the same line the slope is a step of height one.
-    rise = torch.where(
-        centre > left, (line - left) / (centre - left).clamp(min=1), (line == centre).double()
-    )
-    fall = (right - line) / (right - centre).clamp(min=1)
-    rising = (line >= left) & (line <= centre)
-    falling = (line >= centre) & (line < right)
-    y = torch.where(falling, fall, torch.where(rising, rise, torch.zeros_like(line)))
+    rise = torch.where(center > left, rise, 1.0)
+    fall = (right - line) / (right - center).clamp(min=1)
+    is_rising = (line >= left) & (line <= center)
+    is_falling = (line >= center) & (line < right)
+    y = torch.where(is_falling, fall, torch.where(is_rising, rise, 0.0))
     return y.to(to_torch_type(output_datatype))
