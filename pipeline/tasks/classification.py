@@ -2,51 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
-from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
+from ltp_pipeline.results.schema_parts import AccuracyResult
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.tasks.supervised import ClassScoresTask
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
 
 TOP1 = Metric("top-1")
 TOP5_CLASSES = 5  # with at most this many classes, top-5 accuracy is always 1
 
 
-@dataclass(frozen=True)
-class ClassificationTask(SupervisedTask):
-    """One class per sample, with cross-entropy as loss.
-
-    Attributes:
-        num_classes: Number of classes.
-        is_probability: True if the output is computed by Softmax, or a single score by Sigmoid.
-        is_single: True if the output is one number: the score of class 1 against class 0.
-    """
-
-    num_classes: int = 0
-    is_probability: bool = False
-    is_single: bool = False
+class ClassificationTask(ClassScoresTask):
+    """One class per sample, with cross-entropy as loss."""
 
     task_kind = "classification"
     metric = TOP1
-
-    def describe_output(self) -> TaskSummary:
-        """Return the summary of the task for the report."""
-        if self.is_single:
-            threshold = decision_threshold(self.is_probability)
-            return TaskSummary(self.task_kind, self.output.name, threshold=threshold)
-        return TaskSummary(self.task_kind, self.output.name, class_axis=1)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy of a batch."""
@@ -63,12 +41,10 @@ class ClassificationTask(SupervisedTask):
 
     def _class_scores(self, output: Tensor) -> Tensor:
         """Return logits or log-probabilities of shape (samples, classes)."""
-        from ltp_pipeline.tasks.losses import to_logits, to_two_classes
+        from ltp_pipeline.tasks.losses import to_logits
 
         scores = output.float().reshape(len(output), -1)  # a single score may have no axis
-        if self.is_single:
-            scores = to_two_classes(scores, self.is_probability)
-        return to_logits(scores, self.is_probability)
+        return to_logits(scores, self.is_probability, self.is_single)
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
         """Return for each sample whether its class has rank 1, and whether a rank up to 5."""
@@ -91,11 +67,10 @@ class ClassificationTask(SupervisedTask):
 
     def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
         """Return top-1 accuracy and, for more than five classes, top-5 accuracy."""
-        top1 = self.metric_value(statistics)
-        top5 = float(statistics[:, 1].mean()) if self.num_classes > TOP5_CLASSES else None
-        return AccuracyResult(
-            value=top1, top1=top1, top5=top5, samples=len(statistics), split=split
-        )
+        result = super().compute_metric(statistics, split)
+        if self.num_classes <= TOP5_CLASSES:
+            return result
+        return result.model_copy(update={"top5": float(statistics[:, 1].mean())})
 
     def correct_samples(self, statistics: Array) -> Array:
         """Return which samples have their class predicted."""
@@ -105,10 +80,9 @@ class ClassificationTask(SupervisedTask):
         self, before: Array, after: Array, confidence: float = 0.95
     ) -> tuple[float, float]:
         """Return the interval of a paired difference of two fractions."""
-        first, second = self.correct_samples(before), self.correct_samples(after)
-        return paired_interval(first, second, confidence)
+        return paired_interval(before[:, 0], after[:, 0], confidence)
 
-    def chance_level(self, split: SplitLabels) -> float:
+    def chance_level(self, split: Split) -> float:
         """Return the accuracy of always predicting the most frequent class."""
         labels = split.inspected_targets if split.labels is None else split.labels
         _, counts = np.unique(labels, return_counts=True)

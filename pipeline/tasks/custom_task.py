@@ -18,12 +18,11 @@ from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data.dataset import Batch
+    from ltp_pipeline.data.dataset import Batch, Split
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.system.arrays import Array
     from ltp_pipeline.tasks.custom import CustomTask
     from ltp_pipeline.tasks.distillation import DistillationTask
-    from ltp_pipeline.tasks.protocol import SplitLabels
 
 NUM_REPLICATES = 50  # bootstrap replicates for the interval of a metric that is no mean
 LOSS_HINT = (
@@ -331,7 +330,7 @@ class CustomTaskAdapter:
             return None
         return self.distillation.get_original_result(samples, split)
 
-    def chance_level(self, split: SplitLabels) -> None:
+    def chance_level(self, split: Split) -> None:
         """Return None: constant predictions of a custom task are unknown."""
 
     def _name_outputs(self, outputs: Sequence[Any]) -> dict[str, Any]:

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import paired_interval
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
+from ltp_pipeline.settings.schema import DistillOutputs
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, OutputKind, TaskOutput
 from ltp_pipeline.tasks.shapes import (
     SCORE_PRODUCERS,
     SOFTMAX,
     SQUASHING,
-    find_producers,
+    Shapes,
+    find_outputs,
     has_score_shape,
 )
 
 if TYPE_CHECKING:
     from onnx import GraphProto
     from torch import Tensor
-
-    from ltp_pipeline.settings.schema import DistillOutputs
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
 
 AGREEMENT = Metric("agreement")  # fraction of samples with the original's class; for class scores
 R2_VS_ORIGINAL = Metric("r2_vs_original")  # R² with the original's outputs as targets
@@ -53,7 +53,7 @@ class DistillationTask:
     def from_graph(
         cls,
         graph: GraphProto,
-        shapes: Sequence[tuple[int, ...] | None],
+        shapes: Shapes,
         num_samples: int,
         outputs_as: DistillOutputs = "auto",
         only: str | None = None,
@@ -62,8 +62,7 @@ class DistillationTask:
 
         Args:
             graph: The model.
-            shapes: Shapes of all outputs for some samples; None if an output is no tensor of
-                floating point.
+            shapes: Shapes of all outputs for some samples.
             num_samples: Number of these samples.
             outputs_as: `train.distill_outputs_as` of the settings.
             only: Name of the only output to compare; None for all.
@@ -71,18 +70,17 @@ class DistillationTask:
         Raises:
             InputError: No output can be compared.
         """
-        producers = find_producers(graph)
         outputs = []
-        for position, (producer, shape) in enumerate(zip(producers, shapes, strict=True)):
-            name = graph.output[position].name
-            if not shape or shape[0] != num_samples or only not in (None, name):
-                continue
-            is_score_shape = has_score_shape(shape[1:])
+        probabilities = set()
+        for spec in find_outputs(graph, shapes, num_samples, only):
+            is_score_shape = has_score_shape(spec.shape)
             asks_scores = outputs_as == "logits"
-            asks_scores |= outputs_as == "auto" and producer in SCORE_PRODUCERS
+            asks_scores |= outputs_as == "auto" and spec.producer in SCORE_PRODUCERS
             kind: OutputKind = "scores" if is_score_shape and asks_scores else "values"
-            may_be_scores = is_score_shape and producer not in SQUASHING
-            outputs.append(TaskOutput(position, name, kind, may_be_scores))
+            may_be_scores = is_score_shape and spec.producer not in SQUASHING
+            outputs.append(TaskOutput(spec.position, spec.name, kind, may_be_scores))
+            if spec.producer in SOFTMAX:
+                probabilities.add(spec.position)
         if not outputs:
             raise InputError(
                 "no output of the model is a floating-point tensor with one row per sample",
@@ -94,7 +92,6 @@ class DistillationTask:
                 f"no output has the shape of class scores: {names}",
                 'set train.distill_outputs_as to "auto"',
             )
-        probabilities = (i for i, producer in enumerate(producers) if producer in SOFTMAX)
         return cls(tuple(outputs), frozenset(probabilities))
 
     @property
@@ -135,9 +132,8 @@ class DistillationTask:
         import torch
 
         assert teacher_outputs is not None  # noqa: S101 - `is_distilled` is True
-        distances = []
-        for spec, output, teacher in zip(self.outputs, outputs, teacher_outputs, strict=True):
-            distances.append(self._distance(spec, output.float(), teacher.float()))
+        pairs = zip(self.outputs, outputs, teacher_outputs, strict=True)
+        distances = [self._distance(spec, y.float(), teacher.float()) for spec, y, teacher in pairs]
         return torch.stack(distances).mean()
 
     def _distance(self, spec: TaskOutput, output: Tensor, teacher_output: Tensor) -> Tensor:
@@ -181,20 +177,18 @@ class DistillationTask:
         for outputs, _, original_outputs in batches:
             assert original_outputs is not None  # noqa: S101 - `is_relative` is True
             agreement = self._compare_argmax(outputs, original_outputs)
-            columns: list[Array] = [] if agreement is None else [agreement]
             if self.has_values:
-                columns.insert(0, _r2_terms(outputs, original_outputs, scales))
-            rows: Array = np.stack(columns, axis=1)
-            parts.append(rows if self.has_values else rows[:, 0])
+                terms = _r2_terms(outputs, original_outputs, scales)
+                parts.append(np.stack([terms, *agreement], axis=1))
+            else:
+                parts += agreement
         return np.concatenate(parts)
 
-    def _compare_argmax(self, outputs: Sequence[Array], originals: Sequence[Array]) -> Array | None:
-        """Return whether the argmax of each sample equals the original's.
+    def _compare_argmax(self, outputs: Sequence[Array], originals: Sequence[Array]) -> list[Array]:
+        """Return one array with whether the argmax of each sample equals the original's.
 
-        With several outputs that may be scores, it is the fraction of them that agree.
-
-        Returns:
-            One value per sample; None if no output may be scores.
+        With several outputs that may be scores, it has the fraction of them that agree. If there
+        are none, no array is returned.
         """
         parts: list[Array] = []
         for spec, output, original in zip(self.outputs, outputs, originals, strict=True):
@@ -203,28 +197,16 @@ class DistillationTask:
                 original_scores = original.reshape(len(original), -1)
                 is_equal = scores.argmax(1) == original_scores.argmax(1)
                 parts.append(is_equal & ~np.isnan(scores).any(1))
-        if len(parts) > 1:
-            fraction: Array = np.stack(parts).mean(0, dtype=np.float64)
-            return fraction
-        return parts[0] if parts else None
+        return [np.stack(parts).mean(0, dtype=np.float64)] if len(parts) > 1 else parts
 
     def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
         """Return agreement, or R² together with agreement; R² is at least 0."""
         samples = len(statistics)
         if not self.has_values:
-            return AccuracyResult(
-                value=float(statistics.mean()), top1=None, top5=None, samples=samples, split=split
-            )
-        agreement = float(statistics[:, 1].mean()) if statistics.shape[1] > 1 else None
+            return AccuracyResult(value=float(statistics.mean()), samples=samples, split=split)
         value = max(float(statistics[:, 0].mean()), 0.0)
-        return AccuracyResult(
-            value=value,
-            top1=None,
-            top5=None,
-            samples=samples,
-            split=split,
-            argmax_agreement=agreement,
-        )
+        agreement = float(statistics[:, 1].mean()) if statistics.shape[1] > 1 else None
+        return AccuracyResult(value=value, samples=samples, split=split, argmax_agreement=agreement)
 
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array]:
         """Return the metric of the original, which is 1 without any measurement."""
@@ -246,7 +228,7 @@ class DistillationTask:
             before, after = before[:, 0], after[:, 0]
         return paired_interval(before, after, confidence)
 
-    def chance_level(self, split: SplitLabels) -> None:
+    def chance_level(self, split: Split) -> None:
         """Return None: there are no labels that a constant could predict."""
 
 
@@ -256,10 +238,7 @@ def _flatten_rows(output: Array) -> Array:
 
 
 def _add_padded(first: Array, second: Array) -> Array:
-    """Return the sum of two vectors; the shorter one is padded with zeros.
-
-    Batches of sequences differ in length.
-    """
+    """Return the sum of two vectors; the shorter one, of shorter sequences, is padded with 0."""
     size = max(first.size, second.size)
     total: Array = np.pad(first, (0, size - first.size)) + np.pad(second, (0, size - second.size))
     return total
@@ -270,17 +249,12 @@ def _r2_terms(
 ) -> Array:
     """Return for each sample 1 - squared error / variance, averaged over outputs.
 
-    The mean over all samples is the coefficient of determination, R².
-
-    Args:
-        outputs: Outputs of the network for a batch.
-        originals: Outputs of the original for the same batch.
-        scales: Variance of each of the original's outputs over the split.
+    The mean over all samples is the coefficient of determination, R². `scales` are the variances.
     """
     parts: list[Array] = []
     for output, original, scale in zip(outputs, originals, scales, strict=True):
         squares = np.square(_flatten_rows(output) - _flatten_rows(original)).sum(1)
         errors = squares / max(scale, 1e-30)
-        parts.append(1 - np.where(np.isfinite(errors), np.minimum(errors, MAX_ERROR), MAX_ERROR))
+        parts.append(1 - np.nan_to_num(errors, nan=MAX_ERROR).clip(max=MAX_ERROR))
     mean: Array = np.stack(parts).mean(0)
     return mean

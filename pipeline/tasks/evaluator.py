@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.data.loader import iter_batches
+from ltp_pipeline.results.schema_parts import AccuracyResult
 from ltp_pipeline.results.values import PairedCounts
-from ltp_pipeline.tasks.protocol import EvaluatedBatch
-
-if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Split
-    from ltp_pipeline.results.schema_parts import AccuracyResult
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.tasks.protocol import ComputeOutputs, EvaluatedBatch, Task
 
 BATCH = 64  # samples in a batch of an evaluation
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.settings.schema import DistillOutputs, TaskKind, TaskSettings
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.labels import (
@@ -18,8 +21,8 @@ from ltp_pipeline.tasks.labels import (
     is_one_hot,
 )
 from ltp_pipeline.tasks.multilabel import MultilabelTask
-from ltp_pipeline.tasks.positions import ClassMapTask, PositionTask
-from ltp_pipeline.tasks.protocol import OutputKind, TaskOutput
+from ltp_pipeline.tasks.positions import PositionTask
+from ltp_pipeline.tasks.protocol import Task, TaskOutput
 from ltp_pipeline.tasks.regression import RegressionTask
 from ltp_pipeline.tasks.segmentation import SegmentationTask
 from ltp_pipeline.tasks.shapes import (
@@ -27,27 +30,20 @@ from ltp_pipeline.tasks.shapes import (
     SOFTMAX,
     LabelSpec,
     OutputSpec,
+    Shapes,
     detect_one_hot,
     find_class_axis,
-    find_dynamic_axes,
-    find_producers,
+    find_outputs,
     has_equal_size,
     has_score_shape,
     has_single_scores,
     is_binary_mask,
     is_class_map,
 )
+from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
     from onnx import GraphProto
-
-    from ltp_pipeline.data.dataset import DatasetSplits
-    from ltp_pipeline.settings.schema import DistillOutputs, TaskKind, TaskSettings
-    from ltp_pipeline.tasks.protocol import Task
-    from ltp_pipeline.tasks.supervised import SupervisedTask
-
-    Shapes = Sequence[tuple[int, ...] | None]
-    Match = tuple[LabelSpec, OutputSpec, TaskKind]
 
 
 def infer_task(
@@ -63,8 +59,7 @@ def infer_task(
     Args:
         data: The data set.
         graph: The model.
-        shapes: Shapes of all outputs for some samples; None if an output is no tensor of floating
-            point.
+        shapes: Shapes of all outputs for some samples.
         num_samples: Number of these samples.
         settings: `[task]` of the settings.
         outputs_as: `train.distill_outputs_as` of the settings.
@@ -93,14 +88,7 @@ def _select_outputs(
     graph: GraphProto, shapes: Shapes, num_samples: int, settings: TaskSettings
 ) -> list[OutputSpec]:
     """Return the outputs with a row per sample, or only the one that the settings name."""
-    producers = find_producers(graph)
-    outputs = []
-    for position, shape in enumerate(shapes):
-        info = graph.output[position]
-        is_meant = settings.output in (None, info.name)
-        if is_meant and shape and shape[0] == num_samples:
-            axes = find_dynamic_axes(info)
-            outputs.append(OutputSpec(position, info.name, shape[1:], producers[position], axes))
+    outputs = find_outputs(graph, shapes, num_samples, settings.output)
     if outputs:
         return outputs
     names = ", ".join(repr(info.name) for info in graph.output)
@@ -118,12 +106,12 @@ def _select_outputs(
 
 def _match_output(
     labels: LabelSpec, outputs: Sequence[OutputSpec], settings: TaskSettings
-) -> Match:
+) -> tuple[LabelSpec, OutputSpec, TaskKind]:
     """Return labels, output and kind of task of the first output that fits the labels.
 
     The output at position 0 wins over others. Several others that fit are an error.
     """
-    matches: list[Match] = []
+    matches = []
     for output in outputs:
         candidate = detect_one_hot(labels, output, settings.kind)
         kind = settings.kind or infer_task_kind(candidate, output)
@@ -201,6 +189,7 @@ def _make_task(
     labels: LabelSpec, output: OutputSpec, kind: TaskKind, settings: TaskSettings
 ) -> SupervisedTask:
     """Return the task; raise InputError if the labels are out of its range."""
+    task_output = TaskOutput(output.position, output.name, "values")
     if kind == "regression":
         target_std = float(labels.values.astype(np.float64).std())
         if not target_std > 0:
@@ -208,46 +197,28 @@ def _make_task(
                 "all targets are the same number",
                 "pass targets that vary, or name their column: target in [task]",
             )
-        return RegressionTask(_task_output(output), target_std=target_std, error=settings.loss)
+        return RegressionTask(task_output, target_std=target_std, error=settings.loss)
     if kind == "multilabel":
         check_multi_hot(labels.data)
-        return MultilabelTask(_task_output(output), is_probability=output.producer in SIGMOID)
-    if kind == "segmentation":
-        return _make_class_map_task(SegmentationTask, labels, output, settings)
+        return MultilabelTask(task_output, is_probability=output.producer in SIGMOID)
+    axis = 1 if output.size > 1 else None
     if labels.shape:
-        return _make_class_map_task(PositionTask, labels, output, settings)
-    is_single = output.size == 1
-    num_classes = 2 if is_single else output.shape[0]
-    check_class_numbers(labels.data, num_classes)
-    return ClassificationTask(
-        _task_output(output, "values" if is_single else "scores"),
-        num_classes=num_classes,
-        is_probability=output.producer in (SIGMOID if is_single else SOFTMAX),
-        is_single=is_single,
-    )
-
-
-def _make_class_map_task(
-    task_class: type[ClassMapTask], labels: LabelSpec, output: OutputSpec, settings: TaskSettings
-) -> ClassMapTask:
-    """Return a task with a class for each position; raise InputError for labels out of range."""
-    axis = find_class_axis(labels, output)
+        axis = find_class_axis(labels, output)
     is_single = axis is None
-    num_classes = 2 if axis is None else output.shape[axis - 1]
-    check_class_numbers(labels.data, num_classes, settings.ignore_index)
-    return task_class(
-        _task_output(output),
-        num_classes=num_classes,
-        axis=-1 if axis is None else axis,
-        is_probability=output.producer in (SIGMOID if is_single else SOFTMAX),
-        is_single=is_single,
-        ignore_index=settings.ignore_index,
-    )
-
-
-def _task_output(output: OutputSpec, kind: OutputKind = "values") -> TaskOutput:
-    """Return the output as a task describes it."""
-    return TaskOutput(output.position, output.name, kind)
+    scores: dict[str, Any] = {
+        "num_classes": 2 if axis is None else output.shape[axis - 1],
+        "axis": axis or 1,
+        "is_probability": output.producer in (SIGMOID if is_single else SOFTMAX),
+        "is_single": is_single,
+    }
+    if not labels.shape:
+        check_class_numbers(labels.data, scores["num_classes"])
+        if not is_single:
+            task_output = replace(task_output, kind="scores")
+        return ClassificationTask(task_output, **scores)
+    check_class_numbers(labels.data, scores["num_classes"], settings.ignore_index)
+    task_class = SegmentationTask if kind == "segmentation" else PositionTask
+    return task_class(task_output, **scores, ignore_index=settings.ignore_index)
 
 
 def _describe_labels(labels: LabelSpec) -> str:

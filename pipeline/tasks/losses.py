@@ -12,15 +12,18 @@ TEMPERATURE = 4.0  # of distillation
 MIN_PROBABILITY = 1e-12  # smaller probabilities count as this before the logarithm
 
 
-def to_logits(scores: Tensor, is_probability: bool) -> Tensor:
-    """Return logits as they are, and the logarithms of probabilities."""
+def to_logits(scores: Tensor, is_probability: bool, is_single: bool = False) -> Tensor:
+    """Return logits as they are, and the logarithms of probabilities.
+
+    Args:
+        scores: Scores of classes.
+        is_probability: True if they are probabilities.
+        is_single: True if axis 1 has only the score of class 1; that of class 0 is added.
+    """
+    if is_single:
+        first = 1 - scores if is_probability else torch.zeros_like(scores)
+        scores = torch.cat([first, scores], 1)
     return scores.clamp_min(MIN_PROBABILITY).log() if is_probability else scores
-
-
-def to_two_classes(score: Tensor, is_probability: bool) -> Tensor:
-    """Return scores of two classes on axis 1, given the score of the second class."""
-    first = 1 - score if is_probability else torch.zeros_like(score)
-    return torch.cat([first, score], 1)
 
 
 def softened_divergence(logits: Tensor, teacher_logits: Tensor) -> Tensor:

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
+from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
-
-MAP = Metric("mean average precision")
 
 
 @dataclass(frozen=True)
@@ -33,7 +28,7 @@ class MultilabelTask(SupervisedTask):
     is_probability: bool = False
 
     task_kind = "multilabel"
-    metric = MAP
+    metric = Metric("mean average precision")
 
     def describe_output(self) -> TaskSummary:
         """Return the summary of the task for the report."""
@@ -72,23 +67,14 @@ class MultilabelTask(SupervisedTask):
         defined = precision[~np.isnan(precision)]
         return float(defined.mean()) if defined.size else float("nan")
 
-    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
-        """Return mean average precision, and the accuracy over all labels as an extra metric."""
+    def extra_metrics(self, statistics: Array) -> tuple[ExtraMetric, ...]:
+        """Return the accuracy over all labels."""
         scores, is_present = np.split(statistics, 2, axis=1)
         is_predicted = scores > decision_threshold(self.is_probability)
         accuracy = float((is_predicted == (is_present > 0.5)).mean())
-        extra = (ExtraMetric("per-label accuracy", accuracy),)
-        value = self.metric_or_zero(statistics)
-        return AccuracyResult(
-            value=value,
-            top1=None,
-            top5=None,
-            samples=len(statistics),
-            split=split,
-            extra_metrics=extra,
-        )
+        return (ExtraMetric("per-label accuracy", accuracy),)
 
-    def chance_level(self, split: SplitLabels) -> float:
+    def chance_level(self, split: Split) -> float:
         """Return the average precision of a random order: the mean frequency of the labels."""
         is_present = split.inspected_targets
         fractions = is_present.reshape(len(is_present), -1).mean(0)

@@ -7,44 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.classification import TOP1
-from ltp_pipeline.tasks.supervised import SupervisedTask, decision_threshold
+from ltp_pipeline.tasks.supervised import ClassScoresTask, decision_threshold
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
-
 
 @dataclass(frozen=True)
-class ClassMapTask(SupervisedTask):
+class ClassMapTask(ClassScoresTask):
     """A class for each position, with cross-entropy over positions that have a class as loss.
 
     Attributes:
-        num_classes: Number of classes.
-        axis: Axis of the output that scores the classes.
-        is_probability: True if the output is computed by Softmax, or single scores by Sigmoid.
-        is_single: True if the output has one score per position: of class 1 against class 0.
         ignore_index: Label of positions without a class.
     """
 
-    num_classes: int = 0
-    axis: int = -1
-    is_probability: bool = False
-    is_single: bool = False
     ignore_index: int = -100
-
-    def describe_output(self) -> TaskSummary:
-        """Return the summary of the task for the report."""
-        if self.is_single:
-            threshold = decision_threshold(self.is_probability)
-            return TaskSummary(self.task_kind, self.output.name, threshold=threshold)
-        return TaskSummary(self.task_kind, self.output.name, class_axis=self.axis)
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Return the cross-entropy of a batch; 0 if no position has a class."""
@@ -67,19 +48,19 @@ class ClassMapTask(SupervisedTask):
         """Return the divergence between the softened probabilities of all positions."""
         from ltp_pipeline.tasks.losses import softened_divergence
 
-        scores = self._class_scores(output).movedim(1, -1).flatten(0, -2)
-        teacher_scores = self._class_scores(teacher_output).movedim(1, -1).flatten(0, -2)
-        return softened_divergence(scores, teacher_scores)
+        scores = self._class_scores(output).movedim(1, -1)
+        teacher_scores = self._class_scores(teacher_output).movedim(1, -1)
+        return softened_divergence(scores.flatten(0, -2), teacher_scores.flatten(0, -2))
 
     def _class_scores(self, output: Tensor) -> Tensor:
         """Return logits or log-probabilities of shape (samples, classes, positions)."""
-        from ltp_pipeline.tasks.losses import to_logits, to_two_classes
+        from ltp_pipeline.tasks.losses import to_logits
 
         if self.is_single:
-            scores = to_two_classes(output.float().reshape(len(output), 1, -1), self.is_probability)
+            scores = output.float().reshape(len(output), 1, -1)
         else:
             scores = output.float().movedim(self.axis, 1).flatten(2)
-        return to_logits(scores, self.is_probability)
+        return to_logits(scores, self.is_probability, self.is_single)
 
     def predict_classes(self, output: Array, batch: Batch) -> tuple[Array, Array]:
         """Return predicted classes and labels, each of shape (samples, positions).
@@ -99,14 +80,13 @@ class ClassMapTask(SupervisedTask):
         padding = ((0, 0), (0, num_missing))
         return predicted, np.pad(labels, padding, constant_values=self.ignore_index)
 
-    def count_labels(self, split: SplitLabels) -> Array:
+    def count_labels(self, split: Split) -> Array:
         """Return how often each class occurs in some samples of a split."""
         labels = split.inspected_targets
         classes = labels[labels != self.ignore_index].astype(np.int64)
         return np.bincount(classes, minlength=self.num_classes)
 
 
-@dataclass(frozen=True)
 class PositionTask(ClassMapTask):
     """A class for each position, measured by the accuracy over all positions with a class."""
 
@@ -125,14 +105,7 @@ class PositionTask(ClassMapTask):
         num_correct, count = statistics.sum(0)
         return float(num_correct / count) if count else float("nan")
 
-    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
-        """Return the accuracy over positions."""
-        top1 = self.metric_or_zero(statistics)
-        return AccuracyResult(
-            value=top1, top1=top1, top5=None, samples=len(statistics), split=split
-        )
-
-    def chance_level(self, split: SplitLabels) -> float:
+    def chance_level(self, split: Split) -> float:
         """Return the accuracy of always predicting the most frequent class."""
         counts = self.count_labels(split)
         return float(counts.max() / max(counts.sum(), 1))

@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from ltp_pipeline.data.dataset import Batch, Split
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
+from ltp_pipeline.system.arrays import Array
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
-    from ltp_pipeline.system.arrays import Array
-
-    Inputs = Mapping[str, Array]
-    # Returns the evaluated outputs of a batch, in the order of Task.outputs.
-    ComputeOutputs = Callable[[Inputs], Sequence[Array]]
-
+# Returns the evaluated outputs of a batch of inputs, in the order of Task.outputs.
+ComputeOutputs = Callable[[Mapping[str, Array]], Sequence[Array]]
 OutputKind = Literal["scores", "values"]
 
 
@@ -45,18 +43,6 @@ class TaskOutput:
     def has_argmax(self) -> bool:
         """Whether the position of the largest value may be a class."""
         return self.kind == "scores" or self.may_be_scores
-
-
-class SplitLabels(Protocol):
-    """The labels of a split."""
-
-    @property
-    def labels(self) -> Array | None:
-        """Class number of each sample; None if the labels are no class numbers."""
-
-    @property
-    def inspected_targets(self) -> Array:
-        """Targets of all samples, or of some if there are many."""
 
 
 class EvaluatedBatch(NamedTuple):
@@ -157,5 +143,5 @@ class Task(Protocol):
     def get_original_result(self, samples: int, split: str) -> tuple[AccuracyResult, Array] | None:
         """Return metric and statistics of the original if they need no measurement, else None."""
 
-    def chance_level(self, split: SplitLabels) -> float | None:
+    def chance_level(self, split: Split) -> float | None:
         """Return the metric of the best constant prediction; None if there is none."""

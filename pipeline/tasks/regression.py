@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.schema_parts import AccuracyResult
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.supervised import SupervisedTask
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
-
-R2 = Metric("R²")
 MAX_COLUMNS = 64  # targets with separate variances; of more, all values share one variance
 MAX_ERROR = 1e150  # larger errors, infinite ones and NaN count as this
 MIN_RELATIVE_VARIANCE = 1e-12  # below it, targets are constant but for rounding
@@ -38,7 +33,7 @@ class RegressionTask(SupervisedTask):
     error: Literal["squared_error", "absolute_error"] = "squared_error"
 
     task_kind = "regression"
-    metric = R2
+    metric = Metric("R²")
     has_unbounded_gradient = True
 
     def label_loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -80,8 +75,8 @@ class RegressionTask(SupervisedTask):
             return float("nan")
         return float((1 - squared_errors[varies] / variance[varies]).mean())
 
-    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
-        """Return R², and the error in the unit of the targets as an extra metric."""
+    def extra_metrics(self, statistics: Array) -> tuple[ExtraMetric, ...]:
+        """Return the error in the unit of the targets."""
         squared_errors, absolute_errors, _, _ = np.split(statistics[:, :-1].sum(0), 4)
         num_values = statistics[:, -1].sum() * len(squared_errors)
         if self.error == "absolute_error":
@@ -90,17 +85,8 @@ class RegressionTask(SupervisedTask):
         else:
             name = "root mean squared error"
             error = float(np.sqrt(squared_errors.sum() / num_values))
-        extra = (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
-        value = self.metric_or_zero(statistics)
-        return AccuracyResult(
-            value=value,
-            top1=None,
-            top5=None,
-            samples=len(statistics),
-            split=split,
-            extra_metrics=extra,
-        )
+        return (ExtraMetric(name, error, is_fraction=False, higher_is_better=False),)
 
-    def chance_level(self, split: SplitLabels) -> float:  # noqa: ARG002 - required by Task
+    def chance_level(self, split: Split) -> float:  # noqa: ARG002 - required by Task
         """Return 0, the R² of always predicting the mean."""
         return 0.0

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from ltp_pipeline.data.dataset import Batch, Split
 from ltp_pipeline.results.metric import ExtraMetric, Metric
-from ltp_pipeline.results.schema_parts import AccuracyResult
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.positions import ClassMapTask
 
-if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import SplitLabels
 
-MIOU = Metric("mIoU")
-
-
-@dataclass(frozen=True)
 class SegmentationTask(ClassMapTask):
     """A class for each pixel, measured by intersection over union, averaged over classes."""
 
     task_kind = "segmentation"
-    metric = MIOU
+    metric = Metric("mIoU")
 
     def score_samples(self, output: Array, batch: Batch) -> Array:
         """Return numbers of correct, predicted and labeled pixels of each class, side by side."""
@@ -54,21 +44,13 @@ class SegmentationTask(ClassMapTask):
             return float("nan")
         return float((correct[union > 0] / union[union > 0]).mean())
 
-    def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
-        """Return mIoU, and the fraction of correct pixels as an extra metric."""
+    def extra_metrics(self, statistics: Array) -> tuple[ExtraMetric, ...]:
+        """Return the fraction of correct pixels."""
         correct, _, labeled = np.split(statistics.sum(0), 3)
-        pixels = ExtraMetric("pixel accuracy", float(correct.sum() / max(labeled.sum(), 1)))
-        value = self.metric_or_zero(statistics)
-        return AccuracyResult(
-            value=value,
-            top1=None,
-            top5=None,
-            samples=len(statistics),
-            split=split,
-            extra_metrics=(pixels,),
-        )
+        accuracy = float(correct.sum() / max(labeled.sum(), 1))
+        return (ExtraMetric("pixel accuracy", accuracy),)
 
-    def chance_level(self, split: SplitLabels) -> float:
+    def chance_level(self, split: Split) -> float:
         """Return the mIoU of predicting the most frequent class everywhere."""
         counts = self.count_labels(split)
         num_present = max(np.count_nonzero(counts), 1)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, DatasetSplits
 from ltp_pipeline.graph.nodes import VIEW_OPERATORS
 from ltp_pipeline.graph.view import GraphView
+from ltp_pipeline.settings.schema import TaskKind
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.labels import is_one_hot
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ValueInfoProto
+    from onnx import GraphProto
 
-    from ltp_pipeline.data.dataset import DatasetSplits
-    from ltp_pipeline.settings.schema import TaskKind
-    from ltp_pipeline.system.arrays import Array
-
+# Shapes of all outputs for some samples; None if an output is no tensor of floating point.
+Shapes = Sequence[tuple[int, ...] | None]
 # Only these operators show that an output scores classes: a vector of values has equal shape.
 SCORE_PRODUCERS = ("Softmax", "LogSoftmax")
 SOFTMAX = ("Softmax",)
@@ -95,22 +95,31 @@ class LabelSpec(NamedTuple):
         return [i for i, n in enumerate(sizes) if n != 1][axis]
 
 
-def find_producers(graph: GraphProto) -> list[str]:
-    """Return the operator that computes each output; nodes that only move values are skipped."""
+def find_outputs(
+    graph: GraphProto, shapes: Shapes, num_samples: int, only: str | None
+) -> list[OutputSpec]:
+    """Return the floating-point outputs with a row for each sample.
+
+    Args:
+        graph: The model.
+        shapes: Shapes of all outputs for some samples; None if an output is no tensor of floating
+            point.
+        num_samples: Number of these samples.
+        only: Name of the only output to consider; None for all.
+    """
     nodes = GraphView(graph).producers
-    producers = []
-    for output in graph.output:
-        node = nodes.get(output.name)
+    outputs = []
+    for position, (info, shape) in enumerate(zip(graph.output, shapes, strict=True)):
+        if not shape or shape[0] != num_samples or only not in (None, info.name):
+            continue
+        node = nodes.get(info.name)
         while node is not None and node.op_type in VIEW_OPERATORS:
             node = nodes.get(node.input[0])
-        producers.append("" if node is None else node.op_type)
-    return producers
-
-
-def find_dynamic_axes(output: ValueInfoProto) -> frozenset[int]:
-    """Return the axes of an output whose size the graph leaves open."""
-    dims = output.type.tensor_type.shape.dim
-    return frozenset(axis for axis, dim in enumerate(dims) if not dim.HasField("dim_value"))
+        producer = "" if node is None else node.op_type
+        dims = enumerate(info.type.tensor_type.shape.dim)
+        dynamic_axes = frozenset(axis for axis, dim in dims if not dim.HasField("dim_value"))
+        outputs.append(OutputSpec(position, info.name, shape[1:], producer, dynamic_axes))
+    return outputs
 
 
 def has_score_shape(shape: Sequence[int]) -> bool:

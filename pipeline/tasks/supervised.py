@@ -1,4 +1,4 @@
-"""Base class of the tasks with labels, in which one output is compared with a target."""
+"""Base classes of the tasks with labels, in which one output is compared with a target."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET
+from ltp_pipeline.data.dataset import TARGET, Batch, Split
 from ltp_pipeline.results.intervals import bootstrap_interval
-from ltp_pipeline.results.schema_parts import TaskSummary
+from ltp_pipeline.results.metric import ExtraMetric, Metric
+from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
+from ltp_pipeline.settings.schema import TaskKind
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ltp_pipeline.data.dataset import Batch
-    from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.schema_parts import AccuracyResult
-    from ltp_pipeline.settings.schema import TaskKind
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import EvaluatedBatch, SplitLabels, TaskOutput
 
 
 def decision_threshold(is_probability: bool) -> float:
@@ -93,7 +90,11 @@ class SupervisedTask:
         """Return the distance of a batch of outputs from those of the original."""
         raise NotImplementedError
 
-    def compute_scales(self, originals: Iterable[EvaluatedBatch], samples: int) -> Sequence[float]:  # noqa: ARG002 - required by Task
+    def compute_scales(
+        self,
+        originals: Iterable[EvaluatedBatch],  # noqa: ARG002 - required by Task
+        samples: int,  # noqa: ARG002 - required by Task
+    ) -> Sequence[float]:
         """Return no scales: the metric does not depend on the original."""
         return ()
 
@@ -115,16 +116,27 @@ class SupervisedTask:
         """Return the metric; NaN if it is undefined."""
         raise NotImplementedError
 
-    def metric_or_zero(self, statistics: Array) -> float:
-        """Return the metric; 0 if it is undefined."""
-        value = self.metric_value(statistics)
-        return 0.0 if np.isnan(value) else value
+    def extra_metrics(
+        self,
+        statistics: Array,  # noqa: ARG002 - required by tasks with extra metrics
+    ) -> tuple[ExtraMetric, ...]:
+        """Return what is measured besides the metric."""
+        return ()
 
     def compute_metric(self, statistics: Array, split: str) -> AccuracyResult:
-        """Return the metric and further figures; `split` is the name of the split."""
-        raise NotImplementedError
+        """Return the metric, or 0 if it is undefined, and the extra metrics."""
+        value = self.metric_value(statistics)
+        if np.isnan(value):
+            value = 0.0
+        return AccuracyResult(
+            value=value,
+            top1=value if self.metric.is_accuracy else None,
+            samples=len(statistics),
+            split=split,
+            extra_metrics=self.extra_metrics(statistics),
+        )
 
-    def chance_level(self, split: SplitLabels) -> float | None:
+    def chance_level(self, split: Split) -> float | None:
         """Return the metric of the best constant prediction."""
         raise NotImplementedError
 
@@ -140,3 +152,27 @@ class SupervisedTask:
     ) -> tuple[float, float] | None:
         """Return a bootstrap interval of the drop, for metrics that are no mean over samples."""
         return bootstrap_interval(before, after, self.metric_value, confidence)
+
+
+@dataclass(frozen=True)
+class ClassScoresTask(SupervisedTask):
+    """A task whose output scores classes that exclude each other.
+
+    Attributes:
+        num_classes: Number of classes.
+        axis: Axis of the output that scores the classes.
+        is_probability: True if the output is computed by Softmax, or single scores by Sigmoid.
+        is_single: True if there is one score instead, that of class 1 against class 0.
+    """
+
+    num_classes: int = 0
+    axis: int = 1
+    is_probability: bool = False
+    is_single: bool = False
+
+    def describe_output(self) -> TaskSummary:
+        """Return the summary of the task for the report."""
+        if self.is_single:
+            threshold = decision_threshold(self.is_probability)
+            return TaskSummary(self.task_kind, self.output.name, threshold=threshold)
+        return TaskSummary(self.task_kind, self.output.name, class_axis=self.axis)
