@@ -20,14 +20,13 @@ import numpy as np
 from ltp_pipeline.errors import InputError, TaskFailed
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.system import random_state
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.hashing import sha256_file
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ltp_pipeline.system.arrays import Array
-
-    Values = dict[str, Any]  # tensors by name; a list of tensors if samples differ in shape
+Values = dict[str, Any]  # tensors by name; a list of tensors if samples differ in shape
 
 FUNCTIONS = ("dataset", "loss", "score", "measure")
 # Modules whose lines say nothing about an error of the user.
@@ -146,12 +145,7 @@ class CustomTask:
 
 @contextmanager
 def report_task_errors(description: str, origin: str) -> Iterator[None]:
-    """Raise TaskFailed for errors of the user's code.
-
-    Args:
-        description: Beginning of the message.
-        origin: Name of the task.
-    """
+    """Raise TaskFailed for errors of the user's code; `description` begins the message."""
     try:
         yield
     except InputError:

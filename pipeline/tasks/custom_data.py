@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +23,13 @@ from ltp_pipeline.data.recipes import get_input_type
 from ltp_pipeline.data.splitting import divide_rows
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.schema_parts import InputRecipe
-from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.tasks.custom_samples import CustomSamples
+from ltp_pipeline.settings.schema import DataSettings, TaskSettings
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.tasks.custom import CustomTask, is_numeric
+from ltp_pipeline.tasks.custom_samples import CustomSamples, Sample
 
 if TYPE_CHECKING:
     from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
-    from ltp_pipeline.settings.schema import TaskSettings
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.custom import CustomTask
-    from ltp_pipeline.tasks.custom_samples import Sample
 
 SPLITS = ("train", "val", "test")
 INSPECTED_SAMPLES = 256  # samples that show the range of an input's values
@@ -99,11 +96,14 @@ def open_custom_data(
             )
     groups = {name: np.zeros(len(source), np.int64) for name, source in sources.items()}
     rows, notes = divide_rows(groups, settings.validation_fraction, seed)
-    custom_inputs = [CustomInput(info, (table_sizes or {}).get(info.name)) for info in inputs]
-    num_workers = settings.num_workers or 0
     splits: dict[str, Split] = {}
     for name, (source, chosen) in rows.items():
-        splits[name] = CustomSplit(name, sources[source], custom_inputs, chosen, num_workers)
+        samples = sources[source]
+        columns = []
+        for info in inputs:
+            table_size = (table_sizes or {}).get(info.name)
+            columns.append(CustomInput(samples, info, table_size, chosen[:1]))
+        splits[name] = CustomSplit(name, samples, columns, chosen, settings.num_workers or 0)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     sizes = " ".join(f"{name} {len(sources[rows[name][0]])}" for name in SPLITS)
@@ -132,149 +132,27 @@ def _check_settings(task: CustomTask, settings: DataSettings) -> None:
             )
 
 
-@dataclass(frozen=True)
 class CustomInput:
-    """An input of the model that is read from samples of the user's data set.
-
-    Attributes:
-        info: Name, type and shape of the input.
-        table_size: Number of rows of the model's embedding table; None if the input has no tokens.
-    """
-
-    info: TensorInfo
-    table_size: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the input, in the model and in samples."""
-        return self.info.name
-
-    @property
-    def type(self) -> str:
-        """Type of the arrays that the model takes."""
-        return get_input_type(self.info)
-
-    def stack_samples(
-        self, samples: Sequence[Mapping[str, Array]], rows: Array, origin: str
-    ) -> Array:
-        """Return the input of some samples as one array of their own type.
-
-        Args:
-            samples: The samples.
-            rows: Numbers of the samples, for messages.
-            origin: Name of the data set, for messages.
-
-        Raises:
-            InputError: The model cannot take the samples.
-        """
-        arrays = _get_arrays(samples, rows, self.name, origin)
-        for array, row in zip(arrays, rows, strict=True):
-            self._check_array(array, f"{self.name!r} of sample {row} of {origin}")
-        shapes = dict.fromkeys(array.shape for array in arrays)
-        if len(shapes) > 1:
-            raise InputError(
-                f"samples of {origin} have different shapes of {self.name!r}: "
-                f"{' and '.join(map(str, shapes))}",
-                "pad them to one shape",
-            )
-        stacked = np.stack(arrays)
-        column = DataColumn(ArraySamples(stacked), f"{self.name!r} of {origin}")
-        checks.check_values(column, np.dtype(self.type), rows)
-        if self.table_size is not None:
-            checks.check_table_rows(self.name, column.samples, self.table_size, rows)
-        return stacked
-
-    def _check_array(self, array: Array, description: str) -> None:
-        """Raise InputError if an array has no numbers, or another shape than the model takes."""
-        if array.dtype.kind not in checks.NUMBER_KINDS:
-            raise InputError(
-                f"{description} has type {array.dtype}, not numbers",
-                "return numbers for the inputs of the model",
-            )
-        shape = array.shape if self.info.shape is None else self.info.shape[1:]
-        fits = len(shape) == array.ndim
-        if fits:
-            sizes = zip(array.shape, shape, strict=True)
-            fits = all(size == n for size, n in sizes if isinstance(n, int))
-        if not fits:
-            raise InputError(
-                f"{description} has shape {format_shape(array.shape)}, and the model takes "
-                f"{format_shape(shape)}",
-                "return one sample as the model takes it, without the batch axis",
-            )
-
-
-class CustomSplit(Split):
-    """Some rows of the user's data set."""
-
-    @property
-    def task(self) -> CustomTask:
-        """The task that the data set belongs to."""
-        return self._source.task
+    """An input of the model, read from the user's samples."""
 
     def __init__(
-        self,
-        name: str,
-        source: CustomSamples,
-        inputs: Sequence[CustomInput],
-        rows: Array,
-        num_workers: int = 0,
+        self, source: CustomSamples, info: TensorInfo, table_size: int | None, first_row: Array
     ) -> None:
-        """Select rows of a data set, and check the first of them.
+        """Read an input, and check the first sample.
 
         Args:
-            name: Name of the split.
-            source: The data set.
-            inputs: Inputs of the model.
-            rows: Numbers of the samples.
-            num_workers: Number of worker processes; 0 reads in the main process.
+            source: The samples.
+            info: Name, type and shape of the input.
+            table_size: Number of rows of the model's embedding table; None without tokens.
+            first_row: Number of the first sample.
         """
+        self.name = info.name
+        self.type = get_input_type(info)
         self._source = source
-        self._inputs = inputs
-        first = source.read(rows[:1], None)
-        columns: dict[str, SplitInput] = {}
-        for model_input in inputs:
-            model_input.stack_samples(first, rows[:1], source.origin)
-            column = CustomInputColumn(source, model_input, first[0][model_input.name])
-            columns[model_input.name] = SplitInput(column, InputRecipe(type=model_input.type))
-        super().__init__(name, columns, {}, rows, num_workers)
-
-    def count_workers(self, is_augmented: bool) -> int:  # noqa: ARG002 - the data set decides
-        """Return the number of worker processes; 0 reads in the main process."""
-        return self.num_workers
-
-    def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> list[Sample]:  # noqa: ARG002
-        """Read samples in this thread: random generators belong to all threads of a process."""
-        return self._source.reader.read_rows(rows, augment_seed)
-
-    @property
-    def fetch_in_worker(self) -> Callable[[Array, int | None], list[Sample]]:
-        """Function that worker processes call, without the task, which may not be picklable."""
-        return self._source.reader.read_rows
-
-    def make_batch(self, rows: Array, fetched: Any) -> Batch:
-        """Return a batch: inputs stacked, and as targets all arrays of the samples."""
-        self._source.check_samples(rows, fetched)
-        origin = self._source.origin
-        inputs: dict[str, Array] = {}
-        for model_input in self._inputs:
-            stacked = model_input.stack_samples(fetched, rows, origin)
-            inputs[model_input.name] = np.ascontiguousarray(stacked, model_input.type)
-        targets: dict[str, Array | list[Array]] = {}
-        for name in fetched[0]:
-            if name not in inputs:
-                targets[name] = _stack_if_equal(_get_arrays(fetched, rows, name, origin))
-        return Batch(inputs, {**targets, **inputs})
-
-
-class CustomInputColumn:
-    """One input of the user's samples, for code that looks at inputs one by one."""
-
-    def __init__(self, source: CustomSamples, model_input: CustomInput, first: Array) -> None:
-        """Read `model_input` from `source`; `first` is the input of the first sample."""
-        self._source = source
-        self._input = model_input
-        self.shape: tuple[int | None, ...] = first.shape
+        self._info = info
+        self._table_size = table_size
+        first = self.take(first_row)
+        self.shape: tuple[int | None, ...] = first.shape[1:]
         self.dtype: np.dtype[Any] = first.dtype
 
     def __len__(self) -> int:
@@ -286,24 +164,114 @@ class CustomInputColumn:
 
     def take(self, indices: Array) -> Array:
         """Return the input of these samples."""
-        samples = self._source.read(indices, None)
-        return self._input.stack_samples(samples, indices, self._source.origin)
+        return self.stack_samples(self._source.read(indices, None), indices)
 
+    def stack_samples(self, samples: Sequence[Sample], rows: Array) -> Array:
+        """Return the input of the samples with these numbers as one array of their own type.
 
-def _get_arrays(
-    samples: Sequence[Mapping[str, Array]], rows: Array, name: str, origin: str
-) -> list[Array]:
-    """Return an array of each sample by name; raise InputError if a sample does not have it."""
-    for sample, row in zip(samples, rows, strict=True):
-        if name not in sample:
+        Raises:
+            InputError: The model cannot take the samples.
+        """
+        name = self.name
+        origin = self._source.origin
+        if name not in samples[0]:
             raise InputError(
-                f"sample {row} of {origin} has no {name!r}; it has {', '.join(map(repr, sample))}",
+                f"sample {rows[0]} of {origin} has no {name!r}; it has "
+                f"{', '.join(map(repr, samples[0]))}",
                 "return the inputs of the model under their names, for every sample",
             )
-    return [sample[name] for sample in samples]
+        arrays = [sample[name] for sample in samples]
+        for array, row in zip(arrays, rows, strict=True):
+            self._check_array(array, f"{name!r} of sample {row} of {origin}")
+        shapes = dict.fromkeys(array.shape for array in arrays)
+        if len(shapes) > 1:
+            raise InputError(
+                f"samples of {origin} have different shapes of {name!r}: "
+                f"{' and '.join(map(str, shapes))}",
+                "pad them to one shape",
+            )
+        stacked = np.stack(arrays)
+        column = DataColumn(ArraySamples(stacked), f"{name!r} of {origin}")
+        checks.check_values(column, np.dtype(self.type), rows)
+        if self._table_size is not None:
+            checks.check_table_rows(name, column.samples, self._table_size, rows)
+        return stacked
+
+    def _check_array(self, array: Array, description: str) -> None:
+        """Raise InputError if an array has no numbers, or another shape than the model takes."""
+        if not is_numeric(array):
+            raise InputError(
+                f"{description} has type {array.dtype}, not numbers",
+                "return numbers for the inputs of the model",
+            )
+        shape = array.shape if self._info.shape is None else self._info.shape[1:]
+        fits = len(shape) == array.ndim
+        for size, n in zip(array.shape, shape, strict=False):
+            fits = fits and (size == n or not isinstance(n, int))
+        if not fits:
+            raise InputError(
+                f"{description} has shape {format_shape(array.shape)}, and the model takes "
+                f"{format_shape(shape)}",
+                "return one sample as the model takes it, without the batch axis",
+            )
 
 
-def _stack_if_equal(arrays: list[Array]) -> Array | list[Array]:
-    """Return arrays as one if they have equal shapes, else as the list."""
-    is_equal = all(array.shape == arrays[0].shape for array in arrays)
-    return np.stack(arrays) if is_equal else arrays
+class CustomSplit(Split):
+    """Some rows of the user's data set."""
+
+    def __init__(
+        self,
+        name: str,
+        source: CustomSamples,
+        inputs: Sequence[CustomInput],
+        rows: Array,
+        num_workers: int = 0,
+    ) -> None:
+        """Select rows of a data set.
+
+        Args:
+            name: Name of the split.
+            source: The data set.
+            inputs: Inputs of the model.
+            rows: Numbers of the samples.
+            num_workers: Number of worker processes; 0 reads in the main process.
+        """
+        self.source = source
+        self._columns = inputs
+        columns = {
+            column.name: SplitInput(column, InputRecipe(type=column.type)) for column in inputs
+        }
+        super().__init__(name, columns, {}, rows, num_workers)
+
+    def count_workers(self, is_augmented: bool) -> int:  # noqa: ARG002 - the data set decides
+        """Return the number of worker processes; 0 reads in the main process."""
+        return self.num_workers
+
+    def fetch(
+        self,
+        rows: Array,
+        augment_seed: int | None,
+        num_threads: int = 1,  # noqa: ARG002 - random generators belong to all threads
+    ) -> list[Sample]:
+        """Read samples in this thread."""
+        return self.source.read_rows(rows, augment_seed)
+
+    @property
+    def fetch_in_worker(self) -> Callable[[Array, int | None], list[Sample]]:
+        """Function that worker processes call."""
+        return self.source.read_rows
+
+    def make_batch(self, rows: Array, fetched: list[Sample]) -> Batch:
+        """Return a batch: inputs stacked, and as targets all arrays of the samples."""
+        self.source.check_samples(rows, fetched)
+        inputs: dict[str, Array] = {}
+        for column in self._columns:
+            stacked = column.stack_samples(fetched, rows)
+            inputs[column.name] = np.ascontiguousarray(stacked, column.type)
+        targets: dict[str, Array | list[Array]] = {}
+        for name in fetched[0]:
+            if name not in inputs:
+                arrays = [sample[name] for sample in fetched]
+                has_one_shape = len({array.shape for array in arrays}) == 1
+                targets[name] = np.stack(arrays) if has_one_shape else arrays
+        return Batch(inputs, {**targets, **inputs})

@@ -4,57 +4,28 @@ Random numbers that the data set uses for a sample depend only on the seed and o
 number. So a resumed run sees the samples of a run that was never interrupted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system import random_state
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.custom import (
+    CustomTask,
     describe_value,
     is_numeric,
     report_task_errors,
     to_array,
 )
 
-if TYPE_CHECKING:
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.custom import CustomTask
-
-    Sample = dict[str, Array]
-
-
-class SampleReader:
-    """Reads samples of a data set one by one, with a seed for each."""
-
-    def __init__(self, dataset: Any, name: str, origin: str) -> None:
-        """Read from `dataset`; messages call it `name` of the task `origin`."""
-        self.dataset = dataset
-        self.name = name
-        self.origin = origin
-
-    def read_rows(self, rows: Array, seed: int | None) -> list[Sample]:
-        """Return samples by number; with another seed, the data set may augment differently."""
-        with random_state.isolate_rng():
-            return [self._read_row(row, seed or 0) for row in rows.tolist()]
-
-    def _read_row(self, row: int, seed: int) -> Sample:
-        """Return a sample; its random numbers depend on `seed` and `row`."""
-        name = f"sample {row} of {self.name} of {self.origin}"
-        random_state.seed_all(seed, row)
-        with report_task_errors(f"reading {name} failed", self.origin):
-            sample = self.dataset[row]
-        if not isinstance(sample, Mapping):
-            raise InputError(
-                f"{name} is {describe_value(sample)}, not a dict",
-                "return a dict of arrays by name",
-            )
-        return {str(key): to_array(value) for key, value in sample.items()}
+Sample = dict[str, Array]
 
 
 class CustomSamples:
-    """Samples of a split of the user's data set, by number."""
+    """Samples of a split of the user's data set, by number.
+
+    The task is not kept: worker processes get this object, and a task may not be picklable.
+    """
 
     def __init__(self, task: CustomTask, split: str, dataset: Any) -> None:
         """Read a split of a task.
@@ -67,12 +38,12 @@ class CustomSamples:
         Raises:
             InputError: The data set is empty.
         """
-        self.task = task
-        name = f"dataset({split!r})"
-        self.origin = f"{name} of {task.origin}"
-        self.reader = SampleReader(dataset, name, task.origin)
+        self.dataset = dataset
+        self.origin = f"dataset({split!r}) of {task.origin}"
+        self.task_origin = task.origin
+        self.task_fingerprint = task.fingerprint
         self._names: frozenset[str] | None = None  # arrays that every sample has
-        with task.report_errors(f"len of {name}"):
+        with task.report_errors(f"len of dataset({split!r})"):
             self._count = len(dataset)
         if not self._count:
             raise InputError(f"{self.origin} is empty", "return samples, or None")
@@ -82,9 +53,27 @@ class CustomSamples:
 
     def read(self, rows: Array, seed: int | None) -> list[Sample]:
         """Return samples by number in the main process, after they are checked."""
-        samples = self.reader.read_rows(rows, seed)
+        samples = self.read_rows(rows, seed)
         self.check_samples(rows, samples)
         return samples
+
+    def read_rows(self, rows: Array, seed: int | None) -> list[Sample]:
+        """Return samples by number; with another seed, the data set may augment differently."""
+        with random_state.isolate_rng():
+            return [self._read_row(row, seed or 0) for row in rows.tolist()]
+
+    def _read_row(self, row: int, seed: int) -> Sample:
+        """Return a sample; its random numbers depend on `seed` and `row`."""
+        name = f"sample {row} of {self.origin}"
+        random_state.seed_all(seed, row)
+        with report_task_errors(f"reading {name} failed", self.task_origin):
+            sample = self.dataset[row]
+        if not isinstance(sample, Mapping):
+            raise InputError(
+                f"{name} is {describe_value(sample)}, not a dict",
+                "return a dict of arrays by name",
+            )
+        return {str(key): to_array(value) for key, value in sample.items()}
 
     def check_samples(self, rows: Array, samples: Sequence[Sample]) -> None:
         """Raise InputError if a sample has other names than the first, or no numbers."""
@@ -92,7 +81,6 @@ class CustomSamples:
             self._check_sample(f"sample {row} of {self.origin}", sample)
 
     def _check_sample(self, description: str, sample: Sample) -> None:
-        """Raise InputError if a sample has other names than the first, or no numbers."""
         if self._names is None:
             self._names = frozenset(sample)
         for name in sorted(self._names ^ set(sample)):

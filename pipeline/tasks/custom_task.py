@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import Batch, Split
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.intervals import mean_interval, replicate_interval
+from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import AccuracyResult, TaskSummary
 from ltp_pipeline.system import random_state
-from ltp_pipeline.tasks.custom import describe_value, is_numeric, to_array
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.tasks.custom import CustomTask, describe_value, is_numeric, to_array
+from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import EvaluatedBatch, TaskOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ltp_pipeline.data.dataset import Batch, Split
-    from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.custom import CustomTask
-    from ltp_pipeline.tasks.distillation import DistillationTask
 
 NUM_REPLICATES = 50  # bootstrap replicates for the interval of a metric that is no mean
 LOSS_HINT = (
@@ -205,13 +203,9 @@ class CustomTaskAdapter:
     def _to_numbers(
         self, function: str, value: Any, hint: str, may_be_undefined: bool = False
     ) -> Array:
-        """Return what a function of the user returns as float64.
+        """Return what a function of the user returns as float64; `hint` is for other types.
 
-        Args:
-            function: Name of the function.
-            value: The returned value.
-            hint: Hint of the error for a value that is not numeric.
-            may_be_undefined: True if NaN and infinity are allowed.
+        NaN and infinity are errors unless `may_be_undefined`.
         """
         try:
             array = to_array(value)
@@ -222,10 +216,11 @@ class CustomTaskAdapter:
                 f"{function} of {self.custom.origin} returns {describe_value(value)}, not numbers",
                 hint,
             )
-        if not may_be_undefined and not np.isfinite(array).all():
-            wrong = array[~np.isfinite(array)].flat[0]
+        undefined = array[~np.isfinite(array)]
+        if undefined.size and not may_be_undefined:
             raise InputError(
-                f"{function} of {self.custom.origin} returns {wrong}", "return finite numbers"
+                f"{function} of {self.custom.origin} returns {undefined[0]}",
+                "return finite numbers",
             )
         return array.astype(np.float64)
 
@@ -235,11 +230,8 @@ class CustomTaskAdapter:
         """Return the metric of all samples and of bootstrap replicates, each with their number.
 
         In a replicate, a sample counts as often as a Poisson random number says. So outputs need
-        not be stored, and two networks have the same replicates. Replicates may be undefined.
-
-        Args:
-            batches: The batches.
-            may_be_undefined: True if the metric of all samples may be undefined too.
+        not be stored, and two networks have the same replicates. Replicates may be undefined, the
+        metric of all samples only if `may_be_undefined`.
 
         Returns:
             Rows of (metric, number of samples).
@@ -255,14 +247,14 @@ class CustomTaskAdapter:
             counts = rng.poisson(1.0, (self.num_replicates, len(batch)))
             samples = [all_rows, *(np.repeat(all_rows, repeats) for repeats in counts)]
             for metric, rows in zip(metrics, samples, strict=True):
-                if len(rows):
-                    with (
-                        self.custom.report_errors("update"),
-                        random_state.isolate_rng("update", number),
-                    ):
-                        metric.update(
-                            _select_rows(named_outputs, rows), _select_rows(targets, rows)
-                        )
+                if not len(rows):
+                    continue
+                chosen = (_select_rows(named_outputs, rows), _select_rows(targets, rows))
+                with (
+                    self.custom.report_errors("update"),
+                    random_state.isolate_rng("update", number),
+                ):
+                    metric.update(*chosen)
         values = [self._compute_value(metrics[0], may_be_undefined)]
         values += [self._compute_value(metric, may_be_undefined=True) for metric in metrics[1:]]
         return np.array([(value, num_samples) for value in values])

@@ -129,7 +129,7 @@ def get_run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -
         "settings": sections,
     }
     if isinstance(data.train, CustomSplit):
-        identity["task"] = data.train.task.fingerprint
+        identity["task"] = data.train.source.task_fingerprint
     return identity
 
 
