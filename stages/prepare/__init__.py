@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ltp_pipeline.data.dataset import DatasetSplits
+from ltp_pipeline.data.dataset import Batch, DatasetSplits
 from ltp_pipeline.data.open import would_read_folder
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
@@ -45,10 +45,18 @@ from ltp_pipeline.tasks.protocol import Task
 PARITY_SAMPLES = 2  # samples on which torch is compared with onnxruntime
 CHECKED_SAMPLES = 2  # samples in the batch on which the network is tried
 # Settings that may change when a run is resumed, because nothing that was trained depends on them.
-FREE_SECTIONS = ("gates", "export", "baseline", "log")
-FREE_DATA_KEYS = ("path", "num_workers", "max_corrupt_images", "max_bytes")
-# The run directory keeps the number of threads itself.
-FREE_TRAIN_KEYS = ("skip_label_check", "threads", "quantization_aware")
+FREE_SETTINGS: dict[str, Any] = {
+    "gates": True,
+    "export": True,
+    "baseline": True,
+    "log": True,
+    "data": {"path", "num_workers", "max_corrupt_images", "max_bytes"},
+    # The run directory keeps the number of threads itself.
+    "train": {"skip_label_check", "threads", "quantization_aware"},
+}
+
+# Returns the outputs of the original for a batch.
+RunBatch = Callable[[Batch], Sequence[Any]]
 
 
 def prepare_run(
@@ -81,15 +89,33 @@ def prepare_run(
     import_model.check_prunable(network)
     _check_excluded(settings.prune.exclude, network)
     _check_export(settings, network, run_directory)
-    task, data = _infer_task(network, state, data, settings, device)
+
+    def run_batch(batch: Batch) -> Sequence[Any]:
+        with torch.inference_mode():
+            return network.forward(to_device(batch.inputs, device), state)
+
+    batch, outputs = _run_first_samples(run_batch, data)
+    _check_longest_sequence(run_batch, data)
+    task: Task
+    task, data = infer_task(
+        data,
+        network.file.model.graph,
+        label_check.get_float_shapes(outputs),
+        len(batch),
+        settings.task,
+        settings.train.distill_outputs_as,
+    )
     if custom_task is not None:
         assert isinstance(task, DistillationTask)  # noqa: S101 - custom data have no labels
         task = CustomTaskAdapter(custom_task, task)
-        _check_custom_task(task, network, state, data, device)
+        with torch.inference_mode():
+            task.check_functions([outputs[output.position] for output in task.outputs], batch)
     check_metric_limits(task.metric, settings.gates, settings.budget, settings.export)
     network = _exclude_unused_layers(network, task)
     learn_thresholds.make_pruning_method(network, state, settings)
-    _check_memory(network, state, data, settings, device)
+    inputs = to_device(batch.inputs, device)
+    batch_size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
+    check_activation_memory(network, state, inputs, CHECKED_SAMPLES, batch_size)
     if settings.model.restore_bn:
         network, state = restore_batch_norm.run(
             network, state, data.train, settings.train.batch_size, device
@@ -114,19 +140,10 @@ def check_original(context: RunContext, state: StateDict) -> float:
 
 def get_run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -> dict[str, Any]:
     """Return what must be equal for a run to be resumed: model, data, settings and custom task."""
-    sections = {
-        name: section.model_dump(mode="json", by_alias=True)
-        for name, section in settings
-        if name not in FREE_SECTIONS
-    }
-    for key in FREE_DATA_KEYS:
-        sections["data"].pop(key)
-    for key in FREE_TRAIN_KEYS:
-        sections["train"].pop(key)
     identity: dict[str, Any] = {
         "model": file.sha256,
         "data": data.fingerprint,
-        "settings": sections,
+        "settings": settings.model_dump(mode="json", by_alias=True, exclude=FREE_SETTINGS),
     }
     if isinstance(data.train, CustomSplit):
         identity["task"] = data.train.source.task_fingerprint
@@ -134,14 +151,9 @@ def get_run_identity(file: ModelFile, data: DatasetSplits, settings: Settings) -
 
 
 def check_paths_outside(out: Path, model: Path, settings: Settings) -> None:
-    """Raise InputError if a run directory contains its inputs, or lies among the images.
+    """Raise InputError if a run directory, which a run may empty, contains inputs of the run.
 
-    A run may empty its directory.
-
-    Args:
-        out: The run directory.
-        model: The model.
-        settings: Settings with the path of the data.
+    It must not lie among the images of the data either.
     """
     data = settings.data.path
     folder = os.path.realpath(out)  # unlike Path.resolve, it accepts links in a circle
@@ -229,60 +241,24 @@ def _check_export(settings: Settings, network: Network, run_directory: RunDirect
         run_directory.progress.say(f"No fast file will be written: {missing}")
 
 
-def _infer_task(
-    network: Network,
-    state: StateDict,
-    data: DatasetSplits,
-    settings: Settings,
-    device: torch.device,
-) -> tuple[Task, DatasetSplits]:
-    """Return the task, and the data with labels as the task reads them.
-
-    Raises:
-        InputError: The network does not run on the data, or no output fits the labels.
-    """
+def _run_first_samples(run_batch: RunBatch, data: DatasetSplits) -> tuple[Batch, Sequence[Any]]:
+    """Return the first samples with their outputs; raise InputError if the model does not run."""
     if len(data.train) < CHECKED_SAMPLES:
         raise InputError(
             "the training split has one sample",
             "pass at least two; BatchNormalization needs them",
         )
-    batch = data.train.read(np.arange(CHECKED_SAMPLES))
+    batch = data.train.read_first(CHECKED_SAMPLES)
     try:
-        with torch.inference_mode():
-            outputs = network.forward(to_device(batch.inputs, device), state)
+        return batch, run_batch(batch)
     except NodeError as error:
         raise InputError(
             f"the model does not run on a batch of {len(batch)} samples: {error}",
             "export it with a dynamic batch size, and check the shape of the data",
         ) from None
-    _check_longest_sequence(network, state, data, device)
-    return infer_task(
-        data,
-        network.file.model.graph,
-        label_check.get_float_shapes(outputs),
-        len(batch),
-        settings.task,
-        settings.train.distill_outputs_as,
-    )
 
 
-def _check_custom_task(
-    task: CustomTaskAdapter,
-    network: Network,
-    state: StateDict,
-    data: DatasetSplits,
-    device: torch.device,
-) -> None:
-    """Raise InputError if the user's loss or metric fails on the first samples."""
-    batch = data.train.read(np.arange(CHECKED_SAMPLES))
-    with torch.inference_mode():
-        outputs = network.forward(to_device(batch.inputs, device), state)
-        task.check_functions([outputs[output.position] for output in task.outputs], batch)
-
-
-def _check_longest_sequence(
-    network: Network, state: StateDict, data: DatasetSplits, device: torch.device
-) -> None:
+def _check_longest_sequence(run_batch: RunBatch, data: DatasetSplits) -> None:
     """Raise InputError for sequences that are too long, such as for a table of positions."""
     for split in dict.fromkeys(data.splits):
         columns = [source.samples for source in split.inputs.values()]
@@ -291,29 +267,14 @@ def _check_longest_sequence(
             return
         lengths = np.max([samples.get_lengths(split.rows) for samples in ragged], axis=0)
         longest = int(lengths.argmax())
-        batch = split.read(np.array([longest] * CHECKED_SAMPLES))
         try:
-            with torch.inference_mode():
-                network.forward(to_device(batch.inputs, device), state)
+            run_batch(split.read(np.array([longest] * CHECKED_SAMPLES)))
         except NodeError as error:
             raise InputError(
                 f"the model does not run on sample {split.rows[longest]}, the longest of the "
                 f"{split.name} split with {pluralize(lengths[longest], 'value')}: {error}",
                 "cut sequences to the length that the model was made for",
             ) from None
-
-
-def _check_memory(
-    network: Network,
-    state: StateDict,
-    data: DatasetSplits,
-    settings: Settings,
-    device: torch.device,
-) -> None:
-    """Raise InputError if the activations of a training step do not fit into memory."""
-    inputs = to_device(data.train.read(np.arange(CHECKED_SAMPLES)).inputs, device)
-    batch_size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
-    check_activation_memory(network, state, inputs, CHECKED_SAMPLES, batch_size)
 
 
 def _exclude_unused_layers(network: Network, task: Task) -> Network:
@@ -325,18 +286,16 @@ def _exclude_unused_layers(network: Network, task: Task) -> Network:
     evaluated = {output.name for output in task.outputs}
     others = [output.name for output in graph.output if output.name not in evaluated]
     needed = find_ancestors(graph, evaluated)
-    layers = tuple(
-        replace(layer, reason="no evaluated output depends on it")
-        if layer.is_prunable and layer.name not in needed
-        else layer
-        for layer in network.layer_weights
-    )
-    if not others or layers == network.layer_weights:
+    layers = list(network.layer_weights)
+    for i, layer in enumerate(layers):
+        if layer.is_prunable and layer.name not in needed:
+            layers[i] = replace(layer, reason="no evaluated output depends on it")
+    if not others or tuple(layers) == network.layer_weights:
         return network
     note = (
         f"the output {', '.join(map(repr, others))} is not evaluated; layers that only it depends "
         "on are not pruned"
     )
-    network = replace(network, layer_weights=layers).with_note(note)
+    network = replace(network, layer_weights=tuple(layers)).with_note(note)
     import_model.check_prunable(network)
     return network
