@@ -38,9 +38,6 @@ def resolve_defaults(context: RunContext, original: StateDict, accuracy: float) 
         context: The run before any training.
         original: Weights of the original model.
         accuracy: Metric of the original on the validation split.
-
-    Returns:
-        The context with its `resolved`; with distillation also with another loss and a teacher.
     """
     resolved = ResolvedDefaults(
         accuracy_budget=_resolve_budget(context, accuracy),
@@ -157,13 +154,8 @@ def _choose_aggressiveness(context: RunContext, original: StateDict, accuracy: f
 def _compute_retention(metric: Metric, probed: float, original: float, chance: float) -> float:
     """Return q of (R5), the fraction of the original's quality that is left after pruning.
 
-    For a metric of which less is better, it is the inverse of the metric's growth.
-
-    Args:
-        metric: The metric of all values.
-        probed: Value after pruning in one shot.
-        original: Value of the original model.
-        chance: Value of the best constant prediction.
+    For a metric of which less is better, it is the inverse of the metric's growth. `probed` is its
+    value after pruning in one shot.
     """
     if not metric.higher_is_better:
         return original / probed if probed > 0 else 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,15 +23,12 @@ from ltp_pipeline.stages.prepare.trials import (
     reorder_classes,
     select_best,
 )
-from ltp_pipeline.stages.train.context import to_device
+from ltp_pipeline.stages.train.context import RunContext, to_device
 from ltp_pipeline.system import distributed
+from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.infer import infer_task
-
-if TYPE_CHECKING:
-    from ltp_pipeline.stages.train.context import RunContext
-    from ltp_pipeline.system.arrays import StateDict
-    from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
+from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
 CONFIDENCE = 0.95  # one-sided confidence level that the original is better than chance
 GOOD_FRACTION = 0.75  # of the distance from chance to a perfect metric; above, nothing is tried
@@ -46,9 +43,9 @@ def describe_original(context: RunContext, value: float, chance: float) -> str:
     """Return a line about the original's metric on the validation split, next to chance."""
     metric = context.task.metric
     return (
-        f"The original has {metric.name} {metric.format_value(value)} "
-        f"on the {len(context.data.val)} "
-        f"validation samples; a constant prediction has {metric.format_value(chance)}"
+        f"The original has {metric.name} {metric.format_value(value)} on the "
+        f"{len(context.data.val)} validation samples; a constant prediction has "
+        f"{metric.format_value(chance)}"
     )
 
 
@@ -79,34 +76,22 @@ def check_labels(context: RunContext, state: StateDict, value: float, chance: fl
         return
     metric = context.task.metric
     message = (
-        f"the original has {metric.name} {metric.format_value(value)} "
-        f"on the {len(context.data.val)} "
-        "validation samples, not better than a constant prediction with "
-        f"{metric.format_value(chance)}: "
-        "the labels or the preprocessing do not fit the model"
+        f"the original has {metric.name} {metric.format_value(value)} on the "
+        f"{len(context.data.val)} validation samples, not better than a constant prediction with "
+        f"{metric.format_value(chance)}: the labels or the preprocessing do not fit the model"
     )
     hints: tuple[str, ...] = (CHECKS,)
     better = _find_better_trial(context, state) if distributed.is_main_process() else None
     if better is not None:
         message += f"; {_describe_trial(better)}"
         hints = better.hints
-    hints = (
-        *hints,
-        *describe_masks(context.data),
-        "to train anyway, pass --skip-label-check",
-    )
     distributed.stop_together()
-    raise InputError(message, "; ".join(hints))
+    further_hints = (*describe_masks(context.data), "to train anyway, pass --skip-label-check")
+    raise InputError(message, "; ".join((*hints, *further_hints)))
 
 
 def suggest_changes(context: RunContext, state: StateDict, value: float) -> list[str]:
-    """Return a note about settings under which a mediocre original would be far better.
-
-    Args:
-        context: The run.
-        state: Weights of the original.
-        value: Metric of the original on the validation split.
-    """
+    """Return a note about settings under which a mediocre original would be far better."""
     if context.settings.train.skip_label_check or not isinstance(context.task, ClassificationTask):
         return []
     chance = context.task.chance_level(context.data.val)
@@ -131,14 +116,13 @@ def _find_better_trial(context: RunContext, state: StateDict) -> Trial | None:
     data = context.data
     settings = context.settings.data
     initial = Trial(data, context.task, context.settings.task, data.val, {})
-    make_compute = partial(_make_compute, context, state)
     candidates = [initial]
     if len(data.val.inputs) == 1:
         (model_input,) = context.network.file.inputs
         candidates += iter_preparations(initial, settings, model_input)
     trials = []
     for candidate in (*candidates, *_iter_output_trials(context, state, initial)):
-        trial = candidate.evaluate(make_compute)
+        trial = candidate.evaluate(partial(_make_compute, context, state))
         reordered = reorder_classes(trial, settings)
         trials += [trial] if reordered is None else [trial, reordered]
     best = select_best(trials)

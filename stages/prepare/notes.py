@@ -16,13 +16,7 @@ MAX_NAMED_LAYERS = 10  # layers without blocks that a note names
 
 
 def print_notes(context: RunContext, state: StateDict, value: float) -> None:
-    """Print all notes before training.
-
-    Args:
-        context: The run.
-        state: Weights of the original.
-        value: Metric of the original on the validation split.
-    """
+    """Print all notes before training; `value` is the original's metric on the validation split."""
     notes = [
         *context.network.notes,
         *context.data.notes,
@@ -41,12 +35,7 @@ def print_notes(context: RunContext, state: StateDict, value: float) -> None:
 
 
 def list_report_notes(context: RunContext, value: float) -> list[str]:
-    """Return the notes for the report.
-
-    Args:
-        context: The run.
-        value: Metric of the original on the validation split.
-    """
+    """Return the notes for the report; `value` is the original's metric on the validation split."""
     return [
         *describe_metric(context),
         *describe_budget(context),
@@ -63,9 +52,8 @@ def warn_of_weak_result(context: RunContext, value: float) -> list[str]:
     chance = context.task.chance_level(context.data.val)
     if chance is not None and value < chance + NEAR_CHANCE * (1 - chance):
         notes.append(
-            f"the original has only {metric.name} {metric.format_value(value)} "
-            "on the validation split: "
-            "check scale, mean, std and layout in [data]"
+            f"the original has only {metric.name} {metric.format_value(value)} on the validation "
+            "split: check scale, mean, std and layout in [data]"
         )
     num_steps = context.epochs * context.steps_per_epoch
     if num_steps < MIN_STEPS:
@@ -108,9 +96,8 @@ def describe_budget(context: RunContext) -> list[str]:
     if budget is None or metric.is_fraction:
         return []
     return [
-        f"the budget is a drop of {metric.format_drop(budget)}, "
-        f"1 % of the original's {metric.name} "
-        "on the validation split; --accuracy-budget sets another"
+        f"the budget is a drop of {metric.format_drop(budget)}, 1 % of the original's "
+        f"{metric.name} on the validation split; --accuracy-budget sets another"
     ]
 
 

@@ -6,36 +6,32 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.data.matching import UnusedColumnError
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import ModelFile
+from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.settings.load import merge_tables
-from ltp_pipeline.settings.schema import DataSettings
-from ltp_pipeline.stages.measure.session import PROBE_SAMPLES
+from ltp_pipeline.settings.schema import DataSettings, Settings, TaskSettings
+from ltp_pipeline.stages.measure.session import PROBE_SAMPLES, Session
 from ltp_pipeline.stages.prepare.trials import (
     MAX_BYTE,
+    InputChanges,
     Trial,
     reorder_classes,
     select_best,
 )
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_model_data
 from ltp_pipeline.tasks.custom_task import CustomTaskAdapter
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.infer import infer_task
 from ltp_pipeline.tasks.positions import ClassMapTask
-
-if TYPE_CHECKING:
-    from ltp_pipeline.graph.model_file import ModelFile
-    from ltp_pipeline.results.schema_parts import InputRecipe
-    from ltp_pipeline.settings.schema import Settings, TaskSettings
-    from ltp_pipeline.stages.measure.session import Session
-    from ltp_pipeline.stages.prepare.trials import InputChanges
-    from ltp_pipeline.tasks.custom import CustomTask
-    from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
+from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
 INSPECTED_SAMPLES = 64  # samples that show whether values are whole numbers
 MIN_BRIGHT_BYTE = 200  # bytes with such a maximum are pixels of the full range
@@ -101,14 +97,7 @@ def search_settings(file: ModelFile, session: Session, settings: Settings) -> Se
 def evaluate_custom_task(
     file: ModelFile, session: Session, custom: CustomTask, settings: Settings
 ) -> SearchResult:
-    """Return the original evaluated by the user's own task, whose loss is called as a check.
-
-    Args:
-        file: The model.
-        session: The model in onnxruntime.
-        custom: The user's task.
-        settings: Settings of the user.
-    """
+    """Return the original evaluated by the user's own task, whose loss is called as a check."""
     import torch
 
     data = open_model_data(file, settings.data, 0, custom_task=custom)
@@ -229,15 +218,7 @@ class _SettingsSearch:
         raise failed
 
     def _open_trial(self, inputs: InputChanges, task_settings: TaskSettings) -> Trial:
-        """Open the data with these settings and evaluate the original.
-
-        Args:
-            inputs: Changed settings of inputs.
-            task_settings: `[task]` of the trial.
-
-        Raises:
-            TrialError: Data, model and settings do not fit.
-        """
+        """Open the data with these settings and evaluate the original, or raise TrialError."""
         values = self.data_settings.model_dump(exclude_unset=True)
         # Settings of an only input stand directly in [data].
         changed: Mapping[str, Any] = next(iter(inputs.values()), {})

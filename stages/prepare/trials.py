@@ -8,28 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ltp_pipeline.data.dataset import TARGET, Samples, Split, SplitInput
+from ltp_pipeline.data.dataset import TARGET, DatasetSplits, Layout, Samples, Split, SplitInput
 from ltp_pipeline.data.recipes import decide_recipe
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.graph.model_file import TensorInfo
+from ltp_pipeline.settings.schema import DataSettings, TaskSettings
 from ltp_pipeline.settings.write import format_value
+from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.evaluator import BATCH, Evaluator
+from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
 
-if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import DatasetSplits, Layout
-    from ltp_pipeline.graph.model_file import TensorInfo
-    from ltp_pipeline.settings.schema import DataSettings, TaskSettings
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.tasks.protocol import ComputeOutputs, Task
-
-    # Returns what computes the outputs that a task evaluates.
-    MakeCompute = Callable[[Task], ComputeOutputs]
-    # Settings of inputs by their names, as in [data.inputs].
-    InputChanges = Mapping[str, Mapping[str, Any]]
+# Returns what computes the outputs that a task evaluates.
+MakeCompute = Callable[[Task], ComputeOutputs]
+# Settings of inputs by their names, as in [data.inputs].
+InputChanges = Mapping[str, Mapping[str, Any]]
 
 MAX_SAMPLES = 512  # validation samples on which the original is tried
 CONFIDENCE = 0.99  # confidence level that a trial is better than another
@@ -77,7 +74,7 @@ class Trial:
     @property
     def num_samples(self) -> int:
         """Number of samples that are evaluated."""
-        return min(MAX_SAMPLES, len(self.split))
+        return len(self.rows)
 
     @property
     def is_near_chance(self) -> bool:
@@ -161,10 +158,12 @@ class Trial:
 
     def with_scales(self, scales: Mapping[str, float]) -> Trial:
         """Return a trial, to be evaluated, that multiplies the samples of inputs by scales."""
-        sources = {
-            name: _replace_scale(self.split.inputs[name], scale) for name, scale in scales.items()
-        }
-        return self.with_preparation(sources, {name: {"scale": s} for name, s in scales.items()})
+        sources = {}
+        inputs = {}
+        for name, scale in scales.items():
+            sources[name] = _replace_scale(self.split.inputs[name], scale)
+            inputs[name] = {"scale": scale}
+        return self.with_preparation(sources, inputs)
 
 
 def select_best(trials: Sequence[Trial]) -> Trial:
@@ -179,13 +178,7 @@ def select_best(trials: Sequence[Trial]) -> Trial:
 def iter_preparations(
     trial: Trial, settings: DataSettings, model_input: TensorInfo
 ) -> Iterator[Trial]:
-    """Yield trials, to be evaluated, that prepare the samples of the only input differently.
-
-    Args:
-        trial: A trial with the settings of the user.
-        settings: `[data]` of the settings.
-        model_input: The input.
-    """
+    """Yield trials, to be evaluated, that prepare the samples of the only input differently."""
     name = model_input.name
     source = trial.split.inputs[name]
     samples, recipe = source.samples, source.recipe
@@ -287,10 +280,9 @@ def _suggest_class_numbers(data: DatasetSplits, settings: DataSettings, order: A
         return "store one-hot labels in the order of the model's classes"
     if len(numbers) > MAX_NAMED_CLASSES:
         return "number the classes as the model does: set classes = { NAME = NUMBER } in [data]"
-    renumbered = {
-        name: int(order[number]) if number < len(order) else number
-        for name, number in numbers.items()
-    }
+    renumbered = {}
+    for name, number in numbers.items():
+        renumbered[name] = int(order[number]) if number < len(order) else number
     return f"set classes = {format_value(renumbered)} in [data]"
 
 
