@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, product
 from typing import Any
 
@@ -90,8 +91,7 @@ def search_settings(file: ModelFile, session: Session, settings: Settings) -> Se
             errors.append(error)
     if not results:
         raise max(errors, key=lambda error: error.num_steps).error from None
-    best = select_best([result.trial for result in results])
-    return next(result for result in results if result.trial is best)
+    return _select_result(results)
 
 
 def evaluate_custom_task(
@@ -109,7 +109,13 @@ def evaluate_custom_task(
     outputs = _make_compute(session, task)(batch.inputs)
     task.check_functions([torch.from_numpy(output) for output in outputs], batch)
     trial = Trial(data, task, settings.task, data.val, {})
-    return SearchResult(trial.evaluate(lambda task: _make_compute(session, task)))
+    return SearchResult(trial.evaluate(partial(_make_compute, session)))
+
+
+def _select_result(results: Sequence[SearchResult]) -> SearchResult:
+    """Return the result whose trial `select_best` selects."""
+    best = select_best([result.trial for result in results])
+    return next(result for result in results if result.trial is best)
 
 
 def _make_compute(session: Session, task: Task) -> ComputeOutputs:
@@ -124,6 +130,7 @@ class _SettingsSearch:
     def __init__(self, file: ModelFile, session: Session, settings: Settings) -> None:
         self.file = file
         self.session = session
+        self.make_compute = partial(_make_compute, session)
         self.data_settings = settings.data
         self.task_settings = settings.task
 
@@ -138,8 +145,8 @@ class _SettingsSearch:
     def try_layouts(self, layouts: InputChanges) -> SearchResult:
         """Return the best result with these layouts, over outputs and scales."""
         results = [self._try_scales(trial) for trial in self._try_outputs(layouts)]
-        best = select_best([result.trial for result in results])
-        result = next(result for result in results if result.trial is best)
+        result = _select_result(results)
+        best = result.trial
         others = [other.trial for other in results if other.trial is not best]
         if not all(best.is_clearly_better_than(other) for other in others):
             # Without a clear winner, raise an error if `run` would ask for the output.
@@ -232,13 +239,10 @@ class _SettingsSearch:
             task, data = infer_task(
                 data, self.file.model.graph, shapes, PROBE_SAMPLES, task_settings
             )
-            return self._evaluate(Trial(data, task, task_settings, data.val, inputs))
+            trial = Trial(data, task, task_settings, data.val, inputs)
+            return trial.evaluate(self.make_compute)
         except InputError as error:
             raise TrialError(error, num_steps) from None
-
-    def _evaluate(self, trial: Trial) -> Trial:
-        """Return the trial with its metric."""
-        return trial.evaluate(lambda task: _make_compute(self.session, task))
 
     def _try_scales(self, unscaled: Trial) -> SearchResult:
         """Return the trial with scales for inputs of pixels.
@@ -256,7 +260,7 @@ class _SettingsSearch:
                 maxima[name] = stored.range[1]
                 if stored.type == "uint8" and maxima[name] >= MIN_BRIGHT_BYTE:
                     bright[name] = 1 / MAX_BYTE
-        usual = self._evaluate(unscaled.with_scales(bright)) if bright else unscaled
+        usual = unscaled.with_scales(bright).evaluate(self.make_compute) if bright else unscaled
         if unscaled.value is None:  # without labels nothing tells which scale is right
             return SearchResult(usual)
         options = [dict.fromkeys([None, 1 / MAX_BYTE, 1 / high]) for high in maxima.values()]
@@ -266,7 +270,7 @@ class _SettingsSearch:
             chosen = zip(maxima, combination, strict=True)
             scales = {name: scale for name, scale in chosen if scale is not None}
             if scales:
-                trials.append(self._evaluate(unscaled.with_scales(scales)))
+                trials.append(unscaled.with_scales(scales).evaluate(self.make_compute))
         best = select_best([usual, unscaled, *trials])
         scaled_trials = {}
         for name in maxima:

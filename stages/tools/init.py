@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.errors import InputError
@@ -16,7 +16,7 @@ from ltp_pipeline.settings.load import (
     merge_tables,
     read_settings_file,
 )
-from ltp_pipeline.settings.schema import TaskSettings
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.settings.write import format_section_name, format_value
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.session import Session
@@ -25,15 +25,11 @@ from ltp_pipeline.stages.prepare.settings_search import (
     evaluate_custom_task,
     search_settings,
 )
-from ltp_pipeline.stages.tools.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import InspectionResult, inspect
 from ltp_pipeline.system.files import write_text
 from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
-
-if TYPE_CHECKING:
-    from ltp_pipeline.settings.schema import Settings
-    from ltp_pipeline.stages.tools.inspect import InspectionResult
-    from ltp_pipeline.tasks.custom import CustomTask
+from ltp_pipeline.tasks.custom import CustomTask
 
 REUSED_SECTIONS = ("data", "task")  # sections of an ltp.toml that --force keeps
 SUGGESTED_SECTIONS = ("data", "task", "budget", "train", "prune", "export", "gates")
@@ -78,11 +74,21 @@ def init(
     search = _try_original(model, settings, task)
     values = {
         "custom_task": None if task is None else task.origin,
-        "model": _describe_model(inspection),
-        "trial": None if search is None else _describe_search(search, settings),
+        "model": inspection,
+        "file_name": model.name,
+        "unpruned": [layer for layer in inspection.layers if not layer.prunable],
+        "max_named": MAX_NAMED,
+        "search": search,
         **_suggest_settings(inspection, search, settings, model, task),
     }
-    filters = {"toml": format_value, "line": _one_line, "shape": _format_shape}
+    filters: dict[str, Any] = {
+        "toml": format_value,
+        "line": _one_line,
+        "shape": _format_shape,
+        "pluralize": pluralize,
+    }
+    if search is not None:
+        values |= _describe_trial(search, settings)
     folder = Path(__file__).parent
     write_text(target, render_template(folder, "ltp.toml.j2", values, filters))
     summary = render_template(folder, "init.txt.j2", values, filters)
@@ -99,57 +105,25 @@ def _try_original(model: Path, settings: Settings, task: CustomTask | None) -> S
     return None
 
 
-def _describe_model(inspection: InspectionResult) -> dict[str, Any]:
-    """Return what both templates say about the model."""
-    unpruned = [layer for layer in inspection.layers if not layer.prunable]
-    names = [tensor.name for tensor in inspection.inputs]
-    return {
-        "name": Path(inspection.path).name,
-        "opset": inspection.opset,
-        "layers": pluralize(len(inspection.layers), "layer weight"),
-        "num_elements": inspection.layer_elements,
-        "inputs": inspection.inputs,
-        "outputs": inspection.outputs,
-        "unpruned": unpruned[:MAX_NAMED],
-        "num_further_unpruned": max(0, len(unpruned) - MAX_NAMED),
-        "other_weights": inspection.unpruned or "",
-        "problems": inspection.unsupported[:MAX_NAMED],
-        "plan": inspection.plan,
-        "array_names": [*names, "y"] if len(names) > 1 else ["x", "y"],
-    }
-
-
-def _describe_search(search: SearchResult, settings: Settings) -> dict[str, Any]:
-    """Return what both templates say about the data and the original's accuracy on them."""
+def _describe_trial(search: SearchResult, settings: Settings) -> dict[str, Any]:
+    """Return what both templates say about the data and the task of the best trial."""
     trial = search.trial
-    metric = trial.task.metric
     outputs = [output.name for output in trial.task.outputs]
     task_settings = {"kind": trial.task.describe_output().kind}
     if len(outputs) == 1:
         task_settings["output"] = outputs[0]
-    for key in TaskSettings.model_fields:
-        if key in trial.task_settings.model_fields_set and key not in task_settings:
-            task_settings[key] = getattr(trial.task_settings, key)
-    other_outputs = {}
-    for name, value in search.other_outputs.items():
-        if value is not None and trial.value is not None:
-            other_outputs[name] = value
+    for key, value in trial.task_settings.model_dump(exclude_unset=True).items():
+        task_settings.setdefault(key, value)
     return {
+        "trial": trial,
+        "task": trial.task,
+        "format_metric": lambda value: _one_line(trial.task.metric.format_value(value)),
         "splits": {split.name: len(split) for split in trial.data.splits},
         "samples": describe_inputs(trial.data),
         "task_settings": task_settings,
-        "has_labels": not trial.task.is_relative,
         "outputs": outputs,
         "inferred": trial.task_settings.model_fields_set - settings.task.model_fields_set,
-        "metric": metric,
-        "format_metric": lambda value: _one_line(metric.format_value(value)),
-        "value": trial.value,
-        "unscaled_value": search.unscaled_value,
-        "other_outputs": other_outputs,
-        "num_samples": trial.num_samples,
         "chance_value": trial.task.chance_level(trial.data.val),
-        "reordered": search.reordered,
-        "is_near_chance": trial.is_near_chance,
     }
 
 
