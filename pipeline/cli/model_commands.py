@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ltp_pipeline.cli import options
-from ltp_pipeline.cli.output import print_json, print_path
+import ltp_pipeline
+from ltp_pipeline.cli import options, tables
+from ltp_pipeline.cli.output import print_path, print_result
+from ltp_pipeline.cli.progress import make_reporter
 from ltp_pipeline.settings.file_names import ENCODINGS
 
 
@@ -26,20 +28,19 @@ def init(
     quiet: options.SilentOption = False,
 ) -> None:
     """Write an ltp.toml beside MODEL.onnx, with settings inferred from the model and its data."""
-    from ltp_pipeline import api
-
     values: options.SettingValues = {}
     options.add_assignments(values, assignments)
-    path, findings = api.init(model, data, task=task, force=force, settings=values)
-    if as_json:
-        print_json({"path": str(path), "found": findings})
-    elif not quiet:
+    path, findings = ltp_pipeline.init(model, data, task=task, force=force, settings=values)
+
+    def show_findings(_: object) -> None:
         for line in findings:
             typer.echo(line)
         has_data = any(line.startswith("data: ") for line in findings)
         next_step = "check it" if has_data else "set path in [data]"
         task_option = "" if task is None else f" --task {task}"
         typer.echo(f"{path}: {next_step}, then run: ltp-pipeline run {model}{task_option}")
+
+    print_result({"path": str(path), "found": findings}, show_findings, as_json, quiet)
 
 
 def inspect(
@@ -48,15 +49,7 @@ def inspect(
     quiet: options.SilentOption = False,
 ) -> None:
     """Show which layer weights `run` would prune, which not and why, and what is unsupported."""
-    from ltp_pipeline import api
-
-    result = api.inspect(model)
-    if as_json:
-        print_json(result)
-    elif not quiet:
-        from ltp_pipeline.cli.tables import show_model
-
-        show_model(result)
+    print_result(ltp_pipeline.inspect(model), tables.show_model, as_json, quiet)
 
 
 def validate(
@@ -74,15 +67,10 @@ def validate(
     quiet: options.SilentOption = False,
 ) -> None:
     """Measure accuracy and latency of a file in onnxruntime, on the test split."""
-    from ltp_pipeline import api
-
-    result = api.validate(model, data, config=config, against=against, provider=provider, task=task)
-    if as_json:
-        print_json(result)
-    elif not quiet:
-        from ltp_pipeline.cli.tables import show_validation
-
-        show_validation(result)
+    result = ltp_pipeline.validate(
+        model, data, config=config, against=against, provider=provider, task=task
+    )
+    print_result(result, tables.show_validation, as_json, quiet)
 
 
 def quantize(
@@ -98,10 +86,7 @@ def quantize(
     quiet: options.QuietOption = False,
 ) -> None:
     """Write an int8 file of any float file, and measure both."""
-    from ltp_pipeline import api
-    from ltp_pipeline.cli.progress import make_reporter
-
-    result = api.quantize(
+    result = ltp_pipeline.quantize(
         model,
         data,
         out=out,
@@ -110,14 +95,7 @@ def quantize(
         task=task,
         progress=make_reporter(quiet),
     )
-    if as_json:
-        print_json(result)
-        return
-    from ltp_pipeline.cli.tables import show_validation
-
-    show_validation(result.measurement)
-    for note in result.notes:
-        typer.echo(note)
+    print_result(result, tables.show_quantization, as_json)
 
 
 def accelerate(
@@ -144,9 +122,7 @@ def accelerate(
     The file is verified with the data, or else with random inputs. It also runs without the
     library of sparse operators, as slowly as any other file.
     """
-    from ltp_pipeline import api
-
-    result = api.accelerate(
+    result = ltp_pipeline.accelerate(
         model,
         data,
         out=out,
@@ -155,12 +131,7 @@ def accelerate(
         accelerate_min_sparsity=accelerate_min_sparsity,
         task=task,
     )
-    if as_json:
-        print_json(result)
-    elif not quiet:
-        from ltp_pipeline.cli.tables import show_acceleration
-
-        show_acceleration(result)
+    print_result(result, tables.show_acceleration, as_json, quiet)
 
 
 def unpack(
@@ -170,9 +141,7 @@ def unpack(
     quiet: options.SilentOption = False,
 ) -> None:
     """Write a sparse or packed file as a dense one, for tools that need it."""
-    from ltp_pipeline import api
-
-    print_path(api.unpack(model, out), as_json, quiet)
+    print_path(ltp_pipeline.unpack(model, out), as_json, quiet)
 
 
 def sparse_ops(
@@ -188,10 +157,11 @@ def sparse_ops(
 
     path = library.build_library() if build else library.sparse_ops_library()
     instruction_sets = library.query_instruction_sets(path)
-    if as_json:
-        print_json({"library": str(path), **asdict(instruction_sets)})
-    elif not quiet:
+
+    def show_library(_: object) -> None:
         typer.echo(path)
         typer.echo(f"instruction set: {instruction_sets.chosen}")
         for name, reason in instruction_sets.rejected.items():
             typer.echo(f"not used: {name} ({reason})")
+
+    print_result({"library": str(path), **asdict(instruction_sets)}, show_library, as_json, quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,18 +61,22 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(to_jsonable_python(value), indent=2, ensure_ascii=encoding != "utf8"))
 
 
+def print_result(
+    result: Any, show: Callable[[Any], None], as_json: bool, quiet: bool = False
+) -> None:
+    """Print a result as JSON or by the function that shows it to people, unless that is quiet."""
+    if as_json:
+        print_json(result)
+    elif not quiet:
+        show(result)
+
+
 def print_path(path: Path, as_json: bool, quiet: bool) -> None:
     """Print the path of a file that was written."""
-    if as_json:
-        print_json({"path": str(path)})
-    elif not quiet:
-        typer.echo(path)
+    print_result({"path": str(path)}, lambda _: typer.echo(path), as_json, quiet)
 
 
-def print_gates(results: Sequence[GateResult], as_json: bool, quiet: bool) -> None:
+def show_gates(results: Sequence[GateResult]) -> None:
     """Print the result of each gate on one line."""
-    if as_json:
-        print_json(results)
-    elif not quiet:
-        for result in results:
-            typer.echo(f"{'passed' if result.passed else 'FAILED'}  {result.line}")
+    for result in results:
+        typer.echo(f"{'passed' if result.passed else 'FAILED'}  {result.line}")

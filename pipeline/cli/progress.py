@@ -15,7 +15,7 @@ from ltp_pipeline.system.progress import Bar, Reporter, SilentReporter
 from ltp_pipeline.system.text import round_duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 PHASE_TITLES = {
     "import": "Import",
@@ -62,8 +62,8 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
-class TimeEstimate:
-    """Estimate of the time left of a run.
+class PlannedReporter:
+    """Base of the reporters that estimate the time left of the run.
 
     Attributes:
         steps_ahead: Steps of the phases that have not begun.
@@ -71,17 +71,25 @@ class TimeEstimate:
         phase: The phase that is running.
     """
 
-    def __init__(
-        self, steps: Mapping[str, int] | None = None, open_ended: Collection[str] = ()
-    ) -> None:
-        self.steps_ahead = dict(steps or {})
-        self.open_ended = open_ended
+    def __init__(self) -> None:
+        self.steps_ahead: dict[str, int] = {}
+        self.open_ended: Collection[str] = ()
         self.phase = ""
 
-    def start_phase(self, phase: str) -> None:
-        """Begin a phase. It may be a repeated attempt, or one that was not planned."""
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
+        """Set the phases ahead and their steps."""
+        self.steps_ahead = dict(steps)
+        self.open_ended = open_ended
+
+    def start_phase(self, phase: str) -> str:
+        """Begin a phase, which may be repeated or not planned, and return its title."""
         self.phase = phase
         self.steps_ahead.pop(phase, None)
+        return PHASE_TITLES.get(phase, phase)
 
     def format_remaining(self, seconds_per_step: float, steps_left: int) -> str:
         """Return the time left of the run as text.
@@ -95,19 +103,29 @@ class TimeEstimate:
         return f"full run {bound} {round_duration(seconds)}"
 
 
-class PlannedReporter:
-    """Base of the reporters that estimate the time left of the run."""
+class PhaseBar:
+    """Number of steps of a phase, and their mean duration."""
 
-    def __init__(self) -> None:
-        self.estimate = TimeEstimate()
+    def __init__(self, reporter: PlannedReporter, steps: int) -> None:
+        self.reporter = reporter
+        self.steps_left = steps
+        self.steps_done = 0
+        self.start_time = time.monotonic()
 
-    def say(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
+    def count_step(self) -> None:
+        """Count a step that was done."""
+        self.steps_left -= 1
+        self.steps_done += 1
 
-    def plan(self, steps: Mapping[str, int], open_ended: Collection[str] = ()) -> None:
-        """Set the phases ahead and their steps."""
-        self.estimate = TimeEstimate(steps, open_ended)
+    @property
+    def seconds_per_step(self) -> float:
+        """Mean duration of a step so far."""
+        return (time.monotonic() - self.start_time) / self.steps_done
+
+    @property
+    def run_time_left(self) -> str:
+        """Time left of the run as text."""
+        return self.reporter.format_remaining(self.seconds_per_step, self.steps_left)
 
 
 class LineReporter(PlannedReporter):
@@ -116,34 +134,25 @@ class LineReporter(PlannedReporter):
     @contextmanager
     def task(self, name: str, total: int, start: int = 0) -> Iterator[Bar]:
         """Begin a phase, which prints a line at the end of each epoch."""
-        self.estimate.start_phase(name)
-        yield LineBar(self, PHASE_TITLES.get(name, name), total, start)
+        yield LineBar(self, self.start_phase(name), total - start)
 
 
-class LineBar:
+class LineBar(PhaseBar):
     """Progress of a phase in lines."""
 
-    def __init__(self, reporter: LineReporter, title: str, total: int, start: int) -> None:
-        self.reporter = reporter
+    def __init__(self, reporter: PlannedReporter, title: str, steps: int) -> None:
+        super().__init__(reporter, steps)
         self.title = title
-        self.total = total
-        self.first_step = start
-        self.step = start
-        self.start_time = time.monotonic()
 
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:
         """Count a step; print a line if it was the last one of an epoch."""
-        self.step += 1
-        if not end_of_epoch:
-            return
-        seconds_per_step = (time.monotonic() - self.start_time) / (self.step - self.first_step)
-        steps_left = self.total - self.step
-        time_left = format_duration(seconds_per_step * steps_left)
-        run_time_left = self.reporter.estimate.format_remaining(seconds_per_step, steps_left)
-        self.reporter.say(
-            f"{self.title} {epoch}/{epochs}  {format_values(shown)}"
-            f"  {time_left} left, {run_time_left}"
-        )
+        self.count_step()
+        if end_of_epoch:
+            time_left = format_duration(self.seconds_per_step * self.steps_left)
+            self.reporter.say(
+                f"{self.title} {epoch}/{epochs}  {format_values(shown)}"
+                f"  {time_left} left, {self.run_time_left}"
+            )
 
 
 class TerminalReporter(PlannedReporter):
@@ -155,7 +164,6 @@ class TerminalReporter(PlannedReporter):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.estimate.start_phase(name)
         columns = (
             "{task.description:<17}",
             BarColumn(28),
@@ -164,37 +172,27 @@ class TerminalReporter(PlannedReporter):
             TextColumn("{task.fields[run_time_left]}"),
             TextColumn("{task.fields[values]}"),
         )
-        title = PHASE_TITLES.get(name, name)
+        title = self.start_phase(name)
         with Progress(*columns, console=Console(stderr=True)) as display:
-            task = display.add_task(
-                title, total=total, completed=start, values="", run_time_left=""
-            )
-            yield LiveBar(display, task, self.estimate, total - start)
+            display.add_task(title, total=total, completed=start, values="", run_time_left="")
+            yield LiveBar(self, display, total - start)
 
 
-class LiveBar:
-    """Progress of a phase in a live bar."""
+class LiveBar(PhaseBar):
+    """Progress of a phase in a live bar, the only one of its display."""
 
-    def __init__(
-        self, display: "Progress", task: "TaskID", estimate: TimeEstimate, steps_left: int
-    ) -> None:
+    def __init__(self, reporter: PlannedReporter, display: "Progress", steps: int) -> None:
+        super().__init__(reporter, steps)
         self.display = display
-        self.task = task
-        self.estimate = estimate
-        self.steps_left = steps_left
-        self.steps_done = 0
-        self.start_time = time.monotonic()
         self.values: dict[str, float | str] = {}
 
     def advance(self, *, epoch: int, epochs: int, end_of_epoch: bool, **shown: float | str) -> None:  # noqa: ARG002 - the signature of Bar.advance
         """Count a step and show its values; values that it does not have stay."""
         self.values |= shown
-        self.steps_left -= 1
-        self.steps_done += 1
-        seconds_per_step = (time.monotonic() - self.start_time) / self.steps_done
+        self.count_step()
         self.display.update(
-            self.task,
+            self.display.task_ids[0],
             advance=1,
-            run_time_left=self.estimate.format_remaining(seconds_per_step, self.steps_left),
+            run_time_left=self.run_time_left,
             values=f"epoch {epoch}/{epochs}  {format_values(self.values)}",
         )

@@ -1,20 +1,25 @@
 """Commands that take a run or its report."""
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ltp_pipeline.cli import options
+import ltp_pipeline
+from ltp_pipeline.cli import options, tables
 from ltp_pipeline.cli.output import (
     finish_command,
-    print_gates,
-    print_json,
     print_path,
+    print_result,
     print_run,
+    show_gates,
 )
+from ltp_pipeline.cli.progress import make_reporter
 from ltp_pipeline.errors import UsageError
+from ltp_pipeline.run_directory.names import REPORT_HTML
+from ltp_pipeline.system.files import write_text
 
 
 class DeliveredNetwork(StrEnum):
@@ -34,15 +39,8 @@ def trail(
     * marks a network that no other one beats in both compression and accuracy. For a picked
     entry, the trail is that of its run, and > marks the entry.
     """
-    from ltp_pipeline import api
-
-    entries = api.trail(folder)
-    if as_json:
-        print_json(entries)
-    elif not quiet:
-        from ltp_pipeline.cli.tables import show_trail
-
-        show_trail(entries, folder)
+    show_trail = partial(tables.show_trail, folder=folder)
+    print_result(ltp_pipeline.trail(folder), show_trail, as_json, quiet)
 
 
 @options.with_settings("gates")
@@ -63,10 +61,7 @@ def pick(
     Without gates, those of the run are checked. Without --baseline, the baseline of the run is
     used if it has the same size.
     """
-    from ltp_pipeline import api
-    from ltp_pipeline.cli.progress import make_reporter
-
-    result = api.pick(
+    result = ltp_pipeline.pick(
         folder,
         entry,
         formats=export or (),
@@ -90,10 +85,7 @@ def export(
 
     Gates do not decide the exit code here. `ltp-pipeline gate` checks them.
     """
-    from ltp_pipeline import api
-    from ltp_pipeline.cli.progress import make_reporter
-
-    result = api.export(
+    result = ltp_pipeline.export(
         folder,
         formats or (),
         weight_storage=weight_storage or None,
@@ -129,9 +121,7 @@ def handoff(
     quiet: options.SilentOption = False,
 ) -> None:
     """Collect the files of a finished run for deployment, with report, hashes and HANDOFF.md."""
-    from ltp_pipeline import api
-
-    path = api.handoff(folder, out, example_samples, network=network, task=task)
+    path = ltp_pipeline.handoff(folder, out, example_samples, network=network, task=task)
     print_path(path, as_json, quiet)
 
 
@@ -141,10 +131,7 @@ def report(
     quiet: options.SilentOption = False,
 ) -> None:
     """Render report.md and report.html of a finished run again."""
-    from ltp_pipeline import api
-    from ltp_pipeline.run_directory.names import REPORT_HTML
-
-    api.report(folder)
+    ltp_pipeline.report(folder)
     print_path(folder / REPORT_HTML, as_json, quiet)
 
 
@@ -181,19 +168,16 @@ def gate(
 
     Without gates, those of the run are checked.
     """
-    from ltp_pipeline import api
-    from ltp_pipeline.cli.progress import make_reporter
     from ltp_pipeline.gates.ci_output import format_junit, is_github_job, notify_github
     from ltp_pipeline.gates.evaluation import check_gates
     from ltp_pipeline.results import read_write
-    from ltp_pipeline.system.files import write_text
 
     if report_only and (data or task or against):
         raise UsageError(
             "--report-only reads no files, so nothing can be measured",
             "remove --report-only, or --data, --task and --against",
         )
-    results = api.gate(
+    results = ltp_pipeline.gate(
         path,
         config=config,
         report_only=report_only,
@@ -210,7 +194,7 @@ def gate(
         typer.echo(f"note: no gate is set, so {checked} was checked", err=True)
     if junit is not None:
         write_text(junit, format_junit(results))
-    print_gates(results, as_json, quiet)
+    print_result(results, show_gates, as_json, quiet)
     if is_github_job():
         notify_github(read_write.read(path), results)
     check_gates(results)
@@ -241,10 +225,9 @@ def compare(
     quiet: options.SilentOption = False,
 ) -> None:
     """Compare the reports of two runs of the same model; exit 7 if a limit is exceeded."""
-    from ltp_pipeline import api
     from ltp_pipeline.gates.evaluation import check_gates
 
-    comparison = api.compare(
+    comparison = ltp_pipeline.compare(
         old,
         new,
         max_drop=max_drop,
@@ -252,12 +235,7 @@ def compare(
         max_size_increase=max_size_increase,
         allow_different_models=allow_different_models,
     )
-    if as_json:
-        print_json(comparison)
-    elif not quiet:
-        for change in comparison.changes:
-            typer.echo(change.line)
-        print_gates(comparison.gate_results, as_json, quiet)
+    print_result(comparison, tables.show_comparison, as_json, quiet)
     # Notes are printed in any case, for readers who look at nothing but the status.
     for note in comparison.notes:
         typer.echo(f"note: {note}", err=True)

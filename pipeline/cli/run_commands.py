@@ -2,13 +2,17 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+import ltp_pipeline
 from ltp_pipeline.cli import options
 from ltp_pipeline.cli.output import finish_command
+from ltp_pipeline.cli.progress import make_reporter
+from ltp_pipeline.demo import copy_example
 from ltp_pipeline.errors import InputError, UsageError
+from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.system import distributed
 
@@ -38,17 +42,8 @@ def run(
     baseline = values["baseline"]
     baseline["mode"] = options.merge_baseline_mode(baseline["mode"], no_baseline)
     options.add_assignments(values, assignments)
-    _prune_model(
-        model,
-        values,
-        config=config,
-        preset=preset,
-        out=out,
-        fresh=fresh,
-        task=task,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    settings = load_settings(model, config, preset, values)
+    _prune_model(model, settings, as_json, quiet, out=out, fresh=fresh, task=task)
 
 
 def demo(
@@ -59,14 +54,13 @@ def demo(
     quiet: options.QuietOption = False,
 ) -> None:
     """Prune the embedded example, a small ResNet on images of digits, in about a minute."""
-    from ltp_pipeline.demo import copy_example
-
     model = copy_example(out)
     if not quiet:
         command = f"cd {out} && ltp-pipeline run {model.name}"
         typer.echo(f"The example is in {out}; running: {command}", err=True)
     os.chdir(out)
-    _prune_model(Path(model.name), {}, shown_in=out, as_json=as_json, quiet=quiet)
+    model = Path(model.name)
+    _prune_model(model, load_settings(model), as_json, quiet, shown_in=out)
 
 
 def _check_single_budget(budget: dict[str, object]) -> None:
@@ -80,41 +74,26 @@ def _check_single_budget(budget: dict[str, object]) -> None:
 
 def _prune_model(
     model: Path,
-    values: options.SettingValues,
-    *,
-    config: Path | None = None,
-    preset: str | None = None,
-    out: Path | None = None,
-    fresh: bool = False,
-    task: Path | None = None,
-    shown_in: Path = Path(),
+    settings: Settings,
     as_json: bool,
     quiet: bool,
+    shown_in: Path = Path(),
+    **arguments: Any,
 ) -> None:
-    """Load the settings, prune the model and print the result.
+    """Prune a model and print the result.
 
     Args:
         model: The model.
-        values: Settings from options.
-        config: File of settings.
-        preset: Name of a preset.
-        out: Run directory.
-        fresh: Start over instead of resuming.
-        task: File of a custom task.
-        shown_in: Folder that comes before the run directory in printed paths.
+        settings: All settings.
         as_json: Print the report as JSON.
         quiet: Print no progress.
+        shown_in: Folder that comes before the run directory in printed paths.
+        arguments: Further arguments of `ltp_pipeline.run`.
     """
-    from ltp_pipeline.cli.progress import make_reporter
-    from ltp_pipeline.settings.load import load_settings
-
-    settings = load_settings(model, config, preset, values)
     reporter = make_reporter(quiet or not distributed.is_main_process())
     if not model.is_file():
         raise InputError(f"there is no file {model}", "pass the path of an ONNX model")
     reporter.say(f"Reading {model}")
-    from ltp_pipeline import api
-
-    result = api.run(model, settings, out=out, fresh=fresh, progress=reporter, task=task)
+    result = ltp_pipeline.run(model, settings, progress=reporter, **arguments)
     distributed.destroy_process_group()
     finish_command(result, shown_in, as_json)

@@ -1,4 +1,4 @@
-"""Print the results of trail, inspect, validate and accelerate for people, on standard output."""
+"""Print the results of commands for people, on standard output."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
+import typer
 
+from ltp_pipeline.cli.output import show_gates
 from ltp_pipeline.results.metric import Metric, name_validation_metric
-from ltp_pipeline.stages.report.filters import format_ratio, format_shape
-from ltp_pipeline.system.text import format_percent, make_printable, one_line, pluralize
+from ltp_pipeline.system.text import (
+    format_percent,
+    format_ratio,
+    format_shape,
+    make_printable,
+    one_line,
+    pluralize,
+)
 
 if TYPE_CHECKING:
+    from ltp_pipeline.results.compare import Comparison
     from ltp_pipeline.results.schema_parts import TrailEntryInfo
     from ltp_pipeline.stages.measure.any_file import ReferenceResult, ValidationResult
     from ltp_pipeline.stages.tools.accelerate import AccelerationResult
     from ltp_pipeline.stages.tools.inspect import InspectedOperator, InspectionResult
+    from ltp_pipeline.stages.tools.quantize import QuantizationResult
 
 MAX_LINE, MAX_CELL = 2000, 500  # characters of a line, and of a cell of a table
 LABEL_WIDTH = 12  # characters of a label before its value
@@ -135,6 +142,20 @@ def show_acceleration(result: AccelerationResult) -> None:
         show_validation(result.measurement)
 
 
+def show_quantization(result: QuantizationResult) -> None:
+    """Print the measured int8 file, and the notes about it."""
+    show_validation(result.measurement)
+    for note in result.notes:
+        typer.echo(note)
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """Print what changed between two reports, and the results of the limits."""
+    for change in comparison.changes:
+        typer.echo(change.line)
+    show_gates(comparison.gate_results)
+
+
 def show_validation(result: ValidationResult) -> None:
     """Print what `validate` measured."""
     accuracy, metric = result.accuracy, result.metric
@@ -193,10 +214,14 @@ def _print_table(
         numbers: Titles of the columns that are aligned to the right.
         wraps: Wrap cells so that the table fits into the terminal.
     """
+    # Rich takes a while to import.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False)
     for title in titles:
-        justify: JustifyMethod = "right" if title in numbers else "left"
-        table.add_column(title, justify=justify)
+        table.add_column(title, justify="right" if title in numbers else "left")
     for row in rows:
         table.add_row(*(Text(one_line(cell, MAX_CELL)) for cell in row))
     is_terminal = wraps and sys.stdout.isatty()

@@ -1,5 +1,8 @@
 """Format numbers and names for messages."""
 
+from collections.abc import Sequence
+
+MISSING = "–"  # stands for a value that was not measured
 DIGITS = 4  # significant digits of a number that is not a fraction
 MAX_LINE_LENGTH = 500  # characters of a message
 
@@ -33,6 +36,20 @@ def format_number(value: float) -> str:
     """
     whole = 10 ** (DIGITS - 1) <= abs(value) < 1e15
     return (f"{value:.0f}" if whole else f"{value + 0.0:.{DIGITS}g}").replace("-", "−")
+
+
+def format_ratio(value: float | None) -> str:
+    """Return a ratio of sizes or counts: 8.3637 → 8.36×."""
+    if value is None:
+        return MISSING
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def format_shape(shape: Sequence[int | str | None] | None) -> str:
+    """Return the shape of a tensor: (3, None) → 3×?."""
+    if shape is None:
+        return "any shape"
+    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 
 def make_printable(text: str) -> str:

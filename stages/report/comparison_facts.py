@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ltp_pipeline.graph.layer_weights import MIN_LAYER_FRACTION
 from ltp_pipeline.results.schema import BaselineDifference
 from ltp_pipeline.stages.report import filters
+from ltp_pipeline.system.text import format_ratio
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.gain import Gain
@@ -99,7 +100,7 @@ def _list_ends(gain: Gain | None, compression: float | None) -> tuple[float, ...
     if gain is None or compression is None:
         return ()
     ends = tuple(point.compression for point in gain.ends)
-    if filters.format_ratio(compression) in map(filters.format_ratio, ends):
+    if format_ratio(compression) in map(format_ratio, ends):
         return ()
     return ends
 

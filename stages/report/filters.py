@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.metric import Metric
     from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult
 
-MISSING = "–"
 ARGMAX_AGREEMENT = "argmax agreement"
 METRIC_NAMES = {
     "top-1": "top-1 accuracy",
@@ -31,36 +30,29 @@ METRIC_NAMES = {
 def format_percent(value: float | None, digits: int = 2) -> str:
     """Return a fraction as percent: 0.9132 → 91.32 %."""
     if value is None:
-        return MISSING
+        return text.MISSING
     return text.format_percent(value, digits)
 
 
 def format_value(value: float | None, metric: Metric) -> str:
     """Return a value of the metric with its unit: 91.32 %, 2.31 °C."""
     if value is None:
-        return MISSING
+        return text.MISSING
     return metric.format_value(value)
 
 
 def format_drop(value: float | None, metric: Metric) -> str:
     """Return a drop in the metric with its unit; a negative drop is an improvement."""
     if value is None:
-        return MISSING
+        return text.MISSING
     return metric.format_drop(value)
 
 
 def format_interval(value: Interval | None, metric: Metric) -> str:
     """Return both ends of an interval of drops: −0.04 to 0.94."""
     if value is None:
-        return MISSING
+        return text.MISSING
     return metric.format_interval(value)
-
-
-def format_ratio(value: float | None) -> str:
-    """Return a ratio of sizes or counts: 8.3637 → 8.36×."""
-    if value is None:
-        return MISSING
-    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
 
 
 def format_factor(value: float) -> str:
@@ -71,7 +63,7 @@ def format_factor(value: float) -> str:
 def format_size(value: float | None) -> str:
     """Return a number of bytes in decimal units: 131072 → 131 kB."""
     if value is None:
-        return MISSING
+        return text.MISSING
     for unit in ("B", "kB", "MB"):
         if value < 999.5:
             return f"{value:.3g} {unit}"
@@ -82,28 +74,21 @@ def format_size(value: float | None) -> str:
 def format_count(value: float | None) -> str:
     """Return a count in groups of three digits, separated by narrow no-break spaces."""
     if value is None:
-        return MISSING
+        return text.MISSING
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
 def format_cell(value: Any) -> str:
     """Return any setting or measurement as the text of a table cell."""
     if value is None:
-        return MISSING
+        return text.MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return ", ".join(map(format_cell, value)) or MISSING
+        return ", ".join(map(format_cell, value)) or text.MISSING
     return str(value)
-
-
-def format_shape(shape: Sequence[int | str | None] | None) -> str:
-    """Return the shape of a tensor: (3, None) → 3×?."""
-    if shape is None:
-        return "any shape"
-    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 
 def format_range(bounds: Sequence[float], dtype: str | None) -> str:
@@ -174,7 +159,7 @@ def list_extra_labels(results: Sequence[EvaluatedResult]) -> list[str]:
 
 def format_extra_metric(result: EvaluatedResult, label: str) -> str:
     """Return the value of a metric in addition to the main one."""
-    return _extra_metrics(result).get(label, MISSING)
+    return _extra_metrics(result).get(label, text.MISSING)
 
 
 def _extra_metrics(result: EvaluatedResult) -> dict[str, str]:

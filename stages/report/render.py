@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent
 FILTERS: dict[str, Any] = {
+    **dict(inspect.getmembers(text, inspect.isfunction)),
     **dict(inspect.getmembers(comparison_facts, inspect.isfunction)),
     **dict(inspect.getmembers(filters, inspect.isfunction)),
-    "pluralize": text.pluralize,
 }
 
 

@@ -1,6 +1,7 @@
 """Options that are made from the settings schema, and those that several commands share."""
 
 import inspect
+from typing import Any
 
 import pytest
 import typer
@@ -54,10 +55,17 @@ def test_every_option_of_a_setting_is_tested():
     assert [f"{option.section}.{option.key}" for option in setting_options] == list(ARGUMENTS)
 
 
+def capture_settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Let `run` do nothing but fill the returned mapping with the settings of its options."""
+    passed: dict[str, Any] = {}
+    monkeypatch.setattr(run_commands, "load_settings", lambda *args: passed.update(args[-1]))
+    monkeypatch.setattr(run_commands, "_prune_model", lambda *_, **__: None)
+    return passed
+
+
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_option_of_a_setting_sets_it(name: str, monkeypatch, capsys: pytest.CaptureFixture[str]):
-    passed = {}
-    monkeypatch.setattr(run_commands, "_prune_model", lambda _, values, **__: passed.update(values))
+    passed = capture_settings(monkeypatch)
     argument, expected = ARGUMENTS[name]
     section, key = name.split(".")
     option = options.find_option(section, key)
@@ -70,8 +78,7 @@ def test_option_of_a_setting_sets_it(name: str, monkeypatch, capsys: pytest.Capt
 
 
 def test_options_that_are_not_used_set_nothing(monkeypatch, capsys):
-    passed = {}
-    monkeypatch.setattr(run_commands, "_prune_model", lambda _, values, **__: passed.update(values))
+    passed = capture_settings(monkeypatch)
     assert invoke(capsys, "run", "model.onnx").code == 0
     assert load_settings(None, options=passed) == Settings()
 

@@ -9,7 +9,6 @@ from ltp_pipeline.cli.progress import (
     LineReporter,
     PlannedReporter,
     TerminalReporter,
-    TimeEstimate,
     format_duration,
     format_values,
     make_reporter,
@@ -129,10 +128,10 @@ def test_format_duration_is_exact():
     assert [format_duration(seconds) for seconds in (0, 59, 61)] == ["0 s", "59 s", "1 min 01 s"]
 
 
-def test_time_estimate_of_an_unplanned_phase_counts_its_own_steps():
-    estimate = TimeEstimate()
-    estimate.start_phase("trial")
-    assert estimate.format_remaining(1.0, 30).endswith("about 30 s")
+def test_format_remaining_of_an_unplanned_phase_counts_its_own_steps():
+    reporter = PlannedReporter()
+    reporter.start_phase("trial")
+    assert reporter.format_remaining(1.0, 30).endswith("about 30 s")
 
 
 @pytest.mark.parametrize(
@@ -147,5 +146,5 @@ def test_time_estimate_of_an_unplanned_phase_counts_its_own_steps():
         (9000, "2 h 30 min"),
     ],
 )
-def test_time_estimate_is_rounded(seconds: int, text: str):
-    assert TimeEstimate().format_remaining(1.0, seconds).endswith(f"about {text}")
+def test_format_remaining_is_rounded(seconds: int, text: str):
+    assert PlannedReporter().format_remaining(1.0, seconds).endswith(f"about {text}")

@@ -17,8 +17,6 @@ CELSIUS = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     ("function", "value", "expected"),
     [
         (filters.format_percent, 0.9132, "91.32 %"),
-        (filters.format_ratio, 8.3637, "8.36×"),
-        (filters.format_ratio, 123.4, "123×"),
         (filters.format_factor, 1.888, "1.89"),
         (filters.format_factor, 1234.5, "1234"),
         (filters.format_size, 131_072, "131 kB"),
@@ -27,9 +25,6 @@ CELSIUS = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
         (filters.format_cell, True, "yes"),
         (filters.format_cell, (1, 0.5), "1, 0.5"),
         (filters.format_cell, [], "–"),
-        (filters.format_shape, (3, None), "3×?"),
-        (filters.format_shape, (), "scalar"),
-        (filters.format_shape, None, "any shape"),
     ],
 )
 def test_format_value_gives_text(function: Any, value: Any, expected: str) -> None:
@@ -40,7 +35,6 @@ def test_format_value_gives_text(function: Any, value: Any, expected: str) -> No
     "function",
     [
         filters.format_percent,
-        filters.format_ratio,
         filters.format_size,
         filters.format_count,
         filters.format_cell,
