@@ -126,24 +126,24 @@ def _check_text(message: Message) -> None:
     which name it was.
     """
     for field, value in message.ListFields():
+        if field.name in ("doc_string", "type"):
+            continue
         parts = [value] if isinstance(value, str | bytes | Message) else value
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             for part in parts:
                 _check_text(part)
-        elif field.type == FieldDescriptor.TYPE_STRING and field.name != "doc_string":
+        elif field.type == FieldDescriptor.TYPE_STRING:
+            may_be_long = field.name == "value"  # of a label
             for text in parts:
-                _check_name(text, may_be_long=field.name == "value")
-
-
-def _check_name(name: str | bytes, may_be_long: bool) -> None:
-    if not isinstance(name, str):
-        raise InputError(f"the name {name[:MAX_NAME_LENGTH]!r} is not UTF-8 text", EXPORT_HINT)
-    if len(name) > MAX_NAME_LENGTH and not may_be_long:
-        raise InputError(
-            f"the name '{name[:MAX_NAME_LENGTH]}' has {len(name):,} characters; "
-            f"at most {MAX_NAME_LENGTH:,} are supported",
-            "export the model with shorter names",
-        )
+                if not isinstance(text, str):
+                    name = text[:MAX_NAME_LENGTH]
+                    raise InputError(f"the name {name!r} is not UTF-8 text", EXPORT_HINT)
+                if len(text) > MAX_NAME_LENGTH and not may_be_long:
+                    raise InputError(
+                        f"the name '{text[:MAX_NAME_LENGTH]}' has {len(text):,} characters; "
+                        f"at most {MAX_NAME_LENGTH:,} are supported",
+                        "export the model with shorter names",
+                    )
 
 
 def _check_versions(model: ModelProto) -> None:

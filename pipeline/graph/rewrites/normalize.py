@@ -45,13 +45,11 @@ def normalize_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     proto = copy_proto(model.proto)
     weights = dict(model.weights)
     notes: list[str] = []
-    edits: list[tuple[Callable[[ModelProto, dict[str, Array]], int], str]] = [
-        (_leave_training_mode, "{} training-mode nodes put into inference mode"),
-        (_store_constant_shapes, "{} weights made by ConstantOfShape turned into initializers"),
-        (_separate_statistics, "{} running statistics that shared a tensor given their own"),
-    ]
-    for edit, note in edits:
-        count = edit(proto, weights)
+    operators: set[str] = set()
+    for part in (proto.graph, *proto.functions):
+        operators.update(node.op_type for node in iter_nodes(part))
+    for edit, edited_operators, note in _EDITS:
+        count = 0 if operators.isdisjoint(edited_operators) else edit(proto, weights)
         if count:
             notes.append(note.format(count))
     return (OnnxModel(proto, weights), notes) if notes else (model, notes)
@@ -183,3 +181,23 @@ def _add_initializer(model: ModelProto, tensor: TensorProto) -> None:
     if model.ir_version < _FREE_INITIALIZERS_VERSION:
         value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         model.graph.input.append(value)
+
+
+# Each edit, the operators that it changes, and a note about the number of changes.
+_EDITS: tuple[tuple[Callable[[ModelProto, dict[str, Array]], int], tuple[str, ...], str], ...] = (
+    (
+        _leave_training_mode,
+        ("BatchNormalization", "Dropout"),
+        "{} training-mode nodes put into inference mode",
+    ),
+    (
+        _store_constant_shapes,
+        ("ConstantOfShape",),
+        "{} weights made by ConstantOfShape turned into initializers",
+    ),
+    (
+        _separate_statistics,
+        ("BatchNormalization",),
+        "{} running statistics that shared a tensor given their own",
+    ),
+)
