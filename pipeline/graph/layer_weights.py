@@ -7,6 +7,7 @@ and embedding tables, are grouped by the operators that read them, so that a use
 left out. Nothing here needs torch.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import (
     LOOKUP_OPERATORS,
     VIEW_OPERATORS,
-    format_node,
+    format_nodes,
     get_attribute,
     get_subgraphs,
     is_standard,
@@ -61,7 +62,6 @@ _BIASED_OPERATORS = (
     *_RECURRENT_OPERATORS,
     *("Attention", "BiasGelu", "FastGelu"),
 )
-_MAX_NAMED_NODES = 4  # readers of a layer weight that a message lists
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,7 @@ class LayerWeight:
     @property
     def elements(self) -> int:
         """Number of elements."""
-        size = 1
-        for n in self.shape:
-            size *= n
-        return size
+        return math.prod(self.shape)
 
     @property
     def is_prunable(self) -> bool:
@@ -152,14 +149,11 @@ def find_layer_weights(
 
 
 def get_block_axes(layer_weights: Collection[LayerWeight], block: str | None) -> dict[str, int]:
-    """Return the axes along which layer weights are pruned in blocks.
+    """Return the axis of the output channels by name, for each weight that is pruned in blocks.
 
     Args:
         layer_weights: All layer weights.
         block: Shape of a block as in `method.block`; None prunes single weights everywhere.
-
-    Returns:
-        The axis of the output channels by name, for each weight that is pruned in blocks.
     """
     axes: dict[str, int] = {}
     for weight in layer_weights:
@@ -227,21 +221,14 @@ def find_output_layers(
 ) -> set[str]:
     """Return the names of the layer weights that outputs are computed with last.
 
-    Args:
-        graph: The graph.
-        outputs: Names of the outputs.
-        layer_weights: All layer weights.
-
-    Returns:
-        The layer weights with no other layer weight between them and one of the outputs.
+    No other layer weight lies between them and one of the outputs.
     """
-    names = {weight.name for weight in layer_weights}
+    readers = find_readers(graph)
     weights_by_output: dict[str, set[str]] = defaultdict(set)
-    for name, uses in find_readers(graph).items():
-        if name in names:
-            for use in uses:
-                for output in filter(None, use.node.output):
-                    weights_by_output[output].add(name)
+    for weight in layer_weights:
+        for use in readers.get(weight.name, ()):
+            for output in filter(None, use.node.output):
+                weights_by_output[output].add(weight.name)
     producers = GraphView(graph).producers
     output_layers: set[str] = set()
     waiting = list(outputs)
@@ -324,35 +311,26 @@ def _is_formula(array: Array, uses: Sequence[TensorReader]) -> bool:
 def _get_block_axis(name: str, shape: tuple[int, ...], uses: Sequence[TensorReader]) -> int | None:
     """Return the axis of the output channels of a layer weight.
 
-    Returns:
-        The axis, or None if its length is not a multiple of the block size, or if the nodes that
-        read the weight do not agree on it.
+    It is None if its length is not a multiple of the block size, if another operator than a plain
+    layer reads the weight, or if the nodes that read it do not agree on the axis.
     """
-    axes = {_get_channel_axis(name, shape, use) for use in uses}
+    axes: set[int] = set()
+    for node, slot, _ in uses:
+        is_plain = is_standard(node, "Conv", "Gemm", "MatMul") and node.input[slot] == name
+        if not is_plain or len(shape) < 2:
+            return None
+        axis = get_output_axis(node, slot) % len(shape)
+        groups = max(get_attribute(node, "group", 1), 1)
+        if shape[axis] % (BLOCK_SIZE * groups):
+            return None
+        axes.add(axis)
     return axes.pop() if len(axes) == 1 else None
-
-
-def _get_channel_axis(name: str, shape: tuple[int, ...], use: TensorReader) -> int | None:
-    """Return the axis of the output channels as one plain layer reads a weight, else None."""
-    node = use.node
-    is_plain = is_standard(node, "Conv", "Gemm", "MatMul") and node.input[use.slot] == name
-    if not is_plain or len(shape) < 2:
-        return None
-    axis = get_output_axis(node, use.slot) % len(shape)
-    groups = max(get_attribute(node, "group", 1), 1)
-    has_whole_blocks = shape[axis] % (BLOCK_SIZE * groups) == 0
-    return axis if has_whole_blocks else None
 
 
 def _find_other_use(uses: Sequence[TensorReader]) -> str | None:
     """Return why a weight that is also read as something else cannot be pruned."""
-    nodes = list(dict.fromkeys(format_node(use.node) for use in uses if not use.is_weight))
-    if not nodes:
-        return None
-    names = ", ".join(nodes[:_MAX_NAMED_NODES])
-    if len(nodes) > _MAX_NAMED_NODES:
-        names += f" and {len(nodes) - _MAX_NAMED_NODES} more"
-    return f"also read by {names}"
+    nodes = [use.node for use in uses if not use.is_weight]
+    return f"also read by {format_nodes(nodes)}" if nodes else None
 
 
 def _find_exclusion(name: str, include: Sequence[str], exclude: Sequence[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Single nodes of a graph: operator, attributes, nested graphs, and their name in messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
@@ -23,6 +23,7 @@ LOOKUP_OPERATORS = ("Gather", "GatherElements", "GatherND")
 # Operators whose outputs depend on the shape of their input, not on its values.
 SHAPE_OPERATORS = ("Shape", "Size", "SequenceLength", "OptionalHasElement")
 
+_MAX_NAMED_NODES = 4  # nodes that a message lists
 _GRAPH = int(AttributeProto.GRAPH)
 _GRAPHS = int(AttributeProto.GRAPHS)
 
@@ -40,6 +41,15 @@ def is_standard(node: NodeProto, *operators: str) -> bool:
 def format_node(node: NodeProto) -> str:
     """Return a node's operator and name for messages; an unnamed node goes by its first output."""
     return f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
+
+
+def format_nodes(nodes: Iterable[NodeProto]) -> str:
+    """Return operators and names of several nodes for messages, at most four of them."""
+    names = list(dict.fromkeys(map(format_node, nodes)))
+    text = ", ".join(names[:_MAX_NAMED_NODES])
+    if len(names) > _MAX_NAMED_NODES:
+        text += f" and {len(names) - _MAX_NAMED_NODES} more"
+    return text
 
 
 def get_attribute(node: NodeProto, name: str, default: Any = None) -> Any:

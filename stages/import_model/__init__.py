@@ -32,23 +32,12 @@ from ltp_pipeline.stages.import_model.unsupported import (
     find_opset_problem,
     find_problems,
 )
-from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.system.arrays import Array, StateDict
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
     from ltp_pipeline.stages.import_model.network import Network
-
-__all__ = [
-    "build_network",
-    "check_declared_types",
-    "check_prunable",
-    "import_model",
-    "prepare_graph",
-    "read_model_file",
-    "run",
-]
 
 MAX_ZERO_FRACTION = 0.01  # of layer weights; more zeros in the original are noted
 

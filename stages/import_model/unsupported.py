@@ -17,6 +17,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.nodes import (
     format_node,
+    format_nodes,
     get_subgraphs,
     is_standard,
     iter_nodes,
@@ -34,7 +35,6 @@ from ltp_pipeline.stages.import_model import operators
 
 OLDEST_OPSET = 7
 MAX_ROUNDS = 10_000  # rounds of nested loops; more is not a network but an attack or a mistake
-_MAX_NAMED_NODES = 4  # quantized nodes that a message lists
 # Quantized operators, also by prefix, because the vendors' domains have dozens of them.
 _QUANTIZED_OPERATORS = (
     "QuantizeLinear",
@@ -81,16 +81,16 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
         for value in inputs
         if value.type.tensor_type.elem_type == TensorProto.STRING
     ]
-    quantized = [format_node(node) for node in _iter_all_nodes(model) if is_quantized(node.op_type)]
+    nodes = list(iter_nodes(model.graph))
+    for function in model.functions:
+        nodes += function.node
+    quantized = [node for node in nodes if is_quantized(node.op_type)]
     if quantized:
-        names = ", ".join(quantized[:_MAX_NAMED_NODES])
-        if len(quantized) > _MAX_NAMED_NODES:
-            names += f" and {len(quantized) - _MAX_NAMED_NODES} more"
         problems.append(
-            f"{names}: quantized weights and activations have no gradient; "
+            f"{format_nodes(quantized)}: quantized weights and activations have no gradient; "
             "pass the model from before quantization"
         )
-    if any(is_standard(node, "If", "Loop") for node in _iter_all_nodes(model)):
+    if any(is_standard(node, "If", "Loop") for node in nodes):
         dependent = find_dependent_values(model.graph, [value.name for value in inputs])
         problems += _iter_control_flow_problems(model.graph, dependent, {}, 1)
     return problems
@@ -159,12 +159,6 @@ def find_constant_problem(node: NodeProto) -> str | None:
     if attribute.name == "value" and attribute.t.data_type not in NUMBER_TYPES:
         return f"a constant of type {get_type_name(attribute.t.data_type)} is not supported"
     return None
-
-
-def _iter_all_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    yield from iter_nodes(model.graph)
-    for function in model.functions:
-        yield from function.node
 
 
 def _iter_node_problems(
