@@ -61,13 +61,9 @@ class BodyFunction:
         types = tuple(getattr(x, "dtype", None) for x in inputs)
         if types not in self.programs:
             self.programs[types] = self._compile(inputs)
-        program = self.programs[types]
-        values = program.make_values()
         present = [x for x in inputs if x is not None]
-        for slot, value in zip(program.inputs, present, strict=True):
-            values[slot] = value
         off_cpu = any(x.device.type != "cpu" for x in present)
-        results = list(program.run(values, training, off_cpu))
+        results = list(self.programs[types].call(present, training, off_cpu))
         for i, name in enumerate(self.node.output):
             if not name:
                 results.insert(i, None)

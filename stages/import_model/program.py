@@ -156,6 +156,19 @@ class Program:
                 values[slot] = None
         return tuple(values[slot] for slot in self.outputs)
 
+    def call(
+        self,
+        inputs: Sequence[Any],
+        training: bool,
+        off_cpu: bool,
+        captured: Sequence[tuple[int, Any]] = (),
+    ) -> tuple[Any, ...]:
+        """Run the program as a function of its inputs; `captured` are outer values by slot."""
+        values = self.make_values()
+        for slot, value in [*captured, *zip(self.inputs, inputs, strict=True)]:
+            values[slot] = value
+        return self.run(values, training, off_cpu)
+
     def make_values(self) -> Values:
         """Return value slots that hold only the constants."""
         values: Values = [None] * self.size
@@ -171,10 +184,7 @@ def _bind_branch(
     captured = [(inner, outer[slot]) for slot, inner in program.captures]
 
     def run_branch(*inputs: Any) -> tuple[Any, ...]:
-        values = program.make_values()
-        for slot, value in [*captured, *zip(program.inputs, inputs, strict=True)]:
-            values[slot] = value
-        return program.run(values, training, off_cpu)
+        return program.call(inputs, training, off_cpu, captured)
 
     return run_branch
 
@@ -417,18 +427,13 @@ def _check_result_size(instruction: Instruction, arguments: Sequence[Any]) -> No
 
 def _find_last_uses(program: Program) -> list[tuple[int, ...]]:
     """Return, for each instruction, the slots that nothing reads after it."""
-    retained = {ABSENT, *program.outputs, *program.constants}
-    produced: set[int] = set()
-    last_reader: dict[int, int] = {}
-    for index, instruction in enumerate(program.instructions):
-        produced.update(instruction.outputs)
-        for slot in (*instruction.get_read_slots(), *instruction.outputs):
-            last_reader[slot] = index
-    unused: list[list[int]] = [[] for _ in program.instructions]
-    for slot, index in last_reader.items():
-        if slot in produced and slot not in retained:
-            unused[index].append(slot)
-    return [tuple(slots) for slots in unused]
+    used_later = {ABSENT, *program.outputs, *program.constants}
+    last_uses: list[tuple[int, ...]] = []
+    for instruction in reversed(program.instructions):
+        slots = {*instruction.get_read_slots(), *instruction.outputs} - used_later
+        last_uses.append(tuple(slots))
+        used_later |= slots
+    return last_uses[::-1]
 
 
 def _drop_unread_constants(program: Program) -> None:

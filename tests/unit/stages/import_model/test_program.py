@@ -58,7 +58,7 @@ def test_activations_are_freed_after_their_last_use() -> None:
         parsed("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")
     )
     freed = [len(slots) for slots in module.forward.program.last_use]
-    assert freed == [0, 0, 2, 1]
+    assert freed == [1, 0, 2, 1]  # the input, nothing, both summands, the sum
 
 
 def test_branch_captures_outer_values() -> None:
