@@ -7,11 +7,12 @@ from pathlib import Path
 from ltp_pipeline.exporters.files.count import FileSparsity, count_sparsity
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
-from ltp_pipeline.graph.layer_weights import find_ancestors, find_layer_weights
+from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
+from ltp_pipeline.graph.view import find_ancestors
 from ltp_pipeline.results.consistency import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.settings.file_names import ORIGINAL

@@ -205,17 +205,6 @@ def describe_other_weights(
     return f"layer weights are {fraction:.1%} of the weights; most of the others are {largest}"
 
 
-def find_ancestors(graph: GraphProto, outputs: Collection[str]) -> set[str]:
-    """Return the names of all values that these outputs depend on, the outputs included."""
-    names = set(outputs)
-    for node in reversed(graph.node):
-        if names.intersection(node.output):
-            names.update(node.input)
-            for nested in get_subgraphs(node):
-                names |= find_ancestors(nested, [output.name for output in nested.output])
-    return names
-
-
 def find_output_layers(
     graph: GraphProto, outputs: Collection[str], layer_weights: Collection[LayerWeight]
 ) -> set[str]:

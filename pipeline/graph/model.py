@@ -106,8 +106,7 @@ class OnnxModel:
     def to_proto(self, max_bytes: int | None = None) -> ModelProto:
         """Return the model as one message with the values inside.
 
-        Args:
-            max_bytes: If given, only tensors of fewer bytes get their values.
+        If `max_bytes` is given, only tensors of fewer bytes get their values.
         """
         proto = copy_proto(self.proto)
         weights = dict(self.weights)

@@ -10,7 +10,7 @@ from onnx import GraphProto
 
 from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, get_subgraphs, is_standard
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
-from ltp_pipeline.graph.view import GraphView, find_dependent_values
+from ltp_pipeline.graph.view import find_ancestors, find_dependent_values
 
 
 def find_frequencies(graph: GraphProto) -> set[str]:
@@ -21,20 +21,8 @@ def find_frequencies(graph: GraphProto) -> set[str]:
     tensors = collect_stored_tensors(graph)
     floats = {name for name, tensor in tensors.items() if tensor.data_type in FLOAT_TYPES}
     data = _find_data(graph, floats)
-    producers = GraphView(graph).producers
-    waiting = [node.input[0] for node in waves if node.input[0] not in data]
-    frequencies: set[str] = set()
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in floats:
-            frequencies.add(name)
-        if name in producers:
-            waiting.extend(producers[name].input)
-    return frequencies
+    positions = [node.input[0] for node in waves if node.input[0] not in data]
+    return floats & find_ancestors(graph, positions)
 
 
 def _find_data(graph: GraphProto, floats: set[str]) -> set[str]:

@@ -52,13 +52,7 @@ _MAX_JOINED = 64  # tensors that a Concat joins into one weight; more are not a 
 
 
 class TensorReader(NamedTuple):
-    """A node that reads a stored tensor.
-
-    Attributes:
-        node: The node.
-        slot: Position of the tensor among the node's inputs.
-        is_weight: True if the tensor is the weight of the node.
-    """
+    """A node that reads a stored tensor, and whether the tensor in this slot is its weight."""
 
     node: NodeProto
     slot: int
@@ -93,10 +87,7 @@ def _collect_readers(
 ) -> None:
     """Add the readers in a graph and in the graphs nested in it.
 
-    Args:
-        graph: The graph.
-        sources: Stored tensors by the value that consists of nothing else; values are added.
-        readers: Readers by tensor, which are added to.
+    `sources` are the names of stored tensors by the value that consists of nothing else.
     """
     for node in graph.node:
         slots = [(slot, sources[name]) for slot, name in enumerate(node.input) if name in sources]
@@ -116,14 +107,7 @@ def _add_node(
     sources: MutableMapping[str, tuple[str, ...]],
     readers: dict[str, list[TensorReader]],
 ) -> None:
-    """Add a node as a reader of stored tensors, or look through it.
-
-    Args:
-        node: The node.
-        slots: Input slots with stored tensors, each with the names of the tensors.
-        sources: Stored tensors by value; the outputs of a node that is looked through are added.
-        readers: Readers by tensor, which are added to.
-    """
+    """Add a node as a reader of the stored tensors in some input slots, or look through it."""
     first_slot, first_tensors = slots[0]
     if is_standard(node, *_MOVING_OPERATORS) and first_slot == 0 and node.output:
         sources.update((output, first_tensors) for output in node.output if output)
@@ -141,13 +125,7 @@ def _add_node(
 
 
 def _is_weight(node: NodeProto, slot: int, stored_slots: Collection[int]) -> bool:
-    """Return True if a stored tensor in an input slot is the weight of a node.
-
-    Args:
-        node: The node.
-        slot: The slot.
-        stored_slots: All input slots of the node with stored tensors.
-    """
+    """Return True if the tensor in a slot is the weight, given all slots with stored tensors."""
     if node.op_type in _PRODUCTS and slot == 0 and 1 in stored_slots:
         return False  # a table, which a stored weight multiplies
     if is_standard(node, "Einsum"):
@@ -169,12 +147,7 @@ def _is_product(einsum: NodeProto) -> bool:
 
 
 def get_output_axis(node: NodeProto, slot: int = 1) -> int:
-    """Return the axis of the output channels in the weight of a node.
-
-    Args:
-        node: The node.
-        slot: Input slot of the weight; 0 is the left side of a product.
-    """
+    """Return the axis of the output channels in the weight in an input slot of a node."""
     if node.op_type == "MatMul":
         return -1 if slot else -2
     if node.op_type == "ConvTranspose":

@@ -47,12 +47,7 @@ def find_schema(name: str, opset: int, domain: str = "") -> defs.OpSchema | None
 
 @cache
 def get_schema_version(name: str, opset: int, domain: str = "") -> int | None:
-    """Return the opset in which an operator got its present definition.
-
-    Args:
-        name: Name of the operator.
-        opset: Version of the operator set that the model imports.
-        domain: Domain of the operator.
+    """Return the opset in which an operator got its definition in an opset.
 
     Returns:
         The version, or None if neither onnx nor onnxruntime defines the operator there.

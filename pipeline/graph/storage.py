@@ -36,16 +36,12 @@ PAGE_BYTES = 4096  # alignment with which runtimes can map external data into me
 
 
 def read_model(path: Path) -> OnnxModel:
-    """Read an ONNX file and the external data next to it.
-
-    Raises:
-        InputError: If the file or its data cannot be read or contradict themselves.
-    """
+    """Read an ONNX file and the external data next to it, as `read_model_with_data` does."""
     return read_model_with_data(path)[0]
 
 
 def read_model_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
-    """Read an ONNX file, and return the model and the data files that it was read from.
+    """Read an ONNX file; return the model and the data files next to it that it was read from.
 
     Raises:
         InputError: If the file or its data cannot be read or contradict themselves.
@@ -177,7 +173,7 @@ def write_model(model: OnnxModel, path: Path, external: bool = False) -> None:
 def write_models(
     models: Iterable[tuple[OnnxModel, Path]], written: list[Path], external: bool = False
 ) -> dict[Path, Future[None]]:
-    """Write several models in the background while the next one is computed.
+    """Write several models, each to its path, in the background while the next one is computed.
 
     Args:
         models: Models and their targets.

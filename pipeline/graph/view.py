@@ -5,7 +5,7 @@ it once for all of them.
 """
 
 from collections import ChainMap, Counter, defaultdict
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -91,6 +91,32 @@ def find_identity_sources(graph: GraphProto) -> dict[str, str]:
         if is_standard(node, "Identity") and node.input and node.output:
             sources[node.output[0]] = sources.get(node.input[0], node.input[0])
     return sources
+
+
+def find_ancestors(
+    graph: GraphProto,
+    outputs: Iterable[str],
+    find_ignored_slots: Callable[[NodeProto], Collection[int]] | None = None,
+) -> set[str]:
+    """Return the names of all values that these outputs depend on, the outputs included.
+
+    Args:
+        graph: The graph, its nodes in topological order.
+        outputs: Names of values of the graph.
+        find_ignored_slots: Returns the input slots of a node that do not count as dependencies.
+    """
+    names = set(outputs)
+    for node in reversed(graph.node):
+        if names.isdisjoint(node.output):
+            continue
+        ignored_slots = find_ignored_slots(node) if find_ignored_slots else ()
+        for slot, name in enumerate(node.input):
+            if name and slot not in ignored_slots:
+                names.add(name)
+        for nested in get_subgraphs(node):
+            nested_outputs = [output.name for output in nested.output]
+            names |= find_ancestors(nested, nested_outputs, find_ignored_slots)
+    return names
 
 
 def find_dependent_values(graph: GraphProto, sources: Iterable[str]) -> set[str]:

@@ -86,6 +86,7 @@ def run(
     """
     mode = (settings or ModelSettings()).simplify
     original, _ = normalize_model(file.model)
+    first_error: UnsupportedModel | None = None
     if mode != "always":
         try:
             network, state = build_network(file, patterns)
@@ -100,14 +101,11 @@ def run(
         network = network.with_note(simplify.NOTES[mode])
         return _check_network(network, state, original, samples), state
     except (simplify.SimplifyFailed, InputError) as error:
-        if mode == "always":
-            message = f"the graph cannot be simplified: {error}"
-            raise UnsupportedModel(message, 'set model.simplify = "never"') from None
-        raise first_error from None
-    except UnsupportedModel:
-        if mode == "always":
-            raise
-        raise first_error from None
+        message = f"the graph cannot be simplified: {error}"
+        hint = 'set model.simplify = "never"'
+        raise first_error or UnsupportedModel(message, hint) from None
+    except UnsupportedModel as error:
+        raise first_error or error from None
 
 
 def build_network(file: ModelFile, patterns: PruneSettings) -> tuple[Network, StateDict]:

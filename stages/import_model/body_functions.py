@@ -8,6 +8,7 @@ a body is compiled when the first inputs of a combination of types arrive, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +34,7 @@ _BODY_DOMAIN = "body"  # of the function while it is inlined, so that it is not 
 _ONNX_TYPES = {dtype: data_type for data_type, dtype in TORCH_TYPES.items()}
 
 
+@dataclass(eq=False)
 class BodyFunction:
     """One node, executed through the body of its operator's schema.
 
@@ -43,18 +45,13 @@ class BodyFunction:
         compile_body: Compiles a graph of a given opset into a program.
     """
 
-    def __init__(
-        self,
-        node: NodeProto,
-        schema: Any,
-        opset: int,
-        compile_body: Callable[[GraphProto, int], Program],
-    ) -> None:
-        self.node = node
-        self.schema = schema
-        self.opset = opset
-        self.compile_body = compile_body
-        self.programs: dict[tuple[torch.dtype | None, ...], Program] = {}
+    node: NodeProto
+    schema: Any
+    opset: int
+    compile_body: Callable[[GraphProto, int], Program]
+    programs: dict[tuple[torch.dtype | None, ...], Program] = field(
+        default_factory=dict, init=False
+    )
 
     def __call__(self, *inputs: Tensor | None, training: bool = False) -> tuple[Any, ...]:
         """Run the node as an operator function does, with None for an absent input."""
@@ -94,11 +91,7 @@ class BodyFunction:
         return self.compile_body(flat.graph, get_opset(function, "", self.opset))
 
     def _make_body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
-        """Return the schema's function for inputs of these types.
-
-        Raises:
-            ValueError: If the standard has no function for them in the model's opset.
-        """
+        """Return the schema's function for inputs of these types."""
         versions = [v for v in self.schema.all_function_opset_versions if v <= self.opset]
         if not versions:
             raise ValueError(f"the standard's definition needs a newer opset than {self.opset}")

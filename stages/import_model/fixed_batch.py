@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -31,24 +32,19 @@ def get_declared_batch(graph: GraphProto) -> int | None:
         dims = value.type.tensor_type.shape.dim
         if value.name not in stored and dims:
             sizes.append(dims[0].dim_value)
-    if not sizes:
-        return None
-    [(size, _)] = Counter(sizes).most_common(1)
+    size = _find_most_common(sizes)
     return size if size > 0 else None
+
+
+def _find_most_common(sizes: Sequence[int]) -> int:
+    return Counter(sizes).most_common(1)[0][0] if sizes else 0
 
 
 def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Let Reshapes that spell out a fixed batch size infer or copy it.
 
     The size becomes -1, or 0 if a -1 is there already. For the file's own batch size both stand
-    for the same number.
-
-    Args:
-        model: The model.
-        tensors: Its stored tensors by name, which are changed.
-
-    Returns:
-        The tensors.
+    for the same number. The tensors by name are changed and returned.
     """
     batch = get_declared_batch(model.graph)
     if batch is None:
@@ -56,7 +52,7 @@ def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, 
     uses: dict[str, list[tuple[NodeProto, int]]] = defaultdict(list)
     for node, slot, name in iter_uses(model.graph):
         uses[name].append((node, slot))
-    first_dims: dict[str, int] | None = None
+    infer_first_dims = cache(partial(_infer_first_dims, model))
     for name, shape in tensors.items():
         readers = uses[name]
         is_shape = readers and all((n.op_type, slot) == ("Reshape", 1) for n, slot in readers)
@@ -64,10 +60,10 @@ def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, 
             continue
         if bool((shape > 0).all()):
             tensors[name] = torch.cat([shape.new_tensor([-1]), shape[1:]])
-        elif bool((shape != 0).all()):
-            first_dims = _infer_first_dims(model) if first_dims is None else first_dims
-            if all(_copies_batch(node, batch, first_dims) for node, _ in readers):
-                tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
+        elif bool((shape != 0).all()) and all(
+            _copies_batch(node, batch, infer_first_dims()) for node, _ in readers
+        ):
+            tensors[name] = torch.cat([shape.new_tensor([0]), shape[1:]])
     return tensors
 
 
@@ -102,14 +98,11 @@ def run_in_chunks(run: RunFunction, inputs: Mapping[str, Tensor], size: int) -> 
         inputs: Inputs by name.
         size: Number of samples of a part.
 
-    Returns:
-        The outputs for all samples.
-
     Raises:
         ValueError: If an output has neither one row for each sample nor the same value for all
             parts.
     """
-    num_samples = _count_samples(inputs)
+    num_samples = _find_most_common([len(x) for x in inputs.values() if x.dim()])
     if num_samples == size:
         return run(inputs)
     num_rows = -(-num_samples // size) * size
@@ -137,12 +130,6 @@ def _join_parts(results: Sequence[Any], size: int, num_samples: int) -> Any:
                 "one row for each"
             )
     return first
-
-
-def _count_samples(inputs: Mapping[str, Tensor]) -> int:
-    """Return the number of rows that most inputs have."""
-    sizes = Counter(len(x) for x in inputs.values() if x.dim())
-    return sizes.most_common(1)[0][0] if sizes else 0
 
 
 def supports_any_batch(

@@ -186,14 +186,7 @@ def _make_error(error: NodeError) -> UnsupportedModel:
 
 
 class _Comparison:
-    """Compares one output after the other; an output that differs is an error.
-
-    Args:
-        path: File of the model, as onnxruntime runs it.
-        model: The model.
-        network: The network.
-        state: Tensors of the network by name.
-    """
+    """Compares one output after the other; an output that differs is an error."""
 
     def __init__(self, path: Path, model: OnnxModel, network: Network, state: StateDict) -> None:
         self.path = path
@@ -241,16 +234,13 @@ class _Comparison:
     def _compare_values(
         self, path: Path, run: ParityRun, names: Sequence[str], labels: Mapping[str, str]
     ) -> None:
-        """Record the differences of values that are equal.
+        """Record the differences of values that are equal, and raise an error if one differs.
 
         Args:
             path: File that onnxruntime ran.
             run: Values of both runtimes.
             names: Names of the values, in order.
             labels: What to call the values that are compared in messages, by name.
-
-        Raises:
-            UnsupportedModel: If a value differs.
         """
 
         @cache
@@ -277,11 +267,7 @@ class _Comparison:
                 )
 
     def _compare_sources(self, run: ParityRun, outputs: Sequence[str]) -> list[str]:
-        """Compare values that inconclusive outputs are computed from.
-
-        Args:
-            run: A run of both runtimes, whose inputs are used again.
-            outputs: The inconclusive outputs.
+        """Compare values that inconclusive outputs are computed from, on the inputs of a run.
 
         Returns:
             The outputs for which no such value could be compared.

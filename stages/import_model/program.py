@@ -201,6 +201,7 @@ def _move_to_device(arguments: Sequence[Any], settings: frozenset[int]) -> Seque
     return moved
 
 
+@dataclass
 class GraphCompiler:
     """Compiles one graph into a program.
 
@@ -214,21 +215,14 @@ class GraphCompiler:
         weights: Values by name, which replace those of the graph's tensors.
     """
 
-    def __init__(
-        self,
-        opset: int,
-        outer: GraphCompiler | None = None,
-        wide: bool = False,
-        weights: Weights | None = None,
-    ) -> None:
-        self.opset = opset
-        self.outer = outer
-        self.wide = wide
-        self.weights: Weights = weights or {}
-        self.program = Program()
-        self.slots: dict[str, int] = {"": ABSENT}
-        self.captures: dict[str, tuple[int, int]] = {}
-        self.folded_elements = 0
+    opset: int
+    outer: GraphCompiler | None = None
+    wide: bool = False
+    weights: Weights = field(default_factory=dict)
+    program: Program = field(default_factory=Program, init=False)
+    slots: dict[str, int] = field(default_factory=lambda: {"": ABSENT}, init=False)
+    captures: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    folded_elements: int = field(default=0, init=False)
 
     def compile(
         self, graph: GraphProto, tensors: Mapping[str, Tensor], trained: Iterable[str] = ()

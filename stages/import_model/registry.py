@@ -67,16 +67,7 @@ def op(
     """Register the decorated function as an operator.
 
     What is an attribute in old versions and an input in newer ones is a parameter that can be
-    passed by position and by name.
-
-    Args:
-        name: Name of the operator.
-        since: First schema version that the function runs; 1 for all that no other runs.
-        weights: Input slots of weights, see `OpImplementation`.
-        constants: Input slots of settings.
-        statistics: Input slots of running statistics.
-        untrained: Input slots of data without a gradient.
-        domain: Domain of the operator.
+    passed by position and by name. The arguments are fields of `OpImplementation`.
 
     Raises:
         ValueError: If the operator is registered twice for a version.
@@ -109,12 +100,7 @@ def op(
 
 
 def find_op(name: str, opset: int, domain: str = "") -> OpImplementation | None:
-    """Return the implementation of an operator in an opset.
-
-    Args:
-        name: Name of the operator.
-        opset: Version of the operator set that the model imports.
-        domain: Domain of the operator.
+    """Return the implementation of an operator in a model that imports an opset.
 
     Returns:
         The newest implementation that is not newer than the operator's schema in this opset, or

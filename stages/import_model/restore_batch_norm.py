@@ -132,15 +132,8 @@ def calibrate_norms(
 ) -> StateDict:
     """Return tensors in which restored layers have the statistics of the training split.
 
-    Args:
-        network: The network.
-        state: Tensors by name, weights and biases of the Convs as a file has them.
-        train: Training split.
-        batch_size: Number of samples of a batch.
-        device: Device to compute on.
-
-    Returns:
-        Tensors with which the network computes the same function as the file.
+    With these tensors, the network computes the same function as the file, from which `state` has
+    the weights and biases of the Convs.
     """
     if network.norm_observer is None:
         return state
@@ -165,12 +158,7 @@ def calibrate_norms(
 def fold_norms(norms: Sequence[RestoredNorm], state: Mapping[str, Tensor]) -> StateDict:
     """Return tensors as the file has them: W' = W·γ/√(v + ε) and b' = β - m·γ/√(v + ε).
 
-    Args:
-        norms: The restored layers.
-        state: Tensors of the network by name.
-
-    Returns:
-        Tensors without those of the restored layers. A zero weight stays a zero.
+    The tensors of the restored layers are left out. A zero weight stays a zero.
     """
     folded = dict(state)
     for norm in norms:

@@ -7,17 +7,16 @@ frequencies of positional encodings, and tensors that only such values depend on
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 from onnx import GraphProto, NodeProto
 from torch import Tensor
 
-from ltp_pipeline.graph.nodes import get_subgraphs
 from ltp_pipeline.graph.positions import find_frequencies
 from ltp_pipeline.graph.schemas import has_function_body
 from ltp_pipeline.graph.tensors import is_attention_mask
-from ltp_pipeline.graph.view import iter_uses
+from ltp_pipeline.graph.view import find_ancestors, iter_uses
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.values import to_single_precision
 
@@ -41,36 +40,19 @@ def assign_roles(
         opset: Version of the standard operator set.
     """
     uses: dict[str, set[TensorRole]] = defaultdict(set)
-    data = find_data_values(graph, opset)
+
+    def find_constant_slots(node: NodeProto) -> Collection[int]:
+        op = registry.find_op(node.op_type, opset, node.domain)
+        return op.constants if op is not None else ()
+
+    # Values that only set the shape, scale or padding of some operator are not data.
+    data = find_ancestors(graph, [output.name for output in graph.output], find_constant_slots)
     frequencies = find_frequencies(graph)
     for node, slot, name in iter_uses(graph):
         is_read_as_data = any(output in data for output in node.output)
         if name in tensors and name not in frequencies and is_read_as_data:
             uses[name].add(_get_slot_role(node, slot, tensors[name], opset))
     return {name: _combine_roles(tensor, uses[name]) for name, tensor in tensors.items()}
-
-
-def find_data_values(graph: GraphProto, opset: int) -> set[str]:
-    """Return the names of the values that reach the outputs as data.
-
-    Values that only set the shape, scale or padding of some operator are not among them.
-    """
-    names = {output.name for output in graph.output}
-    _trace_back(graph, opset, names)
-    return names
-
-
-def _trace_back(graph: GraphProto, opset: int, names: set[str]) -> None:
-    """Add the values that the named values are computed from, nested graphs included."""
-    for node in reversed(graph.node):
-        if not any(output in names for output in node.output):
-            continue
-        op = registry.find_op(node.op_type, opset, node.domain)
-        constants = op.constants if op is not None else ()
-        names.update(name for slot, name in enumerate(node.input) if name and slot not in constants)
-        for nested in get_subgraphs(node):
-            names.update(output.name for output in nested.output)
-            _trace_back(nested, opset, names)
 
 
 def _get_slot_role(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> TensorRole:

@@ -39,11 +39,7 @@ HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 
 
 def to_torch(tensor: TensorProto, weights: Weights | None = None) -> Tensor:
-    """Copy an ONNX tensor into a torch tensor.
-
-    Args:
-        tensor: The ONNX tensor.
-        weights: Values by name, which replace those of the tensor.
+    """Copy an ONNX tensor into a torch tensor; `weights` has values that replace its own.
 
     Raises:
         ValueError: If torch does not have the tensor's type.
@@ -85,11 +81,7 @@ def is_number_constant(node: NodeProto) -> bool:
 
 
 def get_constant_value(node: NodeProto, weights: Weights) -> Tensor:
-    """Return the value of a Constant node as a tensor.
-
-    Args:
-        node: The node.
-        weights: Values by name, which replace those of the node.
+    """Return the value of a Constant node as a tensor; `weights` has values that replace its own.
 
     Raises:
         ValueError: If the node holds something else than numbers.

@@ -18,8 +18,8 @@ from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.fast import explain_missing_library
-from ltp_pipeline.graph.layer_weights import find_ancestors
 from ltp_pipeline.graph.model_file import ModelFile
+from ltp_pipeline.graph.view import find_ancestors
 from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.schema import Settings
