@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,10 +79,27 @@ def find_split(name: str) -> str | None:
     return next((split for split, names in SPLIT_NAMES.items() if name in names), None)
 
 
-def find_split_in_words(name: str) -> str | None:
-    """Return the split that a word in the name of a file names; None for none."""
-    splits = {find_split(word) for word in re.findall("[a-z]+", name.lower())}
-    return next((split for split in SPLIT_NAMES if split in splits), None)
+def group_by_split(path: Path, names: Mapping[Path, str]) -> dict[str, list[Path]]:
+    """Return files by the split that a word in their names tells, or as `all` without splits.
+
+    Args:
+        path: Folder of the files, for messages.
+        names: Names of the files.
+    """
+    splits: dict[str, list[Path]] = {}
+    for file, name in names.items():
+        words = {find_split(word) for word in re.findall("[a-z]+", name.lower())}
+        split = next((split for split in SPLIT_NAMES if split in words), "all")
+        splits.setdefault(split, []).append(file)
+    if len(splits) == 1:
+        return {"all": list(names)}
+    if "all" in splits or "train" not in splits:
+        first, second = [files[0].name for files in splits.values()][:2]
+        raise InputError(
+            f"files in {path} belong to different splits by their names: {first}, {second}",
+            "name files or folders train, val, test, after the split that they belong to",
+        )
+    return splits
 
 
 def find_split_folders(

@@ -16,7 +16,7 @@ from ltp_pipeline.data.dataset import NUM_THREADS, LoadOptions, RawDataset
 from ltp_pipeline.data.formats.image_folder import (
     find_split,
     find_split_folders,
-    find_split_in_words,
+    group_by_split,
 )
 from ltp_pipeline.data.images.collection import EXTENSIONS, ImageList, hash_files, open_images
 from ltp_pipeline.data.images.decode import ImageSource
@@ -90,17 +90,9 @@ def _find_shards(path: Path) -> tuple[dict[str, list[Path]], tuple[str, ...]]:
     if not _list_tar_files(path):
         folders, notes = find_split_folders(path, lambda folder: bool(_list_tar_files(folder)))
         return {name: _list_shards(folder) for name, folder in folders.items()}, notes
-    splits: dict[str, list[Path]] = {}
-    for shard in _list_shards(path):
-        splits.setdefault(find_split_in_words(shard.name) or "all", []).append(shard)
-    if len(splits) == 1:
-        return {"all": next(iter(splits.values()))}, ()
-    if "all" in splits or "train" not in splits:
-        first, second = [shards[0].name for shards in splits.values()][:2]
-        raise InputError(
-            f"shards in {path} belong to different splits by their names: {first}, {second}",
-            "put the shards of each split into its own folder: train, val, test",
-        )
+    splits = group_by_split(path, {shard: shard.name for shard in _list_shards(path)})
+    if "all" in splits:
+        return splits, ()
     counts = ", ".join(f"{len(shards)} {name}" for name, shards in splits.items())
     return splits, (f"shards were divided by their names: {counts}",)
 

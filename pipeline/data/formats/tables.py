@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,11 +15,10 @@ from ltp_pipeline.data.dataset import (
     DataColumn,
     LoadOptions,
     NonNumericColumn,
-    Part,
     RawDataset,
     Samples,
 )
-from ltp_pipeline.data.formats.image_folder import find_split_in_words
+from ltp_pipeline.data.formats.image_folder import group_by_split
 from ltp_pipeline.data.images.collection import hash_files
 from ltp_pipeline.data.sequences import RaggedSamples
 from ltp_pipeline.errors import InputError, summarize_error
@@ -79,7 +78,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
         split: _read_columns(split_files, limit)
         for split, split_files in _group_files(path, files).items()
     }
-    parts = _convert_even_lists(parts)
+    _convert_even_lists(parts)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     fingerprint = hash_files(list(zip(names, map(str, files), strict=True)))
     return RawDataset(parts, fingerprint, notes=sizes.notes, is_table=True)
@@ -101,25 +100,16 @@ def _list_files(path: Path) -> list[Path]:
 
 def _group_files(path: Path, files: Sequence[Path]) -> dict[str, list[Path]]:
     """Return the files of each split, by the names of their folders and their own names."""
-    splits: dict[str, list[Path]] = {}
-    for file in files:
-        split = None
-        if path.is_dir():
-            folder = file.parent.name if file.parent != path else ""
-            split = find_split_in_words(f"{folder} {file.stem}")
-        splits.setdefault(split or "all", []).append(file)
-    if len(splits) == 1:
+    if path.is_file():
         return {"all": list(files)}
-    if "all" in splits or "train" not in splits:
-        unknown = splits.get("all", next(iter(splits.values())))[0]
-        raise InputError(
-            f"the name of {unknown} does not tell its split",
-            "name files or folders train, validation, test",
-        )
-    return splits
+    words = {}
+    for file in files:
+        folder = file.parent.name if file.parent != path else ""
+        words[file] = f"{folder} {file.stem}"
+    return group_by_split(path, words)
 
 
-def _read_columns(files: Sequence[Path], limit: SizeLimit) -> Part:
+def _read_columns(files: Sequence[Path], limit: SizeLimit) -> dict[str, DataColumn]:
     """Read the columns of a split."""
     import pyarrow as pa
 
@@ -235,6 +225,7 @@ def _join_batches(
 def _convert_column(column: pa.ChunkedArray, origin: str) -> Samples:
     """Return a column as samples; lists become sequences of uneven length."""
     import pyarrow as pa
+    from pyarrow import compute as pc
 
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
@@ -244,17 +235,15 @@ def _convert_column(column: pa.ChunkedArray, origin: str) -> Samples:
     _check_complete(array, origin)
     if not _is_list(array.type):
         return ArraySamples(_convert_array(array, origin))
-    if pa.types.is_fixed_size_list(array.type):
-        offsets = np.arange(len(array) + 1) * array.type.list_size
-        return RaggedSamples(_convert_array(array.flatten(), origin), offsets)
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    values = array.values[offsets[0] : offsets[-1]]
-    return RaggedSamples(_convert_array(values, origin), offsets - offsets[0])
+    lengths = pc.list_value_length(array).to_numpy()
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return RaggedSamples(_convert_array(array.flatten(), origin), offsets)
 
 
 def _convert_array(array: Any, origin: str) -> Array:
     """Return numbers, or lists of one length, as an array."""
     import pyarrow as pa
+    from pyarrow import compute as pc
 
     _check_complete(array, origin)
     if not _is_list(array.type):
@@ -263,7 +252,7 @@ def _convert_array(array: Any, origin: str) -> Array:
     if pa.types.is_fixed_size_list(array.type):
         length = array.type.list_size
     else:
-        lengths = np.unique(np.diff(array.offsets.to_numpy()))
+        lengths = np.unique(pc.list_value_length(array).to_numpy())
         if len(lengths) > 1:
             raise InputError(
                 f"{origin} has lists of different lengths within a sample", "pad the inner lists"
@@ -282,24 +271,17 @@ def _check_complete(array: Any, origin: str) -> None:
         )
 
 
-def _convert_even_lists(parts: dict[str, Part]) -> dict[str, Part]:
-    """Return parts in which lists that have one length in all splits are arrays."""
-    lengths: dict[str, set[int]] = {}
+def _convert_even_lists(parts: Mapping[str, dict[str, DataColumn]]) -> None:
+    """Replace lists that have one length in all splits by arrays."""
+    lengths = defaultdict[str, set[int]](set)
     for part in parts.values():
         for name, column in part.items():
             if isinstance(column.samples, RaggedSamples):
-                part_lengths = np.unique(np.diff(column.samples.offsets)).tolist()
-                lengths.setdefault(name, set()).update(part_lengths)
-    converted: dict[str, Part] = {}
-    for split, part in parts.items():
-        columns = dict(part)
+                lengths[name].update(np.unique(np.diff(column.samples.offsets)).tolist())
+    for part in parts.values():
         for name, column in part.items():
             samples = column.samples
             if isinstance(samples, RaggedSamples) and len(lengths[name]) == 1:
                 (length,) = lengths[name]
                 shape = (len(samples), length, *samples.values.shape[1:])
-                columns[name] = DataColumn(
-                    ArraySamples(samples.values.reshape(shape)), column.origin
-                )
-        converted[split] = columns
-    return converted
+                part[name] = DataColumn(ArraySamples(samples.values.reshape(shape)), column.origin)
