@@ -194,7 +194,7 @@ def _explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot read data {path}: {error.strerror or error}",
+            f"cannot read data {error.filename or path}: {error.strerror or error}",
             "check the file and its permissions",
         ) from None
     except MemoryError:

@@ -5,7 +5,10 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,19 +35,16 @@ from ltp_pipeline.data.images.decode import (
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.schema_parts import ImageForm
 from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.text import make_printable, pluralize
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-MODES: dict[int, Literal["L", "RGB", "RGBA"]] = {
-    1: "L",
-    3: "RGB",
-    4: "RGBA",
-}  # modes of Pillow by the number of channels
+# Modes of Pillow by the number of channels.
+MODES: dict[int, Literal["L", "RGB", "RGBA"]] = {1: "L", 3: "RGB", 4: "RGBA"}
 GREY_MODES = ("1", "L")
 MAX_DECODED_BYTES = 256 * 2**20  # smaller sets are decoded once, and so checked to the last pixel
-MAX_HASHED_BYTES = (
-    256 * 2**20
-)  # smaller sets are hashed by content: a checkout has other file times
+# Smaller sets are hashed by content: a checkout has other file times.
+MAX_HASHED_BYTES = 256 * 2**20
 MAX_INSPECTED_HEADERS = 20_000  # of more images with a known size, every n-th header is read
 
 
@@ -82,36 +82,31 @@ class ImageSources(Sequence[ImageSource]):
         return ImageSource(file, offset, length, member)
 
 
+@dataclass(eq=False)
 class ImageSamples:
-    """Images of one part of the data, decoded when they are read or once and for all."""
+    """Images of one part of the data, decoded when they are read or once and for all.
 
-    def __init__(
-        self,
-        sources: Sequence[ImageSource],
-        form: ImageForm,
-        max_pixels: int,
-        log: CorruptImageLog,
-        pixels: Array | None = None,
-        replacements: ImageReplacements | None = None,
-    ) -> None:
-        """Collect images.
+    Attributes:
+        sources: Places of the images.
+        form: Form into which images are decoded.
+        max_pixels: Largest number of pixels of a stored image.
+        log: Corrupt images of the data set.
+        pixels: All images, if they are decoded already; random crops are decoded anyway.
+        replacements: Images that replace corrupt ones; None replaces none.
+    """
 
-        Args:
-            sources: Places of the images.
-            form: Form into which images are decoded.
-            max_pixels: Largest number of pixels of a stored image.
-            log: Corrupt images of the data set.
-            pixels: All images, if they are decoded already; random crops are decoded anyway.
-            replacements: Images that replace corrupt ones; None replaces none.
-        """
-        self.sources = sources
-        self.form = form
-        self.max_pixels = max_pixels
-        self.log = log
-        self.pixels = pixels
-        self.replacements = replacements
-        self.shape: tuple[int | None, ...] = form.shape
-        self.dtype: np.dtype[Any] = np.dtype(np.uint8)
+    sources: Sequence[ImageSource]
+    form: ImageForm
+    max_pixels: int
+    log: CorruptImageLog
+    pixels: Array | None = None
+    replacements: ImageReplacements | None = None
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Height, width and channels."""
+        return self.form.shape
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -123,10 +118,7 @@ class ImageSamples:
             rows: Rows of the images in the split.
             labels: Class numbers of all images, or None.
         """
-        replacements = ImageReplacements(rows, labels)
-        return ImageSamples(
-            self.sources, self.form, self.max_pixels, self.log, self.pixels, replacements
-        )
+        return replace(self, replacements=ImageReplacements(rows, labels))
 
     def needs_decoding(self, is_augmented: bool) -> bool:
         """Return whether reading images decodes files."""
@@ -158,15 +150,10 @@ class ImageSamples:
             values[place] = np.frombuffer(pixels, np.uint8).reshape(self.form.shape)
             return corrupt_images
 
-        problems: list[CorruptImage] = []
-        if num_threads == 1:
-            for place in range(len(rows)):
-                problems += decode_place(place)
-            return FetchedValues(values, problems)
         # The threads end with the batch, so that the process can be forked between batches.
         with ThreadPoolExecutor(num_threads) as pool:
-            for corrupt_images in pool.map(decode_place, range(len(rows))):
-                problems += corrupt_images
+            run = map if num_threads == 1 else pool.map
+            problems = list(chain.from_iterable(run(decode_place, range(len(rows)))))
         return FetchedValues(values, problems)
 
     def _decode_row(
@@ -212,48 +199,38 @@ def open_images(
     Returns:
         The columns of each part, and notes for the user.
     """
-    sources = [source for images in lists.values() for source in images.sources]
-    log = CorruptImageLog(len(sources), options.max_corrupt_images)
-    headers, corrupt_images = read_headers(sources, options)
+    all_sources = [source for images in lists.values() for source in images.sources]
+    log = CorruptImageLog(len(all_sources), options.max_corrupt_images)
+    headers, corrupt_images = read_headers(all_sources, options)
     notes = log.add(corrupt_images, "it is left out")
     if not headers:
         raise InputError("none of the images can be used", "repair them, or use others")
     form = choose_image_form(headers, options)
     notes += _describe_changes(headers, form)
-    is_small = len(sources) * form.num_bytes <= MAX_DECODED_BYTES
+    is_small = len(all_sources) * form.num_bytes <= MAX_DECODED_BYTES
     parts: dict[str, Part] = {}
     for name, images in lists.items():
-        rows = [i for i, source in enumerate(images.sources) if source not in log.images]
-        samples = _collect_images(images, rows, form, options, log)
+        pixels = None
         if is_small:
-            fetched = samples.fetch(np.arange(len(rows)), None, NUM_THREADS)
-            notes += log.add(fetched.problems, "it is left out")
-            places = [i for i, row in enumerate(rows) if images.sources[row] not in log.images]
-            rows = [rows[place] for place in places]
-            samples = _collect_images(images, rows, form, options, log)
-            samples.pixels = fetched.values[places] if fetched.problems else fetched.values
+            readable = [source for source in images.sources if source not in log.images]
+            samples = ImageSamples(readable, form, options.max_pixels, log)
+            pixels, problems = samples.fetch(np.arange(len(readable)), None, NUM_THREADS)
+            notes += log.add(problems, "it is left out")
+            if problems:
+                pixels = pixels[[source not in log.images for source in readable]]
+        rows = [i for i, source in enumerate(images.sources) if source not in log.images]
         if not rows:
             raise InputError(
                 f"none of the {images.origin} can be used", "repair them, or use others"
             )
+        sources = ImageSources(images.sources[row] for row in rows)
+        samples = ImageSamples(sources, form, options.max_pixels, log, pixels)
         columns = {X_COLUMN: DataColumn(samples, images.origin)}
         if images.labels is not None:
             labels = np.array([images.labels[row] for row in rows], np.int64)
             columns[Y_COLUMN] = DataColumn(ArraySamples(labels), images.labels_origin)
         parts[name] = columns
     return parts, tuple(notes)
-
-
-def _collect_images(
-    images: ImageList,
-    rows: Sequence[int],
-    form: ImageForm,
-    options: LoadOptions,
-    log: CorruptImageLog,
-) -> ImageSamples:
-    """Return the images of these rows of a list."""
-    sources = ImageSources(images.sources[row] for row in rows)
-    return ImageSamples(sources, form, options.max_pixels, log)
 
 
 def _describe_changes(headers: Sequence[ImageHeader], form: ImageForm) -> list[str]:
@@ -323,15 +300,13 @@ def choose_image_form(headers: Sequence[ImageHeader], options: LoadOptions) -> I
     if channels is None:
         channels = 1 if all(header.mode in GREY_MODES for header in headers) else 3
     first = headers[0]
-    if options.size is None:
-        for header in headers:
-            if header.size != first.size:
-                sizes = [f"{h.source.name} is {h.size[0]}×{h.size[1]}" for h in (first, header)]
-                raise InputError(
-                    "images differ in size (height×width), and the model takes any:"
-                    f" {sizes[0]}, {sizes[1]}",
-                    "set resize = [height, width] in [data]",
-                )
+    other = next((header for header in headers if header.size != first.size), None)
+    if options.size is None and other is not None:
+        sizes = [f"{h.source.name} is {h.size[0]}×{h.size[1]}" for h in (first, other)]
+        raise InputError(
+            f"images differ in size (height×width), and the model takes any: {', '.join(sizes)}",
+            "set resize = [height, width] in [data]",
+        )
     return ImageForm(mode=MODES[channels], size=options.size or first.size, crop=options.crop)
 
 
@@ -348,28 +323,16 @@ def hash_files(files: Sequence[tuple[str, str]]) -> str:
     for (name, path), status in zip(files, statuses, strict=True):
         content = f"{status.st_size}\0{status.st_mtime_ns}"
         if total_bytes <= MAX_HASHED_BYTES:
-            content = _hash_content(path)
+            content = sha256_file(Path(path))
         digest.update(f"{name}\0{content}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def _hash_content(path: str) -> str:
-    """Return the SHA-256 of a file."""
-    try:
-        with open(path, "rb") as content:  # noqa: PTH123 - a million Path objects take a minute
-            return hashlib.file_digest(content, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {error.strerror}",
-            "check the file, its permissions and its disk",
-        ) from None
 
 
 def list_corrupt_images(data: DatasetSplits) -> tuple[str, ...]:
     """Return a message for each image that was found to be corrupt since the data were opened."""
     messages: list[str] = []
-    for split in data.splits:
-        for source in split.inputs.values():
-            if isinstance(source.samples, ImageSamples):
-                messages += source.samples.log.replaced
+    for name in data.train.inputs:
+        for samples in data.list_samples(name):
+            if isinstance(samples, ImageSamples):
+                messages += samples.log.replaced
     return tuple(dict.fromkeys(messages))

@@ -227,20 +227,28 @@ def _open_image(source: ImageSource, max_pixels: int) -> Image.Image:
         raise
     except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
         raise _make_error(error) from None
+    try:
+        _check_header(image, max_pixels)
+    except CorruptImageError:
+        image.close()
+        raise
+    return image
+
+
+def _check_header(image: Image.Image, max_pixels: int) -> None:
+    """Raise CorruptImageError if an image is too large, or has more than 8 bits per channel."""
     num_pixels = image.width * image.height
-    longest = max(image.size)
-    if num_pixels <= max_pixels and longest <= MAX_SIDE and image.mode[0] not in "IF":
-        return image
-    image.close()
     if num_pixels > max_pixels:
         raise CorruptImageError(f"has {num_pixels} pixels, more than {max_pixels}", REMOVE_HINT)
+    longest = max(image.size)
     if longest > MAX_SIDE:
         raise CorruptImageError(
             f"has a side of {longest} pixels, more than {MAX_SIDE}", REMOVE_HINT
         )
-    raise CorruptImageError(
-        f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits"
-    )
+    if image.mode[0] in "IF":
+        raise CorruptImageError(
+            f"has more than 8 bits per channel (mode {image.mode})", "convert it to 8 bits"
+        )
 
 
 def _open_content(source: ImageSource) -> str | io.BytesIO:
