@@ -1,7 +1,8 @@
 """Sequences of uneven length: stored one after the other, padded when a batch is read."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -10,32 +11,33 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
 
 
+@dataclass(eq=False)
 class RaggedSamples:
-    """Sequences of uneven length in one array of all their values."""
+    """Sequences of uneven length in one array of all their values.
 
-    def __init__(
-        self,
-        values: Array,
-        offsets: Array,
-        pad: float = 0,
-        width: int | None = None,
-        dtype: np.dtype[Any] | None = None,
-    ) -> None:
-        """Collect sequences.
+    Attributes:
+        values: Values of all sequences, one after the other.
+        offsets: Index of the first value of each sequence, and the number of all values.
+        pad: Value that fills up shorter sequences.
+        width: Length of padded sequences; None for that of the longest in a batch.
+        padded_dtype: Type of padded sequences; None for that of the values.
+    """
 
-        Args:
-            values: Values of all sequences, one after the other.
-            offsets: Index of the first value of each sequence, and the number of all values.
-            pad: Value that fills up shorter sequences.
-            width: Length of padded sequences; None for that of the longest in a batch.
-            dtype: Type of padded sequences; None for that of the values.
-        """
-        self.values = values
-        self.offsets = offsets
-        self.pad = pad
-        self.width = width
-        self.shape: tuple[int | None, ...] = (width, *values.shape[1:])
-        self.dtype: np.dtype[Any] = dtype or values.dtype
+    values: Array
+    offsets: Array
+    pad: float = 0
+    width: int | None = None
+    padded_dtype: np.dtype[Any] | None = None
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Shape of one padded sequence; its length is None if it depends on the batch."""
+        return (self.width, *self.values.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of padded sequences."""
+        return self.padded_dtype or self.values.dtype
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -63,23 +65,21 @@ class RaggedSamples:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         steps = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
         values = self.values[np.repeat(self.offsets[indices], lengths) + steps]
-        return RaggedSamples(values, offsets, self.pad, self.width, self.dtype)
-
-    def with_padding(
-        self, width: int | None, pad: float, dtype: np.dtype[Any] | None = None
-    ) -> "RaggedSamples":
-        """Return the same sequences with another width, padding value or type."""
-        return RaggedSamples(self.values, self.offsets, pad, width, dtype or self.dtype)
+        return replace(self, values=values, offsets=offsets)
 
 
+@dataclass(eq=False)
 class MaskSamples:
     """Masks of sequences: True at their values and False at their padding, or the reverse."""
 
-    def __init__(self, sequences: RaggedSamples, marks_padding: bool = False) -> None:
-        self.sequences = sequences
-        self.marks_padding = marks_padding
-        self.shape: tuple[int | None, ...] = (sequences.width,)
-        self.dtype: np.dtype[Any] = np.dtype(np.bool_)
+    sequences: RaggedSamples
+    marks_padding: bool = False
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
+
+    @property
+    def shape(self) -> tuple[int | None]:
+        """Length of one mask; None if it depends on the batch."""
+        return (self.sequences.width,)
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -92,25 +92,19 @@ class MaskSamples:
 
 def select_rows(samples: Mapping[str, Samples], rows: Array) -> dict[str, Samples]:
     """Return these rows of each input; masks belong to the sequences of these rows."""
-    return {name: _select(values, rows) for name, values in samples.items()}
-
-
-def _select(samples: Samples, rows: Array) -> Samples:
-    """Return these rows of one input."""
-    if isinstance(samples, MaskSamples):
-        return MaskSamples(samples.sequences.select(rows), samples.marks_padding)
-    if isinstance(samples, RaggedSamples):
-        return samples.select(rows)
-    return ArraySamples(samples.take(rows))
+    selected: dict[str, Samples] = {}
+    for name, values in samples.items():
+        if isinstance(values, MaskSamples):
+            selected[name] = replace(values, sequences=values.sequences.select(rows))
+        elif isinstance(values, RaggedSamples):
+            selected[name] = values.select(rows)
+        else:
+            selected[name] = ArraySamples(values.take(rows))
+    return selected
 
 
 def mark_values(lengths: Array, width: int | None) -> Array:
-    """Return a mask of the values of padded sequences.
-
-    Args:
-        lengths: Length of each sequence.
-        width: Length of padded sequences; None for that of the longest, at least 1.
-    """
+    """Return a mask of the values of sequences that are padded to a width, or to the longest."""
     longest = max(int(lengths.max(initial=0)), 1) if width is None else width
     has_value: Array = np.arange(longest) < lengths[:, None]
     return has_value
@@ -125,13 +119,7 @@ def can_hold(dtype: np.dtype[Any], pad: float) -> bool:
 
 
 def check_offsets(values: Array, offsets: Array, origin: str) -> Array:
-    """Return offsets as int64; raise InputError if they do not divide the values into sequences.
-
-    Args:
-        values: Values of all sequences.
-        offsets: Index of the first value of each sequence, and the number of all values.
-        origin: Name of the offsets in messages.
-    """
+    """Return offsets as int64; raise InputError if they do not divide the values into sequences."""
     hint = "store offsets that begin with 0, never decrease, and end with the number of values"
     if offsets.ndim != 1 or offsets.dtype.kind not in "iu" or len(offsets) < 2:
         raise InputError(

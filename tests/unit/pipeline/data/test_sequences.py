@@ -1,5 +1,7 @@
 """Sequences of uneven length: their padding, their masks, and their offsets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,13 +32,13 @@ def test_select_rows_masks_belong_to_the_selected_sequences() -> None:
 
 
 def test_select_keeps_the_fixed_width() -> None:
-    selected = IDS.with_padding(6, 7).select(np.array([2]))
+    selected = replace(IDS, width=6, pad=7).select(np.array([2]))
     assert selected.take(np.array([0])).tolist() == [[13, 14, 7, 7, 7, 7]]
 
 
 def test_select_keeps_the_type_of_padded_sequences() -> None:
     narrow = RaggedSamples(np.arange(5, dtype=np.uint8), np.array([0, 2, 5]))
-    selected = narrow.with_padding(None, -100, np.dtype(np.int64)).select(np.array([1, 0]))
+    selected = replace(narrow, pad=-100, padded_dtype=np.dtype(np.int64)).select(np.array([1, 0]))
     assert selected.take(np.arange(2)).tolist() == [[2, 3, 4], [0, 1, -100]]
 
 
