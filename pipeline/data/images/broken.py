@@ -1,7 +1,6 @@
 """Corrupt images: how many may be left out or replaced, and which images replace them."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,13 +10,6 @@ from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.text import make_printable
 
 IMAGES_PER_CORRUPT = 10  # at most one image in this number may be corrupt
-
-
-class CorruptImage(NamedTuple):
-    """A corrupt image and what is wrong with it."""
-
-    source: ImageSource
-    problem: ImageProblem
 
 
 class CorruptImageLog:
@@ -30,27 +22,24 @@ class CorruptImageLog:
         self.images: dict[ImageSource, ImageProblem] = {}
         self.replaced: list[str] = []  # one line for each image that is replaced while reading
 
-    def add(self, images: Iterable[CorruptImage], consequence: str) -> list[str]:
-        """Record corrupt images.
+    def add(self, problems: Iterable[ImageProblem], consequence: str) -> list[str]:
+        """Record corrupt images, and return a message for each image that is not recorded yet.
 
         Args:
-            images: Corrupt images; those that are recorded already are ignored.
-            consequence: What happens to them, for the messages.
-
-        Returns:
-            A message for each new image.
+            problems: Problems of the images.
+            consequence: What happens to the images, for the messages.
 
         Raises:
             InputError: If there are too many, or an image cannot be read for another reason.
         """
         messages = []
-        for source, problem in images:
+        for problem in problems:
             if not problem.is_replaceable:
                 self._check_limit()
-                raise InputError(f"image {source.name} {problem.message}", problem.hint)
-            if source not in self.images:
-                self.images[source] = problem
-                name = make_printable(source.name)
+                raise _make_error(problem)
+            if problem.source not in self.images:
+                self.images[problem.source] = problem
+                name = make_printable(problem.source.name)
                 messages.append(f"image {name} {problem.message}; {consequence}")
         self._check_limit()
         return messages
@@ -59,17 +48,22 @@ class CorruptImageLog:
         """Raise InputError if more images are corrupt than allowed."""
         if len(self.images) <= self._limit:
             return
-        source, (message, hint, _) = next(iter(self.images.items()))
+        first = next(iter(self.images.values()))
         if self._limit == 0 and len(self.images) == 1:
-            raise InputError(f"image {source.name} {message}", hint)
+            raise _make_error(first)
         hint = "repair or remove them"
         if len(self.images) <= self._max_allowed:
             hint += ", or raise max_corrupt_images in [data]"
         raise InputError(
             f"{len(self.images)} of {self._num_images} images cannot be used, but at most"
-            f" {self._limit} may be corrupt; the first: image {source.name} {message}",
+            f" {self._limit} may be corrupt; the first: image {first.source.name} {first.message}",
             hint,
         )
+
+
+def _make_error(problem: ImageProblem) -> InputError:
+    """Return the error for an image that must not be left out or replaced."""
+    return InputError(f"image {problem.source.name} {problem.message}", problem.hint)
 
 
 class ImageReplacements:

@@ -1,6 +1,7 @@
 """Images in files or shards: headers are read before training, pixels when they are needed."""
 
 import hashlib
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from ltp_pipeline.data.dataset import (
     LoadOptions,
     Part,
 )
-from ltp_pipeline.data.images.broken import CorruptImage, CorruptImageLog, ImageReplacements
+from ltp_pipeline.data.images.broken import CorruptImageLog, ImageReplacements
 from ltp_pipeline.data.images.decode import (
     CorruptImageError,
     ImageHeader,
@@ -112,12 +113,7 @@ class ImageSamples:
         return len(self.sources)
 
     def select_split(self, rows: Array, labels: Array | None) -> "ImageSamples":
-        """Return these images for a split, whose other images of a class replace corrupt ones.
-
-        Args:
-            rows: Rows of the images in the split.
-            labels: Class numbers of all images, or None.
-        """
+        """Return these images for a split, whose other images of a class replace corrupt ones."""
         return replace(self, replacements=ImageReplacements(rows, labels))
 
     def needs_decoding(self, is_augmented: bool) -> bool:
@@ -131,24 +127,21 @@ class ImageSamples:
         return values
 
     def fetch(self, rows: Array, augment_seed: int | None, num_threads: int) -> FetchedValues:
-        """Decode images, or those that replace them.
+        """Decode images, or those that replace them; also return the problems of corrupt ones.
 
         Args:
             rows: Rows of the images.
             augment_seed: Seed for a random crop and flip of each image; None for none.
             num_threads: Number of threads.
-
-        Returns:
-            Pixels, and the corrupt images that were met.
         """
         if self.pixels is not None and augment_seed is None:
             return FetchedValues(np.take(self.pixels, rows, axis=0))
         values = np.empty((len(rows), *self.form.shape), np.uint8)
 
-        def decode_place(place: int) -> list[CorruptImage]:
-            pixels, corrupt_images = self._decode_row(int(rows[place]), augment_seed)
+        def decode_place(place: int) -> list[ImageProblem]:
+            pixels, problems = self._decode_row(int(rows[place]), augment_seed)
             values[place] = np.frombuffer(pixels, np.uint8).reshape(self.form.shape)
-            return corrupt_images
+            return problems
 
         # The threads end with the batch, so that the process can be forked between batches.
         with ThreadPoolExecutor(num_threads) as pool:
@@ -158,29 +151,30 @@ class ImageSamples:
 
     def _decode_row(
         self, row: int, augment_seed: int | None
-    ) -> tuple[bytes | memoryview, list[CorruptImage]]:
-        """Decode an image, or the one that replaces it; also return the corrupt ones before it."""
-        corrupt_images: list[CorruptImage] = []
+    ) -> tuple[bytes | memoryview, list[ImageProblem]]:
+        """Decode an image, or the one that replaces it; also return problems of those before it."""
+        problems: list[ImageProblem] = []
         candidates = [row] if self.replacements is None else self.replacements.iter_candidates(row)
         for candidate in candidates:
             source = self.sources[candidate]
             seed = None if augment_seed is None else f"{augment_seed}/{candidate}"
             try:
-                return decode_image(source, self.form, self.max_pixels, seed), corrupt_images
+                return decode_image(source, self.form, self.max_pixels, seed), problems
             except CorruptImageError as error:
-                corrupt_images.append(CorruptImage(source, error.problem))
-                if not error.problem.is_replaceable:
-                    return bytes(self.form.num_bytes), corrupt_images
+                problems.append(error.describe_problem(source))
+                if not error.is_replaceable:
+                    return bytes(self.form.num_bytes), problems
         if self.replacements is not None:
             problem = ImageProblem(
+                self.sources[row],
                 "cannot be replaced: every image of its class is corrupt",
                 "repair the images, or remove the class",
                 is_replaceable=False,
             )
-            corrupt_images.append(CorruptImage(self.sources[row], problem))
-        return bytes(self.form.num_bytes), corrupt_images
+            problems.append(problem)
+        return bytes(self.form.num_bytes), problems
 
-    def report_problems(self, problems: Sequence[CorruptImage]) -> None:
+    def report_problems(self, problems: Sequence[ImageProblem]) -> None:
         """Warn of images that are replaced; raise InputError if there are too many."""
         for message in self.log.add(problems, "another image replaces it"):
             self.log.replaced.append(message)
@@ -190,19 +184,16 @@ class ImageSamples:
 def open_images(
     lists: Mapping[str, ImageList], options: LoadOptions
 ) -> tuple[dict[str, Part], tuple[str, ...]]:
-    """Read headers, leave out corrupt images, and decode small sets.
+    """Return the columns of each part, and notes; leave out corrupt images, and decode small sets.
 
     Args:
         lists: Images by the names of the parts.
         options: Size and channels of decoded images, and limits.
-
-    Returns:
-        The columns of each part, and notes for the user.
     """
     all_sources = [source for images in lists.values() for source in images.sources]
-    log = CorruptImageLog(len(all_sources), options.max_corrupt_images)
-    headers, corrupt_images = read_headers(all_sources, options)
-    notes = log.add(corrupt_images, "it is left out")
+    log = CorruptImageLog(len(all_sources), options.settings.max_corrupt_images)
+    headers, header_problems = read_headers(all_sources, options)
+    notes = log.add(header_problems, "it is left out")
     if not headers:
         raise InputError("none of the images can be used", "repair them, or use others")
     form = choose_image_form(headers, options)
@@ -213,7 +204,7 @@ def open_images(
         pixels = None
         if is_small:
             readable = [source for source in images.sources if source not in log.images]
-            samples = ImageSamples(readable, form, options.max_pixels, log)
+            samples = ImageSamples(readable, form, options.settings.max_pixels, log)
             pixels, problems = samples.fetch(np.arange(len(readable)), None, NUM_THREADS)
             notes += log.add(problems, "it is left out")
             if problems:
@@ -224,7 +215,7 @@ def open_images(
                 f"none of the {images.origin} can be used", "repair them, or use others"
             )
         sources = ImageSources(images.sources[row] for row in rows)
-        samples = ImageSamples(sources, form, options.max_pixels, log, pixels)
+        samples = ImageSamples(sources, form, options.settings.max_pixels, log, pixels)
         columns = {X_COLUMN: DataColumn(samples, images.origin)}
         if images.labels is not None:
             labels = np.array([images.labels[row] for row in rows], np.int64)
@@ -258,26 +249,24 @@ def _describe_changes(headers: Sequence[ImageHeader], form: ImageForm) -> list[s
 
 def read_headers(
     sources: Sequence[ImageSource], options: LoadOptions
-) -> tuple[list[ImageHeader], list[CorruptImage]]:
-    """Read headers, so that files that are not images are known before training.
+) -> tuple[list[ImageHeader], list[ImageProblem]]:
+    """Return headers, and problems of images that cannot be used.
 
-    Returns:
-        Headers, and images that cannot be used. If the size of decoded images is known, only
-        some headers of a large set are read.
+    If the size of decoded images is set, only some headers of a large set are read.
     """
     step = 1
     if options.size is not None:
-        step = max(1, -(-len(sources) // MAX_INSPECTED_HEADERS))
+        step = max(1, math.ceil(len(sources) / MAX_INSPECTED_HEADERS))
 
-    def read_one(source: ImageSource) -> ImageHeader | CorruptImage:
+    def read_one(source: ImageSource) -> ImageHeader | ImageProblem:
         try:
-            return read_header(source, options.max_pixels)
+            return read_header(source, options.settings.max_pixels)
         except CorruptImageError as error:
-            return CorruptImage(source, error.problem)
+            return error.describe_problem(source)
 
     inspected = sources[::step]
     headers: list[ImageHeader] = []
-    corrupt_images: list[CorruptImage] = []
+    problems: list[ImageProblem] = []
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         # In parts: a pool keeps an object for each call of a map.
         for start in range(0, len(inspected), MAX_INSPECTED_HEADERS):
@@ -285,8 +274,8 @@ def read_headers(
                 if isinstance(result, ImageHeader):
                     headers.append(result)
                 else:
-                    corrupt_images.append(result)
-    return headers, corrupt_images
+                    problems.append(result)
+    return headers, problems
 
 
 def choose_image_form(headers: Sequence[ImageHeader], options: LoadOptions) -> ImageForm:
@@ -307,15 +296,15 @@ def choose_image_form(headers: Sequence[ImageHeader], options: LoadOptions) -> I
             f"images differ in size (height×width), and the model takes any: {', '.join(sizes)}",
             "set resize = [height, width] in [data]",
         )
-    return ImageForm(mode=MODES[channels], size=options.size or first.size, crop=options.crop)
+    return ImageForm(
+        mode=MODES[channels], size=options.size or first.size, crop=options.settings.crop
+    )
 
 
 def hash_files(files: Sequence[tuple[str, str]]) -> str:
-    """Return a hash of names and files.
+    """Return a hash of pairs of a name and a path, and of the contents of the files.
 
-    Args:
-        files: Name and path of each file. Of large sets, sizes and file times are hashed instead
-            of contents.
+    Of large sets, sizes and file times are hashed instead of contents.
     """
     statuses = [os.stat(path) for _, path in files]  # noqa: PTH116 - a million Path objects take a minute
     total_bytes = sum(status.st_size for status in statuses)

@@ -43,6 +43,7 @@ class ImageSource(NamedTuple):
 class ImageProblem(NamedTuple):
     """What is wrong with an image, and what to do."""
 
+    source: ImageSource
     message: str
     hint: str
     is_replaceable: bool = True  # the image itself is corrupt, so another may replace it
@@ -53,7 +54,13 @@ class CorruptImageError(Exception):
 
     def __init__(self, message: str, hint: str, is_replaceable: bool = True) -> None:
         super().__init__(message, hint)
-        self.problem = ImageProblem(message, hint, is_replaceable)
+        self.message = message
+        self.hint = hint
+        self.is_replaceable = is_replaceable
+
+    def describe_problem(self, source: ImageSource) -> ImageProblem:
+        """Return the problem of the image at a place."""
+        return ImageProblem(source, self.message, self.hint, self.is_replaceable)
 
 
 class ImageHeader(NamedTuple):
@@ -193,13 +200,9 @@ def _resize_image(image: Image.Image, form: ImageForm) -> Image.Image:
 def _resize_box(
     image: Image.Image, form: ImageForm, box: tuple[int, int, int, int], size: tuple[int, int]
 ) -> Image.Image:
-    """Resize a part of an image.
+    """Resize the part `box` (left, top, right, bottom) of an image that has the size `size`.
 
-    Args:
-        image: Image in the mode of the form.
-        form: Size of the result.
-        box: Left, top, right and bottom of the part in an image of size `size`.
-        size: Width and height to which `box` refers.
+    The image itself may be smaller than `size`, width and height, if it was decoded reduced.
     """
     x, y = image.width / size[0], image.height / size[1]
     left, top, right, bottom = box[0] * x, box[1] * y, box[2] * x, box[3] * y

@@ -6,11 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ltp_pipeline.data.images.broken import (
-    CorruptImage,
-    CorruptImageLog,
-    ImageReplacements,
-)
+from ltp_pipeline.data.images.broken import CorruptImageLog, ImageReplacements
 from ltp_pipeline.data.images.collection import list_corrupt_images
 from ltp_pipeline.data.images.decode import ImageProblem, ImageSource
 from ltp_pipeline.data.loader import iter_batches
@@ -92,15 +88,16 @@ def test_iter_candidates_are_the_next_images_of_the_class() -> None:
 
 
 def test_corrupt_image_log_limit_is_a_tenth_of_all_images() -> None:
-    problem = ImageProblem("cannot be decoded", "repair it")
-    images = [CorruptImage(ImageSource(f"{i}.jpg"), problem) for i in range(4)]
+    images = [
+        ImageProblem(ImageSource(f"{i}.jpg"), "cannot be decoded", "repair it") for i in range(4)
+    ]
     log = CorruptImageLog(39, 100)
     assert len(log.add(images[:3], "it is left out")) == 3
     assert log.add(images[:3], "it is left out") == []
     with pytest.raises(InputError) as caught:
         log.add(images[3:], "it is left out")
     assert "4 of 39" in caught.value.message
-    unreadable = ImageProblem("cannot be read", "check the disk", is_replaceable=False)
+    unreadable = ImageProblem(images[0].source, "cannot be read", "check the disk", False)
     with pytest.raises(InputError) as caught:
-        CorruptImageLog(39, 100).add([CorruptImage(images[0].source, unreadable)], "")
+        CorruptImageLog(39, 100).add([unreadable], "")
     assert "0.jpg" in caught.value.message

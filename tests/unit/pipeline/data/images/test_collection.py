@@ -265,7 +265,7 @@ def test_read_header_too_large_file_is_not_read(tmp_path: Path) -> None:
         content.truncate(2**29)
     with pytest.raises(decode.CorruptImageError) as caught:
         decode.read_header(decode.ImageSource(str(file)))
-    assert "536,870,912 bytes" in caught.value.problem.message
+    assert "536,870,912 bytes" in caught.value.message
 
 
 def test_image_sources_equal_the_list_they_are_made_of() -> None:

@@ -150,8 +150,8 @@ def test_decode_image_memory_error_of_torch_is_not_replaceable(
     monkeypatch.setattr(decode, "_resize_with_torch", fails)
     with pytest.raises(decode.CorruptImageError) as caught:
         cropped(0, "RGB", tmp_path)
-    assert not caught.value.problem.is_replaceable
-    assert "memory" in caught.value.problem.message
+    assert not caught.value.is_replaceable
+    assert "memory" in caught.value.message
 
 
 def test_has_fast_resize_without_torch_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
