@@ -190,20 +190,14 @@ class AxisSizes(NamedTuple):
     is_uneven: bool  # sizes are lengths of sequences
 
     def allows_labels(self, counts: Array) -> Array:
-        """Return a mask of the samples whose number of labels is possible.
-
-        It is the length of a sequence, or at most the length of an array, whose padding is unknown.
-        """
+        """Return a mask of the samples whose number of labels is possible."""
+        # Which values of an array are padding is unknown.
         allowed: Array = counts == self.sizes if self.is_uneven else counts <= self.sizes
         return allowed
 
 
 def check_input_lengths(axes: Iterable[tuple[str, AxisSizes]]) -> None:
-    """Raise InputError if inputs that share a dimension of the model differ along it.
-
-    Args:
-        axes: Names and sizes of the axes of all inputs.
-    """
+    """Raise InputError if inputs that share a dimension of the model differ along it."""
     first_sizes: dict[str, AxisSizes] = {}
     for symbol, axis in axes:
         first = first_sizes.setdefault(symbol, axis)
@@ -305,12 +299,7 @@ def find_table_sizes(graph: GraphProto) -> Mapping[str, int]:
 
 
 def check_tokens(table_sizes: Mapping[str, int], data: DatasetSplits) -> None:
-    """Raise InputError if a token is outside of the embedding table of its input.
-
-    Args:
-        table_sizes: Number of rows of the table by the name of the input.
-        data: Splits whose samples are checked.
-    """
+    """Raise InputError if a token is outside of the table of its input, which has so many rows."""
     for name, size in table_sizes.items():
         for samples in data.list_samples(name):
             if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:
@@ -344,13 +333,7 @@ def check_table_rows(name: str, tokens: Samples, size: int, rows: Array | None =
 
 
 def make_sample_error(inputs: Mapping[str, Array], message: str, error: Exception) -> InputError:
-    """Return the error for samples that pass all checks, but on which a model fails.
-
-    Args:
-        inputs: Arrays that the model was fed with.
-        message: What failed.
-        error: What was raised.
-    """
+    """Return the error for samples that pass all checks, but on which a model fails."""
     arrays = [f"{name!r} {x.dtype} {format_shape(x.shape)}" for name, x in inputs.items()]
     return InputError(
         f"{message} on these samples, {', '.join(arrays)}: {summarize_error(error)}",

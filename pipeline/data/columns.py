@@ -25,12 +25,7 @@ MAX_NAMED = 5  # classes that an error names
 
 
 def get_offsets_name(key: str, inputs: Collection[str]) -> str:
-    """Return the name of the offsets of an array of sequences.
-
-    Args:
-        key: Name of the array with all values.
-        inputs: Names of the model's inputs, which the name of offsets must not equal.
-    """
+    """Return the name of the offsets of an array of sequences, which is no name of an input."""
     name = key + OFFSETS_SUFFIX
     while name in inputs:
         name += "_"
@@ -46,7 +41,7 @@ def group_columns(
         path: File or folder with the arrays, for messages.
         keys: Names of the arrays.
         load: Function from the name of an array to the array.
-        inputs: Names of the model's inputs.
+        inputs: Names of the model's inputs, which no offsets have.
     """
     offsets_by_key = {}
     for key in keys:

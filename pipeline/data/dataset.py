@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import numpy as np
 from ltp_pipeline.data.images.augment import shift_images
 from ltp_pipeline.data.preprocessing import prepare_samples
 from ltp_pipeline.results.schema_parts import InputRecipe
+from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
 
@@ -96,11 +97,8 @@ class LoadOptions:
 
     channels: int | None = None  # channels of decoded images; None: by the images
     size: tuple[int, int] | None = None  # height and width of decoded images; None: by the images
-    crop: float | None = None  # fraction of the shorter side that the center crop keeps
-    max_corrupt_images: int = 0
     inputs: tuple[str, ...] = ()  # names of the model's inputs
-    max_bytes: int | None = None  # largest size of the unpacked data; None: by rule
-    max_pixels: int = 80_000_000  # largest number of pixels of an image
+    settings: DataSettings = field(default_factory=DataSettings)
 
 
 @dataclass(frozen=True)
@@ -179,31 +177,23 @@ class SplitInput(NamedTuple):
         return prepare_samples(self.recipe, fetched.values)
 
 
+@dataclass(eq=False)
 class Split:
-    """Some rows of the stored samples, prepared when they are read."""
+    """Some rows of the stored samples, prepared when they are read.
 
-    def __init__(
-        self,
-        name: str,
-        inputs: Mapping[str, SplitInput],
-        targets: Mapping[str, Samples],
-        rows: Array,
-        num_workers: int = 0,
-    ) -> None:
-        """Select rows of a data set.
+    Attributes:
+        name: Name of the split: train, val or test.
+        inputs: Samples and preprocessing of each input.
+        targets: What outputs are compared with; empty without labels.
+        rows: Rows of the stored samples that belong to the split.
+        num_workers: Number of worker processes that decode image files; 0 uses threads.
+    """
 
-        Args:
-            name: Name of the split: train, val or test.
-            inputs: Samples and preprocessing of each input.
-            targets: What outputs are compared with; empty without labels.
-            rows: Rows of the stored samples that belong to the split.
-            num_workers: Number of worker processes that decode image files; 0 uses threads.
-        """
-        self.name = name
-        self.inputs = inputs
-        self.targets = targets
-        self.rows = rows
-        self.num_workers = num_workers
+    name: str
+    inputs: Mapping[str, SplitInput]
+    targets: Mapping[str, Samples]
+    rows: Array
+    num_workers: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -248,16 +238,7 @@ class Split:
         return self.make_batch(rows, self.fetch(rows, augment_seed, NUM_THREADS))
 
     def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> Any:
-        """Read stored samples without changing the split.
-
-        Args:
-            rows: Rows of the stored samples.
-            augment_seed: Seed for augmentation, or None.
-            num_threads: Number of threads that decode images.
-
-        Returns:
-            What `make_batch` takes.
-        """
+        """Read these rows of the stored samples for `make_batch` without changing the split."""
         inputs = {
             name: source.fetch(rows, augment_seed, num_threads)
             for name, source in self.inputs.items()

@@ -92,12 +92,7 @@ def make_size_error(path: Path, size: int, files: FileSizes, limit: int) -> Inpu
 
 
 def check_name_encoding(name: str, owner: str) -> None:
-    """Raise InputError if a name is not UTF-8, because no report can hold it.
-
-    Args:
-        name: Name to check.
-        owner: What has the name, for messages.
-    """
+    """Raise InputError if a name is not UTF-8, because no report can hold it."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -28,9 +28,8 @@ from ltp_pipeline.system.signals import SIGNALS
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-PILLOW_BLOCKS = (
-    4  # freed memory blocks that Pillow keeps; allocating them again takes a sixth of the time
-)
+# Freed memory blocks that Pillow keeps; allocating them again takes a sixth of the time.
+PILLOW_BLOCKS = 4
 WORKER_DIED = "DataLoader worker"  # start of torch's message about a worker process that ended
 
 
@@ -116,8 +115,7 @@ class WorkerLoader:
 
     def fetch(self, requests: Sequence[SampleRequest]) -> Iterator[Any]:
         """Read the requested samples in the worker processes, in this order."""
-        self._num_passes += 1
-        this_pass = self._num_passes
+        self._num_passes = this_pass = self._num_passes + 1
         self._requests[:] = requests
         try:
             with _block_signals():

@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -304,7 +305,7 @@ class PartOpener(NamedTuple):
                 f"set padding_value in {self._name_section(info)} to a value of that type, or store"
                 " another type",
             )
-        return DataColumn(samples.with_padding(width, pad), column.origin)
+        return DataColumn(replace(samples, width=width, pad=pad), column.origin)
 
     def _convert_target(self, column: DataColumn) -> DataColumn:
         """Return the target with the class numbers of the model, and with padding."""
@@ -313,7 +314,7 @@ class PartOpener(NamedTuple):
         if isinstance(samples, RaggedSamples):
             # Only a wide integer can hold the index that is ignored.
             dtype = np.dtype(np.int64) if samples.dtype.kind in "biu" else None
-            samples = samples.with_padding(None, self.task.ignore_index, dtype)
+            samples = replace(samples, pad=self.task.ignore_index, padded_dtype=dtype)
         if classes and not isinstance(samples, ClassNumbers):
             raise InputError(
                 f"classes is set in [data], but {origin} holds no class numbers", "remove classes"

@@ -38,15 +38,7 @@ def choose_load_options(settings: DataSettings, inputs: Sequence[TensorInfo]) ->
         if isinstance(height, int) and isinstance(width, int):
             size = (height, width)
         size = settings.for_input(image_input.name).resize or size
-    return LoadOptions(
-        channels=channels,
-        size=size,
-        crop=settings.crop,
-        max_corrupt_images=settings.max_corrupt_images,
-        inputs=tuple(info.name for info in inputs),
-        max_bytes=settings.max_bytes,
-        max_pixels=settings.max_pixels,
-    )
+    return LoadOptions(channels, size, tuple(info.name for info in inputs), settings)
 
 
 def decide_recipe(

@@ -80,15 +80,16 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     with ExitStack() as stack:
         opened = {key: _open_file(file, stack) for key, file in files.items()}
         unpacked = sum(file.num_bytes for file in opened.values())
-        limits.check_size(path, sizes, options.max_bytes, unpacked)
+        limits.check_size(path, sizes, options.settings.max_bytes, unpacked)
         for part in sorted({part for part, _ in files}):
-            images, labels = (files[part, kind] for kind in COLUMNS)
             columns = {}
+            digest.update(f"{part} ".encode())
             for kind, column in COLUMNS.items():
+                file = files[part, kind]
                 samples = ArraySamples(_load_array(opened[part, kind]))
-                columns[column] = DataColumn(samples, files[part, kind].name)
+                columns[column] = DataColumn(samples, file.name)
+                digest.update(f"{sha256_file(file)} ".encode())
             parts[part] = columns
-            digest.update(f"{part} {sha256_file(images)} {sha256_file(labels)} ".encode())
     return RawDataset(parts, digest.hexdigest(), notes=sizes.notes)
 
 

@@ -32,7 +32,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     """List the images of all splits and open them."""
     folders, notes = _find_images(path)
     sizes = limits.inspect_files(file for part in folders.values() for file in part.files)
-    limits.check_size(path, sizes, options.max_bytes)
+    limits.check_size(path, sizes, options.settings.max_bytes)
     names = _list_classes(path, folders)
     numbers = {name: number for number, name in enumerate(names)}
     lists = {}
@@ -80,12 +80,7 @@ def find_split(name: str) -> str | None:
 
 
 def group_by_split(path: Path, names: Mapping[Path, str]) -> dict[str, list[Path]]:
-    """Return files by the split that a word in their names tells, or as `all` without splits.
-
-    Args:
-        path: Folder of the files, for messages.
-        names: Names of the files.
-    """
+    """Return files by the split that a word in their names tells, or as `all` without splits."""
     splits: dict[str, list[Path]] = {}
     for file, name in names.items():
         words = {find_split(word) for word in re.findall("[a-z]+", name.lower())}
@@ -105,14 +100,11 @@ def group_by_split(path: Path, names: Mapping[Path, str]) -> dict[str, list[Path
 def find_split_folders(
     path: Path, is_split: Callable[[Path], bool]
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Find the folders of splits.
+    """Return the folders of splits, and a note for each other folder; nothing without a split.
 
     Args:
         path: Folder to search.
         is_split: Function that tells whether a folder of the right name is a split.
-
-    Returns:
-        Folders by split, and a note for each other folder; nothing if there is no split.
     """
     folders = {folder.name: folder for folder in _list_folders(path)}
     splits = [

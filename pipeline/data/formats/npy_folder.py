@@ -25,7 +25,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     """Map all arrays of a folder; batches read what they need."""
     files = {file.name.removesuffix(SUFFIX): file for file in _list_files(path)}
     sizes = limits.inspect_files(files.values())
-    limits.check_size(path, sizes, options.max_bytes)
+    limits.check_size(path, sizes, options.settings.max_bytes)
     for name in files:
         limits.check_name_encoding(name, f"an array of {path},")
     parts = group_columns(path, files, lambda key: _map_array(files[key]), options.inputs)

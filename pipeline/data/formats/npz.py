@@ -50,7 +50,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
             }
             limits.check_member_names(archive.namelist(), path)
             unpacked = sum(member.file_size for member in members.values())
-            limits.check_size(path, sizes, options.max_bytes, unpacked)
+            limits.check_size(path, sizes, options.settings.max_bytes, unpacked)
             parts = group_columns(
                 path, members, lambda key: _load_array(path, archive, members[key]), options.inputs
             )

@@ -58,7 +58,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     splits, split_notes = _find_shards(path)
     all_shards = list(chain.from_iterable(splits.values()))
     sizes = limits.inspect_files(all_shards)
-    limits.check_size(path, sizes, options.max_bytes)
+    limits.check_size(path, sizes, options.settings.max_bytes)
     notes = [*split_notes, *sizes.notes]
     lists = {}
     for name, shards in splits.items():

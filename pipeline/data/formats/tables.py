@@ -73,7 +73,7 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     """Read the columns with numbers, or with lists of numbers, of all splits."""
     files = _list_files(path)
     sizes = limits.inspect_files(files)
-    limit = SizeLimit(path, sizes, options.max_bytes)
+    limit = SizeLimit(path, sizes, options.settings.max_bytes)
     parts = {
         split: _read_columns(split_files, limit)
         for split, split_files in _group_files(path, files).items()
@@ -133,14 +133,10 @@ def _read_columns(files: Sequence[Path], limit: SizeLimit) -> dict[str, DataColu
 
 
 def read_table(file: Path, limit: SizeLimit) -> TableFile:
-    """Read the columns with numbers of a file; other columns are not read.
-
-    Args:
-        file: Parquet or Arrow file.
-        limit: Limit for all files of the data set.
+    """Read the columns with numbers of a Parquet or Arrow file; other columns are not read.
 
     Raises:
-        InputError: If the file cannot be read, or is too large.
+        InputError: If the file cannot be read, or all files of the data set are too large.
     """
     try:
         import pyarrow as pa
