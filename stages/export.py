@@ -212,13 +212,7 @@ def write_graph(
 
 
 def _make_source(graph: BuiltGraph, weight_names: Collection[str], model_sha256: str) -> _Source:
-    """Return a source with an index of the graph's layer weights.
-
-    Args:
-        graph: The graph.
-        weight_names: Names of the layer weights in the original graph.
-        model_sha256: SHA-256 of the input model.
-    """
+    """Return a source with an index of the graph's layer weights."""
     names = weight_names if graph.weight_names is None else graph.weight_names
     return _Source(graph, NonzeroIndex(graph.model, names), model_sha256)
 
@@ -227,12 +221,6 @@ def _write_verified(
     source: _Source, targets: list[_Target], feeds: Weights, external: bool
 ) -> list[_Target]:
     """Write the files of a graph and verify them one after the other.
-
-    Args:
-        source: The graph.
-        targets: Files to write.
-        feeds: Inputs by name.
-        external: True to store data in a second file each.
 
     Returns:
         The targets that were written. Targets without anything to round are not.
@@ -262,11 +250,6 @@ def _write_verified(
 
 def _verify_without_library(path: Path, dense_model: OnnxModel, feeds: Weights) -> None:
     """Verify a file in a child process, which has not loaded the library of sparse operators.
-
-    Args:
-        path: The file.
-        dense_model: The model whose outputs it must reproduce bit for bit.
-        feeds: Inputs by name.
 
     Raises:
         ExportFailed: If its outputs differ, or it does not run.
@@ -299,12 +282,6 @@ def _write_files(
     source: _Source, targets: list[_Target], written: list[Path], external: bool
 ) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
     """Encode and write the files of a graph, in the background.
-
-    Args:
-        source: The graph.
-        targets: Files to write.
-        written: Gets the path of each file when it is written.
-        external: True to store data in a second file each.
 
     Returns:
         The result of each write by path, and by target the weights that its file must hold.

@@ -217,13 +217,7 @@ def build_network(network: Network, graph: FakeQuantGraph) -> tuple[Network, Sta
 def _insert_rounding(
     program: Program, points: Sequence[FakeQuantPoint], slots: Mapping[str, int]
 ) -> Program:
-    """Return a program that rounds at its marks, with norms in inference mode as in the file.
-
-    Args:
-        program: The program of a training graph.
-        points: Its rounded activations.
-        slots: Slots of its tensors by name.
-    """
+    """Return a program that rounds at its marks, with norms in inference mode as in the file."""
     point_of = {f"{MARK_OPERATOR} {point.node_name!r}": point for point in points}
     instructions = []
     for instruction in program.instructions:
@@ -239,13 +233,7 @@ def _insert_rounding(
 def _round_output(
     instruction: Instruction, point: FakeQuantPoint, slots: Mapping[str, int]
 ) -> Instruction:
-    """Return the instruction that rounds an activation in place of its mark.
-
-    Args:
-        instruction: The mark.
-        point: The activation.
-        slots: Slots of the program's tensors by name.
-    """
+    """Return the instruction that rounds an activation in place of its mark."""
     if point.is_dynamic:
         return replace(
             instruction, function=fake.round_dynamic_activation, keywords={}, uses_training=True

@@ -122,13 +122,7 @@ def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT
 def _find_packable(
     model: OnnxModel, weight_names: Collection[str], opset: int
 ) -> dict[str, TensorProto]:
-    """Return the layer weights that can be packed, by name.
-
-    Args:
-        model: The model; none of its weights can be packed if it uses reserved names.
-        weight_names: Names of the layer weights.
-        opset: Opset version of the model.
-    """
+    """Return the layer weights that can be packed; none if the model uses reserved names."""
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
@@ -148,14 +142,7 @@ def _find_packable(
 def _prepare_tensor(
     index: NonzeroIndex, name: str, tensor: TensorProto, storage: str
 ) -> _PackableTensor:
-    """Round a tensor if asked, find its nonzeros and estimate its costs.
-
-    Args:
-        index: Nonzeros of the model.
-        name: Name of the tensor.
-        tensor: Type and dims of the tensor.
-        storage: Requested storage. The tensor stays exact if it cannot be rounded.
-    """
+    """Round a tensor if asked and possible, find its nonzeros and estimate its costs."""
     scale = None
     if storage == EXACT:
         nonzeros = index.get_nonzeros(name)
@@ -193,11 +180,7 @@ def _can_share_unit(tensor: TensorProto) -> bool:
 def _iter_groups(
     tensors: Sequence[_PackableTensor],
 ) -> Iterator[tuple[str, list[list[_PackableTensor]]]]:
-    """Yield the kind and the units of each group of tensors; tensors that stay dense are in none.
-
-    Args:
-        tensors: Tensors to pack.
-    """
+    """Yield the kind and the units of each group; tensors that stay dense are in none."""
     for key in dict.fromkeys(tensor.group_key for tensor in tensors):
         candidates = [tensor for tensor in tensors if tensor.group_key == key]
         columns = _choose_kinds(np.array([tensor.costs for tensor in candidates]))
@@ -239,10 +222,7 @@ def _choose_kinds(costs: Array) -> Array:
     """Choose a column of costs for each tensor.
 
     Each tensor takes its cheapest kind. Since every kind in use costs nodes once, kinds are
-    excluded one by one as long as the total cost does not grow.
-
-    Args:
-        costs: Bytes, one row per tensor and one column per kind, then one for dense.
+    excluded one by one as long as the total cost does not grow. Rows of `costs` are tensors.
     """
     weighed = costs.copy()
     slow = [i for i, kind in enumerate(KINDS) if kind not in packed_codec.VALUED_KINDS]
@@ -291,11 +271,6 @@ def _is_smaller(
     """Return true if a group takes fewer bytes than its tensors take dense.
 
     The costs by which its kind was chosen are only estimates.
-
-    Args:
-        initializers: Stored tensors of the group.
-        node_bytes: Bytes of the nodes that the group adds.
-        tensors: Tensors of the group.
     """
     packed_bytes = node_bytes
     for tensor in initializers:
@@ -307,11 +282,6 @@ def _store_group(
     number: int, kind: str, units: Sequence[Sequence[_PackableTensor]]
 ) -> tuple[PackedGroup, list[TensorProto], dict[str, Array]]:
     """Encode a group of tensors.
-
-    Args:
-        number: Number of the group.
-        kind: Kind of codes.
-        units: Tensors of each unit.
 
     Returns:
         The group, its initializers without values, and their values by name.

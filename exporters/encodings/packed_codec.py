@@ -190,13 +190,7 @@ def _find_long_steps(steps: Array) -> Array:
 
 
 def _encode_steps(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
-    """Encode steps as codes with bridges.
-
-    Args:
-        steps: Deltas, or numbers of zeros for a free kind.
-        long: Indices of the steps that may need bridges.
-        kind: Kind of codes.
-        top: Code of a bridge.
+    """Encode steps as codes, with bridges of the code `top` before the steps at `long` if needed.
 
     Returns:
         Codes, and for each bridge the index of the step that it comes before.
@@ -239,14 +233,7 @@ def _encode_pairs(deltas: Sequence[Array]) -> list[tuple[Array, Array]]:
 def _encode_across_halves(
     steps: Array, long: Array, num_before: int, num_after: int
 ) -> tuple[Array, Array]:
-    """Encode the array in which the two halves of PAIRS meet, see `_encode_steps`.
-
-    Args:
-        steps: Deltas of the array.
-        long: Indices of the steps that may need bridges.
-        num_before: Number of codes before those of the array.
-        num_after: Number of codes after those of the array.
-    """
+    """Encode the array in which the two halves of PAIRS meet, see `_encode_steps`."""
     first_top, second_top = PAIR_TOPS
     first_bridges, second_bridges = (
         np.append(0, np.cumsum(_count_bridges(steps[long], PAIRS, top))) for top in PAIR_TOPS
@@ -285,13 +272,7 @@ def _encode_across_halves(
 
 
 def _insert_entries(entries: Array, before: Array, value: int) -> Array:
-    """Insert a value before entries at ascending indices; np.insert is slower.
-
-    Args:
-        entries: Codes or values.
-        before: Indices of entries, ascending; one may occur several times.
-        value: The value to insert.
-    """
+    """Insert a value before entries at ascending, repeatable indices; np.insert is slower."""
     if not before.size:
         return entries
     is_entry = np.ones(entries.size + before.size, bool)
@@ -405,11 +386,6 @@ def decode(kind: str, codes: Array, values: Array, size: int) -> Array:
 
 def _find_positions(kind: str, codes: Array, size: int) -> Array:
     """Return the flat position of each value, ascending unless the codes are corrupt.
-
-    Args:
-        kind: One of KINDS.
-        codes: Codes of the array.
-        size: Number of elements of the array.
 
     Raises:
         ValueError: If there are too few bytes, or positions outside the array.

@@ -155,13 +155,7 @@ def build_decoder(group: PackedGroup, opset: int) -> DecoderGraph:
 
 
 def _widen_codes(group: PackedGroup, opset: int, decoder: DecoderGraph) -> list[str]:
-    """Add nodes that unpack the codes of each unit as int32, and return their outputs.
-
-    Args:
-        group: A group of deltas.
-        opset: Opset version of the model.
-        decoder: Gets the nodes.
-    """
+    """Add nodes that unpack the codes of each unit as int32, and return their outputs."""
     width = packed_codec.WIDTHS[group.kind]
     is_narrow = width in packed_codec.LOW_ROWS
     codes = _unpack_codes(group, width, decoder) if is_narrow else group.part_name(group.kind)
@@ -193,16 +187,7 @@ def _split_tensor(
     opset: int,
     decoder: DecoderGraph,
 ) -> list[str]:
-    """Add a Split of a flat tensor unless it has only one part, and return the parts.
-
-    Args:
-        tensor: Name of the flat tensor.
-        sizes: Number of elements of each part.
-        outputs: Names of the parts.
-        sizes_name: Name of the constant with the sizes.
-        opset: Opset version of the model.
-        decoder: Gets the node.
-    """
+    """Add a Split of a flat tensor unless it has only one part, and return the parts."""
     if len(sizes) == 1:
         return [tensor]
     if opset < SPLIT_INPUT_OPSET:
@@ -221,15 +206,7 @@ def _locate_values(
     steps: str,
     decoder: DecoderGraph,
 ) -> tuple[str, str]:
-    """Add nodes that compute the position of each value, and return positions and values.
-
-    Args:
-        group: A group of deltas.
-        name_part: Returns the name of a part of the unit.
-        values: Name of the stored values.
-        steps: Name of the codes as int32.
-        decoder: Gets the nodes.
-    """
+    """Add nodes that compute the position of each value, and return positions and values."""
     axis = decoder.add_integer(0, TensorProto.INT64)
     if group.kind in packed_codec.VALUED_KINDS:
         return decoder.add_node("CumSum", [steps, axis], name_part("p")), values
@@ -244,13 +221,7 @@ def _locate_values(
 
 
 def _unpack_codes(group: PackedGroup, width: int, decoder: DecoderGraph) -> str:
-    """Add nodes that unpack codes of less than a byte, one per byte, and return their output.
-
-    Args:
-        group: A group of narrow codes.
-        width: Bits of a code.
-        decoder: Gets the nodes.
-    """
+    """Add nodes that unpack codes of less than a byte, one per byte, and return their output."""
     name_part = group.part_name
     codes = name_part(group.kind)
     if group.kind == packed_codec.PAIRS:
@@ -296,12 +267,7 @@ def _pick_values(
 ) -> str:
     """Add nodes that give each entry its value, and return their output.
 
-    Args:
-        name_part: Returns the name of a part of the unit.
-        values: Name of the stored values; the first one is zero.
-        has_value: Name of a vector that is 1 for entries that take the next value, and 0 for
-            entries that take the first.
-        decoder: Gets the nodes.
+    Entries with a 1 in `has_value` take the next value, others the first one, which is zero.
     """
     axis = decoder.add_integer(0, TensorProto.INT64)
     ranks = decoder.add_node("CumSum", [has_value, axis], name_part("k"))
@@ -310,13 +276,7 @@ def _pick_values(
 
 
 def _add_zeros(data_type: int, size: int, decoder: DecoderGraph) -> str:
-    """Add nodes that make a vector of zeros, and return their output.
-
-    Args:
-        data_type: Type of the zeros.
-        size: Number of zeros.
-        decoder: Gets the nodes.
-    """
+    """Add nodes that make a vector of zeros, and return their output."""
     shape = decoder.add_vector(f"s{size}", [size])
     output = f"{PREFIX}z{data_type}/{size}"
     if data_type == TensorProto.FLOAT:

@@ -100,13 +100,7 @@ def _read_group(
     consumers: Mapping[str, NodeProto],
     initializers: Mapping[str, TensorProto],
 ) -> PackedGroup:
-    """Read the description of a group from its names and from the shapes of its tensors.
-
-    Args:
-        match: Match of the name of the codes.
-        consumers: Nodes by their first input, if its name is reserved.
-        initializers: Initializers by name.
-    """
+    """Read the description of a group from its names and from the shapes of its tensors."""
     codes_name = match[0]
     kind = match[2]
     group = PackedGroup(int(match[1]), kind, 0, EXACT, ())
@@ -160,13 +154,6 @@ def _read_tensor(
 ) -> PackedTensor | None:
     """Read the name and dims of a tensor.
 
-    Args:
-        group: The group of the tensor.
-        numbers: Number of its unit, and of the tensor in it.
-        part: Name of its flat values.
-        consumers: Nodes by their first input, if its name is reserved.
-        initializers: Initializers by name.
-
     Returns:
         The tensor, or None if the nodes are not as they were written.
     """
@@ -189,14 +176,7 @@ def _read_code_counts(
     consumers: Mapping[str, NodeProto],
     initializers: Mapping[str, TensorProto],
 ) -> list[int]:
-    """Read the number of codes of each unit from a Split, or from the codes of a single unit.
-
-    Args:
-        group: The group.
-        codes_name: Name of its codes.
-        consumers: Nodes by their first input, if its name is reserved.
-        initializers: Initializers by name.
-    """
+    """Read the number of codes of each unit from a Split, or from the codes of a single unit."""
     for part in ("c", "f", group.kind):
         node = consumers.get(group.part_name(part))
         if node is not None:
@@ -225,12 +205,6 @@ def _check_group(
     initializers: Mapping[str, TensorProto],
 ) -> list[str]:
     """Check that the nodes and constants of a group are those that packing writes.
-
-    Args:
-        group: The group.
-        opset: Opset version of the model.
-        nodes: Nodes by output.
-        initializers: Initializers by name.
 
     Returns:
         All names that packing added for the group.
@@ -272,13 +246,7 @@ def _check_group(
 def _decode_group(
     group: PackedGroup, model: OnnxModel, initializers: Mapping[str, TensorProto]
 ) -> Iterator[tuple[TensorProto, Array]]:
-    """Yield declaration and values of each tensor of a group that was checked.
-
-    Args:
-        group: The group.
-        model: The model that has it.
-        initializers: Initializers of the model by name.
-    """
+    """Yield declaration and values of each tensor of a group that was checked."""
     dtype = _get_group_dtype(group)
     stored_type = rounding.STORED_TYPES.get(group.storage, group.data_type)
     start = 0
@@ -319,14 +287,7 @@ def _get_group_dtype(group: PackedGroup) -> np.dtype[Any]:
 def _read_scale(
     group: PackedGroup, tensor: PackedTensor, name: str, model: OnnxModel
 ) -> Array | None:
-    """Return the scale of an int8 tensor; None for other storage.
-
-    Args:
-        group: The group of the tensor.
-        tensor: The tensor.
-        name: Name of the scale.
-        model: The model that has it.
-    """
+    """Return the scale of an int8 tensor; None for other storage."""
     if group.storage != "int8":
         return None
     scale = model.tensors.get(name, TensorProto())

@@ -134,13 +134,7 @@ def _read_parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
 
 
 def _build_dense_array(sparse: SparseTensorProto, values: Array, indices: Array) -> Array:
-    """Return a sparse tensor as a dense array.
-
-    Args:
-        sparse: Name, dims and types of the tensor.
-        values: Values, 1-D.
-        indices: Linear indices, or one row of coordinates per value.
-    """
+    """Return a sparse tensor as a dense array."""
     name = sparse.values.name
     dims = tuple(sparse.dims)
     if not dims or min(dims) < 1:
@@ -159,14 +153,7 @@ def _build_dense_array(sparse: SparseTensorProto, values: Array, indices: Array)
 
 
 def _scatter_values(name: str, dense: Array, positions: Array, values: Array) -> None:
-    """Write values into a flat array at positions that must be ascending and in range.
-
-    Args:
-        name: Name of the tensor, for errors.
-        dense: The array to write to.
-        positions: Flat positions.
-        values: A value per position.
-    """
+    """Write values into a flat array at positions that must be ascending and in range."""
     if positions.size and (positions.min() < 0 or positions.max() >= dense.size):
         raise _make_corrupt_error(name, "has indices out of range")
     if (positions[1:] <= positions[:-1]).any():

@@ -45,13 +45,7 @@ def verify_weights(file: Path | OnnxModel, expected: Mapping[str, Array], encodi
 
 
 def _check_onnx(model: OnnxModel, path: Path | None, full_check: bool) -> None:
-    """Raise an error of onnx.checker if a model is not valid.
-
-    Args:
-        model: The model.
-        path: The file of the model; None if there is none.
-        full_check: If true, the checker also infers shapes.
-    """
+    """Raise an error of onnx.checker if a model is not valid."""
     types = [value.type for value in (*model.graph.input, *model.graph.output)]
     has_shapes = all(
         type_.tensor_type.HasField("shape") for type_ in types if type_.HasField("tensor_type")

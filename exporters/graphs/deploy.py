@@ -139,13 +139,7 @@ def _remove_passthrough_nodes(graph: GraphProto) -> None:
 
 
 def _is_passthrough(node: NodeProto, constants: Constants, read_counts: Mapping[str, int]) -> bool:
-    """Return true if a node passes its input on unchanged.
-
-    Args:
-        node: The node.
-        constants: Constants of the graph, by name.
-        read_counts: How often each value is read.
-    """
+    """Return true if a node passes its input on unchanged."""
     if is_standard(node, "Identity"):
         return len(node.input) == len(node.output) == 1
     if not is_standard(node, "Dropout"):
@@ -166,12 +160,7 @@ def _resolve_name(name: str, renamed: Mapping[str, str]) -> str:
 
 
 class _BatchNormFolder:
-    """Folds BatchNormalization into the layers of a graph, in place.
-
-    Args:
-        graph: The graph to change.
-        weights: Weights of the graph, also changed.
-    """
+    """Folds BatchNormalization into the layers of a graph, in place."""
 
     def __init__(self, graph: GraphProto, weights: dict[str, Array]) -> None:
         self.graph = graph
@@ -276,14 +265,7 @@ class _BatchNormFolder:
 def _broadcast_factor(
     factor: Array, layer: NodeProto, attributes: Mapping[str, Any], shape: tuple[int, ...]
 ) -> Array:
-    """Return a factor per output channel in a shape that multiplies the weight of a layer.
-
-    Args:
-        factor: One factor per output channel.
-        layer: A Conv, ConvTranspose or Gemm.
-        attributes: Attributes of the layer by name.
-        shape: Shape of its weight.
-    """
+    """Return a factor per output channel in a shape that multiplies the weight of a layer."""
     if layer.op_type == "Gemm":
         return factor[:, None] if attributes.get("transB") else factor
     if layer.op_type == "Conv":

@@ -127,12 +127,6 @@ def select_first_sample(model: OnnxModel, feeds: Weights) -> Weights:
 def _verify_outputs(fast_path: Path, dense_path: Path, feeds: Weights, library_path: Path) -> None:
     """Compare the outputs of the fast file with those of the dense file.
 
-    Args:
-        fast_path: The file with sparse operators.
-        dense_path: The same graph without them.
-        feeds: Inputs by name.
-        library_path: Library of sparse operators.
-
     Raises:
         ExportFailed: If an output differs.
         NotFaster: If an output differs as much when onnxruntime optimizes the dense file.
@@ -167,11 +161,6 @@ def _measure_noise(path: Path, feeds: Weights, output: int) -> float:
     """Return how much an output of onnxruntime changes by its level of optimization.
 
     A graph that rounds turns a difference in the last bit of a sum into a whole step.
-
-    Args:
-        path: The file.
-        feeds: Inputs by name.
-        output: Number of the output.
     """
     reference = run_proof.run_file(path, feeds, optimization=run_proof.NO_OPTIMIZATIONS)[output]
     noise = 0.0
@@ -185,12 +174,6 @@ def _measure_ratio(
     paths: Sequence[Path], sample: Weights, library_path: Path, skipped: Mapping[str, str]
 ) -> float:
     """Return the latency of the first file as a fraction of the fastest other file's.
-
-    Args:
-        paths: The file with sparse operators, then files without.
-        sample: Inputs by name.
-        library_path: Library of sparse operators.
-        skipped: Reasons of the layers that stay dense, for the error.
 
     Raises:
         NotFaster: If the fraction is larger than MAX_RATIO.

@@ -42,12 +42,7 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
 
 
 class _DynamicGraphBuilder:
-    """Collects the nodes and tensors of a dynamically quantized graph.
-
-    Args:
-        model: The float model.
-        bits: Bits of a weight.
-    """
+    """Collects the nodes and tensors of a dynamically quantized graph."""
 
     def __init__(self, model: OnnxModel, bits: int) -> None:
         self.model = model

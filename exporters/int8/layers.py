@@ -129,13 +129,7 @@ def collect_nested_reads(graph: GraphProto) -> set[str]:
 def _explain_float(
     tensor: TensorProto, uses: list[tuple[NodeProto, int]], tensors: Mapping[str, TensorProto]
 ) -> str | None:
-    """Return why a layer weight stays float, or None if it can be quantized.
-
-    Args:
-        tensor: The layer weight.
-        uses: Nodes that read it, each with the number of the input.
-        tensors: Stored tensors of the graph by name.
-    """
+    """Return why a layer weight stays float, or None if it can be quantized."""
     if tensor.data_type != TensorProto.FLOAT:
         return f"has type {get_type_name(tensor.data_type)}"
     if not uses:
@@ -157,14 +151,7 @@ def _explain_float(
 def _find_problem(
     node: NodeProto, slot: int, tensor: TensorProto, tensors: Mapping[str, TensorProto]
 ) -> str | None:
-    """Return why a node cannot read a layer weight in 8 bits, or None if it can.
-
-    Args:
-        node: The node.
-        slot: Number of the input that is the weight.
-        tensor: The layer weight.
-        tensors: Stored tensors of the graph by name.
-    """
+    """Return why a node cannot read a layer weight in 8 bits, or None if it can."""
     name = format_node(node)
     if node.op_type in RECURRENT_OPERATORS:
         return f"is the weight of {name}: recurrent layers stay float"

@@ -99,12 +99,7 @@ def _count_outputs(model: OnnxModel, gemm: NodeProto) -> int:
 
 
 def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """Return the model with new names for what the tool could name otherwise.
-
-    Args:
-        model: The model.
-        weight_names: Names of the layer weights, which keep their names.
-    """
+    """Return the model with new names for what the tool could name otherwise."""
     graph = model.graph
     names = UniqueNames.from_graph(graph)
     used_names = set(names.taken)

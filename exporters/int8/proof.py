@@ -71,14 +71,7 @@ def _read_scale(model: OnnxModel, layer: QuantizableLayer) -> Array:
 
 
 def _find_problem(steps: Array, weight: Array, scale: Array, bits: int) -> str | None:
-    """Return what is wrong with a quantized weight, or None.
-
-    Args:
-        steps: The weight in 8 bits.
-        weight: The float weight.
-        scale: The scale, which broadcasts over the weight.
-        bits: Bits of a quantized weight.
-    """
+    """Return what is wrong with a quantized weight, or None."""
     if (steps[weight == 0] != 0).any():
         return "is not zero in 8 bits where it was zero"
     if np.abs(steps.astype(np.int64)).max(initial=0) > LARGEST_STEPS[bits]:

@@ -107,12 +107,7 @@ def find_entropy_range(observer: HistogramObserver) -> ValueRange:
 
 
 def _measure_divergence(counts: Array, size: int) -> float:
-    """Return the divergence of values in NUM_LEVELS levels from the values themselves.
-
-    Args:
-        counts: Number of values in each bin.
-        size: Number of bins in the range; values in other bins are clipped.
-    """
+    """Return the divergence of values in NUM_LEVELS levels from the values themselves."""
     inside = counts[:size].copy()
     levels = np.arange(size) * NUM_LEVELS // size
     is_filled = inside > 0

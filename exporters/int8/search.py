@@ -184,13 +184,7 @@ class QuantizationSearch:
     def _quantize(
         self, method: str, layers: Sequence[QuantizableLayer], rounded: Collection[str]
     ) -> OnnxModel:
-        """Return the graph with layers in 8 bits; the float graph without layers.
-
-        Args:
-            method: DYNAMIC or a key of RANGE_METHODS.
-            layers: The layers to quantize.
-            rounded: Names of layer weights whose products are always rounded, unless dynamic.
-        """
+        """Return the graph with layers in 8 bits; the float graph without layers."""
         bits = self.calibration.settings.int8_weight_bits
         if not layers:
             return self.model
@@ -217,9 +211,6 @@ class QuantizationSearch:
 
     def _exclude_layers(self, start: QuantizedVariant) -> QuantizedVariant:
         """Exclude layers from quantization until the drop is accepted.
-
-        Args:
-            start: The variant to begin with.
 
         Returns:
             The best variant that was found, which may be the first one.

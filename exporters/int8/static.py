@@ -142,10 +142,6 @@ def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProt
 
     The tool infers types only for nodes of the standard, and stumbles over domains that some
     exporters import twice.
-
-    Args:
-        model: The float model.
-        names: Names of float values.
     """
     proto = model.to_proto()
     opsets = get_opsets(proto)
@@ -164,13 +160,7 @@ def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProt
 def _select_nodes(
     model: OnnxModel, layer_nodes: list[NodeProto], intermediate_nodes: Sequence[NodeProto]
 ) -> list[NodeProto]:
-    """Return the nodes of layers, and intermediate nodes that another selected node reads.
-
-    Args:
-        model: The float model.
-        layer_nodes: Nodes of the layers to quantize.
-        intermediate_nodes: Nodes between them.
-    """
+    """Return the nodes of layers, and intermediate nodes that another selected node reads."""
     consumers = GraphView(model.graph).consumers
     selected = {node.name: node for node in (*layer_nodes, *intermediate_nodes)}
     layer_node_names = {node.name for node in layer_nodes}
@@ -212,14 +202,7 @@ def _restore_model(
     quantized_names: Collection[str],
     products: Collection[str],
 ) -> OnnxModel:
-    """Return the input model with the quantized graph, so that everything around it stays.
-
-    Args:
-        model: The float model.
-        quantized: What the tool has made of it.
-        quantized_names: Names of the quantized nodes.
-        products: Outputs of layers that may stay float.
-    """
+    """Return the input model with the quantized graph, so that everything around it stays."""
     proto = copy_proto(model.proto)
     graph = proto.graph
     set_nodes(graph, quantized.graph.node)
@@ -238,14 +221,9 @@ def _restore_model(
 def _keep_float_products(
     graph: GraphProto, quantized_names: Collection[str], products: Collection[str]
 ) -> None:
-    """Remove the rounding of products that no quantized node reads.
+    """Remove the rounding of `products` that no quantized node reads.
 
     Outputs of a network in 8 bits would often be equal, so that the order of scores is lost.
-
-    Args:
-        graph: The quantized graph, which is changed.
-        quantized_names: Names of the quantized nodes.
-        products: Outputs of layers that may stay float.
     """
     view = GraphView(graph)
     output_names = {value.name for value in graph.output}

@@ -200,13 +200,7 @@ def _divide_range(part: ValueRange, extremes: ValueRange) -> ValueRange:
 def _find_biases(
     int8_model: OnnxModel, float_model: OnnxModel, layers: Sequence[QuantizableLayer]
 ) -> list[QuantizedBias]:
-    """Return the biases of quantized layers, except those that several layers share.
-
-    Args:
-        int8_model: The int8 graph.
-        float_model: The float graph that it was made of.
-        layers: The quantized layers.
-    """
+    """Return the biases of quantized layers, except those that several layers share."""
     graph = int8_model.graph
     read_names = [name for node in graph.node for name in node.input]
     dequantizers = {n.output[0]: n for n in graph.node if is_standard(n, "DequantizeLinear")}

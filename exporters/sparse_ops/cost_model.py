@@ -125,13 +125,7 @@ def select_layers(
 def _explain_skipping(
     region: LayerRegion, instruction_set: str, min_sparsity: float | None
 ) -> str | None:
-    """Return why a region is not worth converting, or None if it is.
-
-    Args:
-        region: The region.
-        instruction_set: Instruction set that the library uses.
-        min_sparsity: Sparsity from which a region is converted; None to decide by its cost.
-    """
+    """Return why a region is not worth converting, or None if it is."""
     zeros = f"{region.sparsity:.1%} of the weights are zero"
     if min_sparsity is not None:
         return None if region.sparsity >= min_sparsity else zeros
@@ -149,15 +143,7 @@ def _build_regions(
     instruction_set: str,
     skipped: dict[str, str],
 ) -> list[LayerRegion]:
-    """Return the regions of a graph.
-
-    Args:
-        model: The graph.
-        chains: Nodes that can be converted.
-        sample: Inputs by name, for their shapes.
-        instruction_set: Instruction set that the library uses.
-        skipped: Gets the reasons of layer weights that are in no region.
-    """
+    """Return the regions of a graph; `skipped` gets the reasons of weights that are in none."""
     shapes = infer_shapes(_set_input_shapes(model, sample).proto)
     convs = LayerRegion()
     products: dict[str, LayerRegion] = {}
@@ -191,15 +177,7 @@ def _build_regions(
 def _estimate_time(
     node: NodeProto, weight_name: str, weight: Array, rows: float, instruction_set: str
 ) -> float:
-    """Estimate the time of a sparse layer as a fraction of the dense layer's.
-
-    Args:
-        node: Conv, Gemm or MatMul.
-        weight_name: Name of its weight.
-        weight: Values of its weight.
-        rows: Number of vectors that the weight is multiplied by.
-        instruction_set: Instruction set that the library uses.
-    """
+    """Estimate the time of a sparse layer as a fraction of the dense layer's."""
     single_cost, block_cost = COSTS.get(instruction_set, (UNKNOWN_COST, UNKNOWN_COST))
     axis = 0 if node.input[0] == weight_name else get_output_axis(node)
     fraction = np.count_nonzero(weight) / max(weight.size, 1)
@@ -217,13 +195,7 @@ def _estimate_time(
 
 
 def _count_rows(node: NodeProto, weight_name: str, shapes: Shapes) -> float:
-    """Return the number of vectors that a weight is multiplied by, infinite if it is not known.
-
-    Args:
-        node: Conv, whose vectors are pixels, or Gemm or MatMul.
-        weight_name: Name of its weight.
-        shapes: Shapes of values by name.
-    """
+    """Return the number of vectors that a weight is multiplied by, infinite if it is not known."""
     unknown = (None,)
     if is_standard(node, "Conv"):
         sizes = (shapes.get(node.output[0]) or unknown)[2:] or unknown

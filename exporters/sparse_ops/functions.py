@@ -94,14 +94,7 @@ def make_function(name: str, opset: int) -> FunctionProto:
 def _make_node(
     operator: str, inputs: list[str], output: str, attributes: _AttributeTypes
 ) -> NodeProto:
-    """Return a node whose attributes have the values of the function's.
-
-    Args:
-        operator: Standard operator.
-        inputs: Names of its inputs.
-        output: Name of its output.
-        attributes: Types of the attributes by name.
-    """
+    """Return a node whose attributes have the values of the function's."""
     node = helper.make_node(operator, inputs, [output])
     for name, type_ in attributes.items():
         node.attribute.append(_refer_attribute(name, name, type_))
@@ -116,11 +109,5 @@ def _make_limit(name: str) -> NodeProto:
 
 
 def _refer_attribute(name: str, source: str, type_: AttributeProto.AttributeType) -> AttributeProto:
-    """Return an attribute of a node that has the value of a function's attribute.
-
-    Args:
-        name: Name of the node's attribute.
-        source: Name of the function's attribute.
-        type_: Type of both.
-    """
+    """Return an attribute of a node that has the value of a function's attribute."""
     return AttributeProto(name=name, ref_attr_name=source, type=type_)

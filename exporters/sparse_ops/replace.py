@@ -90,14 +90,7 @@ def _remove_unused_limits(graph: GraphProto, chains: Collection[ConvertedChain])
 
 
 class _ChainFinder:
-    """Finds nodes that sparse operators can replace.
-
-    Args:
-        model: The model, for the values of limits.
-        proto: A copy of the model that will be changed.
-        nodes: Nodes of the copy.
-        weight_names: Names of the layer weights to convert.
-    """
+    """Finds nodes that sparse operators can replace."""
 
     def __init__(
         self,
@@ -176,12 +169,7 @@ class _ChainFinder:
         return set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})
 
     def _append_sum(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
-        """Take an Add into a chain if it adds a bias, or a value of the same shape.
-
-        Args:
-            call: The sparse operator, which is changed.
-            nodes: Nodes of the chain, which is extended.
-        """
+        """Extend `call` and `nodes` by an Add if it adds a bias, or a value of the same shape."""
         node = nodes[-1]
         add = self._get_next_node(node)
         if add is None or not is_standard(add, "Add"):
@@ -197,7 +185,7 @@ class _ChainFinder:
         nodes.append(add)
 
     def _append_activation(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
-        """Take a Relu or Clip into a chain, see `_append_sum`."""
+        """Extend `call` and `nodes` by a Relu or Clip."""
         activation = self._get_next_node(nodes[-1])
         if activation is None:
             return
