@@ -11,6 +11,18 @@ from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
 
+TOOLS = (
+    "onnxruntime",
+    "OpenVINO",
+    "onnx: checker",
+    "onnx: shape inference, version converter",
+    "onnx: ReferenceEvaluator",
+    "onnx: compose",
+    "onnx-ir",
+    "onnxscript's optimizer",
+    "onnxsim, onnxslim",
+)
+
 
 @dataclass(frozen=True)
 class DecodedTensors:
@@ -38,11 +50,19 @@ class Encoding:
 
     name: str  # also part of the file name
     description: str  # for HANDOFF.md
-    tool_support: Mapping[str, str]  # by tool, for HANDOFF.md: "yes", or what happens
     encode: Callable[..., OnnxModel]
-    find_encoded_names: Callable[[OnnxModel], list[str]]  # names of the encoded tensors of a file
-    decode: Callable[[OnnxModel, Collection[str]], DecodedTensors]  # decode tensors by name
+    # Names of the encoded tensors of a file
+    find_encoded_names: Callable[[OnnxModel], list[str]] = lambda _: []
+    # Decode tensors by name
+    decode: Callable[[OnnxModel, Collection[str]], DecodedTensors] = lambda *_: DecodedTensors()
+    # What happens in those of TOOLS that do not simply read such a file, for HANDOFF.md
+    tool_remarks: Mapping[str, str] = field(default_factory=dict)
     passes_full_check: bool = True  # true if onnx.checker can infer the shapes of such a file
+
+    @property
+    def tool_support(self) -> dict[str, str]:
+        """What happens in each of TOOLS."""
+        return {tool: self.tool_remarks.get(tool, "yes") for tool in TOOLS}
 
 
 def check_memory(size: int) -> None:

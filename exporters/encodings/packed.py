@@ -325,18 +325,11 @@ def _store_group(
 ENCODING = Encoding(
     name="packed",
     description="plain ONNX operators that onnxruntime folds into dense weights at load",
-    tool_support={
-        "onnxruntime": "yes",
-        "OpenVINO": "yes",
-        "onnx: checker": "yes",
-        "onnx: shape inference, version converter": "yes",
-        "onnx: ReferenceEvaluator": "yes",
-        "onnx: compose": "yes",
-        "onnx-ir": "yes",
-        "onnxscript's optimizer": "not tested",
-        "onnxsim, onnxslim": "yes, write dense",
-    },
     encode=encode,
     find_encoded_names=packed_reader.find_encoded_names,
     decode=packed_reader.decode,
+    tool_remarks={
+        "onnxscript's optimizer": "not tested",
+        "onnxsim, onnxslim": "yes, write dense",
+    },
 )

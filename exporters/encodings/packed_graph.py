@@ -7,7 +7,7 @@ memory until the last node is folded. So the codes of many tensors are unpacked 
 tensors are scattered together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,183 +119,176 @@ class DecoderGraph:
         return self.add_constant(name, TensorProto.INT64, content)
 
 
+class _GroupDecoder(DecoderGraph):
+    """The nodes that decode one group and write its tensors under their own names."""
+
+    def __init__(self, group: PackedGroup, opset: int) -> None:
+        super().__init__()
+        self.group = group
+        self.opset = opset
+
+    def add_part(
+        self, op: str, inputs: Sequence[str], part: str, *numbers: int, **attributes: Any
+    ) -> str:
+        """Add a node whose output is a part of the group, see `PackedGroup.part_name`."""
+        return self.add_node(op, inputs, self.group.part_name(part, *numbers), **attributes)
+
+    def add_unit(self, number: int, codes: str) -> None:
+        """Add the nodes that decode a unit.
+
+        Args:
+            number: Number of the unit.
+            codes: Name of its codes: int32, or 0 and 1 for each element of a mask.
+        """
+        group = self.group
+        unit = group.units[number]
+        values = group.part_name("v", number)
+        if group.storage != EXACT:
+            stored = group.part_name(group.storage, number)
+            values = self.add_part("Cast", [stored], "x", number, to=group.data_type)
+        if group.kind == packed_codec.MASK:
+            flat = self._pick_values(number, values, codes)
+        else:
+            positions, values = self._locate_values(number, values, codes)
+            zeros = self._add_zeros(group.data_type, unit.size)
+            flat = self.add_part("ScatterElements", [zeros, positions, values], "d", number)
+        parts = self._split_tensor(flat, [tensor.size for tensor in unit.tensors], "y", "z", number)
+        for i, (tensor, part) in enumerate(zip(unit.tensors, parts, strict=True)):
+            shape = self.add_vector(f"s{'.'.join(map(str, tensor.dims))}", tensor.dims)
+            if group.storage == "int8":
+                steps = self.add_part("Reshape", [part, shape], "w", number, i)
+                self.add_node("Mul", [steps, group.part_name("scale", number, i)], tensor.name)
+            else:
+                self.add_node("Reshape", [part, shape], tensor.name)
+
+    def widen_codes(self) -> list[str]:
+        """Add nodes that unpack the codes of each unit as int32, and return their outputs."""
+        group = self.group
+        codes = group.part_name(group.kind)
+        if packed_codec.WIDTHS[group.kind] in packed_codec.LOW_ROWS:
+            codes = self._unpack_codes(codes)
+        sizes = [unit.codes for unit in group.units]
+        num_units = len(sizes)
+        padding = packed_codec.count_padding(group.kind, sum(sizes))
+        if padding:
+            sizes.append(padding)
+        if sum(sizes) < MIN_SEPARATE_CASTS * num_units:
+            wide = self.add_part("Cast", [codes], "c", to=TensorProto.INT32)
+            return self._split_tensor(wide, sizes, "s", "n")[:num_units]
+        parts = self._split_tensor(codes, sizes, "n", "n")[:num_units]
+        return [
+            self.add_part("Cast", [part], "s", number, to=TensorProto.INT32)
+            for number, part in enumerate(parts)
+        ]
+
+    def _split_tensor(
+        self, tensor: str, sizes: Sequence[int], part: str, sizes_part: str, *numbers: int
+    ) -> list[str]:
+        """Add a Split of a flat tensor unless it has only one part, and return the parts."""
+        if len(sizes) == 1:
+            return [tensor]
+        outputs = [self.group.part_name(part, *numbers, i) for i in range(len(sizes))]
+        if self.opset < SPLIT_INPUT_OPSET:
+            node = helper.make_node("Split", [tensor], outputs, axis=0, split=sizes)
+        else:
+            sizes_name = self.group.part_name(sizes_part, *numbers)
+            vector = self.add_vector(sizes_name.removeprefix(PREFIX), sizes)
+            node = helper.make_node("Split", [tensor, vector], outputs)
+        self.nodes[outputs[0]] = node
+        return outputs
+
+    def _locate_values(self, number: int, values: str, steps: str) -> tuple[str, str]:
+        """Add nodes that compute the position of each value, and return positions and values."""
+        axis = self.add_integer(0, TensorProto.INT64)
+        if self.group.kind in packed_codec.VALUED_KINDS:
+            return self.add_part("CumSum", [steps, axis], "p", number), values
+        top = self.add_integer(packed_codec.largest_code(self.group.kind), TensorProto.INT32)
+        is_less = self.add_part("Less", [steps, top], "t", number)
+        has_value = self.add_part("Cast", [is_less], "r", number, to=TensorProto.INT32)
+        lengths = self.add_part("Add", [steps, has_value], "a", number)
+        ends = self.add_part("CumSum", [lengths, axis], "e", number)
+        unit = self.add_integer(1, TensorProto.INT32)
+        positions = self.add_part("Sub", [ends, unit], "p", number)
+        return positions, self._pick_values(number, values, has_value)
+
+    def _unpack_codes(self, codes: str) -> str:
+        """Add nodes that unpack narrow codes, one per byte, and return their output."""
+        if self.group.kind == packed_codec.PAIRS:
+            divisors = self.add_constant("pairs", TensorProto.UINT8, packed_codec.PAIR_DIVISORS)
+            return self._flatten_rows(self.add_part("Mod", [codes, divisors], "b"))
+        width = packed_codec.WIDTHS[self.group.kind]
+        divisor = self.add_integer(1 << width, TensorProto.UINT8)
+        low = self.add_part("Mod", [codes, divisor], "l")
+        if packed_codec.LOW_ROWS[width] == 1:
+            spread = self.add_part("Cast", [codes], "h", to=TensorProto.INT32)
+        else:
+            # The high bits are what the bytes have more than their low bits.
+            row_weights = packed_codec.get_high_bit_weights(width)[None]
+            weights = self.add_constant(f"w{width}", TensorProto.UINT8, row_weights)
+            byte_sum = self.add_part("MatMulInteger", [weights, codes], "q")
+            low_sum = self.add_part("MatMulInteger", [weights, low], "r")
+            spread = self.add_part("Sub", [byte_sum, low_sum], "h")
+        wide_divisor = self.add_integer(1 << width, TensorProto.INT32)
+        high = self.add_part("Div", [spread, wide_divisor], "t")
+        last = self.add_part("Cast", [high], "o", to=TensorProto.UINT8)
+        return self._flatten_rows(self.add_part("Concat", [low, last], "b", axis=0))
+
+    def unpack_mask(self) -> str:
+        """Add nodes that unpack a mask as 0 or 1 per element, and return their output."""
+        size = self.group.units[0].size
+        mask = self.group.part_name(self.group.kind)
+        octets = self.add_part("Cast", [mask], "c", to=TensorProto.INT32)
+        bits = self._flatten_rows(self.add_part("Gather", [self._add_bit_table(), octets], "b"))
+        if size % 8:
+            start = self.add_vector("start", [0])
+            end = self.add_vector(f"s{size}", [size])
+            bits = self.add_part("Slice", [bits, start, end], "u")
+        return bits
+
+    def _flatten_rows(self, rows: str) -> str:
+        """Add a Reshape to a vector, and return its output."""
+        return self.add_part("Reshape", [rows, self.add_vector("flat", [-1])], "f")
+
+    def _pick_values(self, number: int, values: str, has_value: str) -> str:
+        """Add nodes that give each entry its value, and return their output.
+
+        Entries with a 1 in `has_value` take the next value, others the first one, which is zero.
+        """
+        axis = self.add_integer(0, TensorProto.INT64)
+        ranks = self.add_part("CumSum", [has_value, axis], "k", number)
+        indices = self.add_part("Mul", [ranks, has_value], "i", number)
+        return self.add_part("Gather", [values, indices], "g", number)
+
+    def _add_zeros(self, data_type: int, size: int) -> str:
+        """Add nodes that make a vector of zeros, and return their output."""
+        shape = self.add_vector(f"s{size}", [size])
+        output = f"{PREFIX}z{data_type}/{size}"
+        if data_type == TensorProto.FLOAT:
+            return self.add_node("ConstantOfShape", [shape], output)
+        if data_type == TensorProto.BFLOAT16:  # ConstantOfShape cannot make it before opset 20
+            wide = self._add_zeros(TensorProto.FLOAT, size)
+            return self.add_node("Cast", [wide], output, to=data_type)
+        zero = make_tensor("", data_type, np.zeros(1))
+        return self.add_node("ConstantOfShape", [shape], output, value=zero)
+
+    def _add_bit_table(self) -> str:
+        """Add nodes that make a table of the eight bits of each byte, and return their output."""
+        octets = self.add_constant("octets", TensorProto.UINT8, np.arange(256).reshape(256, 1))
+        places = self.add_constant("places", TensorProto.INT32, 1 << np.arange(8))
+        wide = self.add_node("Cast", [octets], f"{PREFIX}wide", to=TensorProto.INT32)
+        shifted = self.add_node("Div", [wide, places], f"{PREFIX}shifted")
+        two = self.add_integer(2, TensorProto.INT32)
+        return self.add_node("Mod", [shifted, two], f"{PREFIX}table")
+
+
 def build_decoder(group: PackedGroup, opset: int) -> DecoderGraph:
     """Return the nodes that decode a group and write its tensors under their own names."""
-    decoder = DecoderGraph()
+    decoder = _GroupDecoder(group, opset)
     is_mask = group.kind == packed_codec.MASK
-    codes = _unpack_mask(group, decoder) if is_mask else _widen_codes(group, opset, decoder)
-    for number, unit in enumerate(group.units):
-
-        def name_part(part: str, number: int = number) -> str:
-            return group.part_name(part, number)
-
-        values = name_part("v")
-        if group.storage != EXACT:
-            stored = name_part(group.storage)
-            values = decoder.add_node("Cast", [stored], name_part("x"), to=group.data_type)
-        if is_mask:
-            flat = _pick_values(name_part, values, codes[number], decoder)
-        else:
-            positions, values = _locate_values(group, name_part, values, codes[number], decoder)
-            zeros = _add_zeros(group.data_type, unit.size, decoder)
-            inputs = [zeros, positions, values]
-            flat = decoder.add_node("ScatterElements", inputs, name_part("d"))
-        sizes = [tensor.size for tensor in unit.tensors]
-        names = [group.part_name("y", number, i) for i in range(len(sizes))]
-        parts = _split_tensor(flat, sizes, names, name_part("z"), opset, decoder)
-        for i, (tensor, part) in enumerate(zip(unit.tensors, parts, strict=True)):
-            shape = decoder.add_vector(f"s{'.'.join(map(str, tensor.dims))}", tensor.dims)
-            if group.storage == "int8":
-                steps = decoder.add_node("Reshape", [part, shape], group.part_name("w", number, i))
-                scale = group.part_name("scale", number, i)
-                decoder.add_node("Mul", [steps, scale], tensor.name)
-            else:
-                decoder.add_node("Reshape", [part, shape], tensor.name)
+    codes = [decoder.unpack_mask()] if is_mask else decoder.widen_codes()
+    for number in range(len(group.units)):
+        decoder.add_unit(number, codes[number])
     return decoder
-
-
-def _widen_codes(group: PackedGroup, opset: int, decoder: DecoderGraph) -> list[str]:
-    """Add nodes that unpack the codes of each unit as int32, and return their outputs."""
-    width = packed_codec.WIDTHS[group.kind]
-    is_narrow = width in packed_codec.LOW_ROWS
-    codes = _unpack_codes(group, width, decoder) if is_narrow else group.part_name(group.kind)
-    sizes = [unit.codes for unit in group.units]
-    num_units = len(sizes)
-    padding = packed_codec.count_padding(group.kind, sum(sizes))
-    if padding:
-        sizes.append(padding)
-
-    def split(codes: str, part: str) -> list[str]:
-        outputs = [group.part_name(part, number) for number in range(len(sizes))]
-        parts = _split_tensor(codes, sizes, outputs, group.part_name("n"), opset, decoder)
-        return parts[:num_units]
-
-    if sum(sizes) < MIN_SEPARATE_CASTS * num_units:
-        wide = decoder.add_node("Cast", [codes], group.part_name("c"), to=TensorProto.INT32)
-        return split(wide, "s")
-    return [
-        decoder.add_node("Cast", [part], group.part_name("s", number), to=TensorProto.INT32)
-        for number, part in enumerate(split(codes, "n"))
-    ]
-
-
-def _split_tensor(
-    tensor: str,
-    sizes: Sequence[int],
-    outputs: list[str],
-    sizes_name: str,
-    opset: int,
-    decoder: DecoderGraph,
-) -> list[str]:
-    """Add a Split of a flat tensor unless it has only one part, and return the parts."""
-    if len(sizes) == 1:
-        return [tensor]
-    if opset < SPLIT_INPUT_OPSET:
-        node = helper.make_node("Split", [tensor], outputs, axis=0, split=sizes)
-    else:
-        vector = decoder.add_vector(sizes_name.removeprefix(PREFIX), sizes)
-        node = helper.make_node("Split", [tensor, vector], outputs)
-    decoder.nodes[outputs[0]] = node
-    return outputs
-
-
-def _locate_values(
-    group: PackedGroup,
-    name_part: Callable[[str], str],
-    values: str,
-    steps: str,
-    decoder: DecoderGraph,
-) -> tuple[str, str]:
-    """Add nodes that compute the position of each value, and return positions and values."""
-    axis = decoder.add_integer(0, TensorProto.INT64)
-    if group.kind in packed_codec.VALUED_KINDS:
-        return decoder.add_node("CumSum", [steps, axis], name_part("p")), values
-    top = decoder.add_integer(packed_codec.largest_code(group.kind), TensorProto.INT32)
-    is_less = decoder.add_node("Less", [steps, top], name_part("t"))
-    has_value = decoder.add_node("Cast", [is_less], name_part("r"), to=TensorProto.INT32)
-    lengths = decoder.add_node("Add", [steps, has_value], name_part("a"))
-    ends = decoder.add_node("CumSum", [lengths, axis], name_part("e"))
-    unit = decoder.add_integer(1, TensorProto.INT32)
-    positions = decoder.add_node("Sub", [ends, unit], name_part("p"))
-    return positions, _pick_values(name_part, values, has_value, decoder)
-
-
-def _unpack_codes(group: PackedGroup, width: int, decoder: DecoderGraph) -> str:
-    """Add nodes that unpack codes of less than a byte, one per byte, and return their output."""
-    name_part = group.part_name
-    codes = name_part(group.kind)
-    if group.kind == packed_codec.PAIRS:
-        divisors = decoder.add_constant("pairs", TensorProto.UINT8, packed_codec.PAIR_DIVISORS)
-        pairs = decoder.add_node("Mod", [codes, divisors], name_part("b"))
-        return decoder.add_node(
-            "Reshape", [pairs, decoder.add_vector("flat", [-1])], name_part("f")
-        )
-    divisor = decoder.add_integer(1 << width, TensorProto.UINT8)
-    low = decoder.add_node("Mod", [codes, divisor], name_part("l"))
-    if packed_codec.LOW_ROWS[width] == 1:
-        spread = decoder.add_node("Cast", [codes], name_part("h"), to=TensorProto.INT32)
-    else:
-        # The high bits are what the bytes have more than their low bits.
-        row_weights = packed_codec.get_high_bit_weights(width)[None]
-        weights = decoder.add_constant(f"w{width}", TensorProto.UINT8, row_weights)
-        byte_sum = decoder.add_node("MatMulInteger", [weights, codes], name_part("q"))
-        low_sum = decoder.add_node("MatMulInteger", [weights, low], name_part("r"))
-        spread = decoder.add_node("Sub", [byte_sum, low_sum], name_part("h"))
-    wide_divisor = decoder.add_integer(1 << width, TensorProto.INT32)
-    high = decoder.add_node("Div", [spread, wide_divisor], name_part("t"))
-    last = decoder.add_node("Cast", [high], name_part("o"), to=TensorProto.UINT8)
-    rows = decoder.add_node("Concat", [low, last], name_part("b"), axis=0)
-    return decoder.add_node("Reshape", [rows, decoder.add_vector("flat", [-1])], name_part("f"))
-
-
-def _unpack_mask(group: PackedGroup, decoder: DecoderGraph) -> list[str]:
-    """Add nodes that unpack a mask as 0 or 1 per element; return one output, for the one unit."""
-    name_part = group.part_name
-    size = group.units[0].size
-    octets = decoder.add_node("Cast", [name_part(group.kind)], name_part("c"), to=TensorProto.INT32)
-    rows = decoder.add_node("Gather", [_add_bit_table(decoder), octets], name_part("b"))
-    bits = decoder.add_node("Reshape", [rows, decoder.add_vector("flat", [-1])], name_part("f"))
-    if size % 8:
-        start = decoder.add_vector("start", [0])
-        end = decoder.add_vector(f"s{size}", [size])
-        bits = decoder.add_node("Slice", [bits, start, end], name_part("u"))
-    return [bits]
-
-
-def _pick_values(
-    name_part: Callable[[str], str], values: str, has_value: str, decoder: DecoderGraph
-) -> str:
-    """Add nodes that give each entry its value, and return their output.
-
-    Entries with a 1 in `has_value` take the next value, others the first one, which is zero.
-    """
-    axis = decoder.add_integer(0, TensorProto.INT64)
-    ranks = decoder.add_node("CumSum", [has_value, axis], name_part("k"))
-    indices = decoder.add_node("Mul", [ranks, has_value], name_part("i"))
-    return decoder.add_node("Gather", [values, indices], name_part("g"))
-
-
-def _add_zeros(data_type: int, size: int, decoder: DecoderGraph) -> str:
-    """Add nodes that make a vector of zeros, and return their output."""
-    shape = decoder.add_vector(f"s{size}", [size])
-    output = f"{PREFIX}z{data_type}/{size}"
-    if data_type == TensorProto.FLOAT:
-        return decoder.add_node("ConstantOfShape", [shape], output)
-    if data_type == TensorProto.BFLOAT16:  # ConstantOfShape cannot make it before opset 20
-        wide = _add_zeros(TensorProto.FLOAT, size, decoder)
-        return decoder.add_node("Cast", [wide], output, to=data_type)
-    zero = make_tensor("", data_type, np.zeros(1))
-    return decoder.add_node("ConstantOfShape", [shape], output, value=zero)
-
-
-def _add_bit_table(decoder: DecoderGraph) -> str:
-    """Add nodes that make a table of the eight bits of each byte, and return their output."""
-    octets = decoder.add_constant("octets", TensorProto.UINT8, np.arange(256).reshape(256, 1))
-    places = decoder.add_constant("places", TensorProto.INT32, 1 << np.arange(8))
-    wide = decoder.add_node("Cast", [octets], f"{PREFIX}wide", to=TensorProto.INT32)
-    shifted = decoder.add_node("Div", [wide, places], f"{PREFIX}shifted")
-    two = decoder.add_integer(2, TensorProto.INT32)
-    return decoder.add_node("Mod", [shifted, two], f"{PREFIX}table")
 
 
 def get_opset(model: ModelProto) -> int:

@@ -107,35 +107,27 @@ def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
         if not name or name in taken_names:
             raise _make_corrupt_error(name, "has a name that something else in the graph has too")
         taken_names.add(name)
-    requested = [sparse for sparse in graph.sparse_initializer if sparse.values.name in names]
-    check_memory(sum(_get_dense_bytes(sparse) for sparse in requested))
     decoded = DecodedTensors()
-    for sparse in requested:
-        name = sparse.values.name
-        values, indices = model.sparse.get(name) or _read_parts(sparse)
-        decoded.weights[name] = _build_dense_array(sparse, values, indices)
-        decoded.tensors[name] = make_empty_tensor(
-            name, sparse.values.data_type, sparse.dims, like=sparse.values
-        )
+    for sparse in graph.sparse_initializer:
+        values = sparse.values
+        if values.name in names:
+            tensor = make_empty_tensor(values.name, values.data_type, sparse.dims, like=values)
+            decoded.tensors[values.name] = tensor
+    check_memory(sum(map(get_byte_size, decoded.tensors.values())))
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name in names:
+            decoded.weights[sparse.values.name] = _build_dense_array(model, sparse)
     return decoded
 
 
-def _get_dense_bytes(sparse: SparseTensorProto) -> int:
-    """Return the bytes of a sparse tensor once it is dense, and reject impossible dims."""
-    return get_byte_size(
-        make_empty_tensor(sparse.values.name, sparse.values.data_type, sparse.dims)
-    )
-
-
-def _read_parts(sparse: SparseTensorProto) -> tuple[Array, Array]:
-    """Return the values and indices that a proto holds."""
-    indices_name = f"{sparse.values.name} (indices)"
-    return to_array(sparse.values), to_array(sparse.indices, indices_name)
-
-
-def _build_dense_array(sparse: SparseTensorProto, values: Array, indices: Array) -> Array:
-    """Return a sparse tensor as a dense array."""
+def _build_dense_array(model: OnnxModel, sparse: SparseTensorProto) -> Array:
+    """Return a sparse tensor as a dense array, if its indices are ascending and in range."""
     name = sparse.values.name
+    if name in model.sparse:
+        values, indices = model.sparse[name]
+    else:
+        values = to_array(sparse.values)
+        indices = to_array(sparse.indices, f"{name} (indices)")
     dims = tuple(sparse.dims)
     if not dims or min(dims) < 1:
         raise _make_corrupt_error(name, f"has impossible dims {list(dims)}")
@@ -143,22 +135,16 @@ def _build_dense_array(sparse: SparseTensorProto, values: Array, indices: Array)
         raise _make_corrupt_error(name, "has indices that are not int64")
     if values.ndim != 1 or indices.shape not in (values.shape, (values.size, len(dims))):
         raise _make_corrupt_error(name, f"has {values.shape} values but {indices.shape} indices")
-    if indices.ndim == 2:
-        if ((indices < 0) | (indices >= dims)).any():
-            raise _make_corrupt_error(name, "has indices out of range")
-        indices = np.ravel_multi_index(tuple(indices.T), dims)
-    dense = np.zeros(math.prod(dims), values.dtype)
-    _scatter_values(name, dense, indices, values)
-    return dense.reshape(dims)
-
-
-def _scatter_values(name: str, dense: Array, positions: Array, values: Array) -> None:
-    """Write values into a flat array at positions that must be ascending and in range."""
-    if positions.size and (positions.min() < 0 or positions.max() >= dense.size):
+    limits = dims if indices.ndim == 2 else math.prod(dims)
+    if ((indices < 0) | (indices >= limits)).any():
         raise _make_corrupt_error(name, "has indices out of range")
-    if (positions[1:] <= positions[:-1]).any():
+    if indices.ndim == 2:  # one row of coordinates per value
+        indices = np.ravel_multi_index(tuple(indices.T), dims)
+    if (indices[1:] <= indices[:-1]).any():
         raise _make_corrupt_error(name, "has indices that are unsorted or duplicated")
-    dense[positions] = values
+    dense = np.zeros(math.prod(dims), values.dtype)
+    dense[indices] = values
+    return dense.reshape(dims)
 
 
 def _make_corrupt_error(name: str, problem: str) -> InputError:
@@ -169,20 +155,18 @@ def _make_corrupt_error(name: str, problem: str) -> InputError:
 ENCODING = Encoding(
     name="sparse",
     description="the standard's `sparse_initializer`; for onnxruntime",
-    tool_support={
-        "onnxruntime": "yes",
+    encode=encode,
+    find_encoded_names=find_encoded_names,
+    decode=decode,
+    tool_remarks={
         "OpenVINO": "no",
         "onnx: checker": "yes, not with `full_check`",
         "onnx: shape inference, version converter": "no",
         "onnx: ReferenceEvaluator": "no",
-        "onnx: compose": "yes",
         "onnx-ir": "**no: drops the weights with a warning**",
         "onnxscript's optimizer": "**no: drops the weights silently**",
         "onnxsim, onnxslim": "yes, leave it sparse",
     },
-    encode=encode,
-    find_encoded_names=find_encoded_names,
-    decode=decode,
     # Shape inference types a sparse initializer as sparse, so full_check fails for such files.
     passes_full_check=False,
 )
