@@ -27,9 +27,10 @@ from benchmarks.transformer import VOCABULARY, encoder
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
+from ltp_pipeline.exporters.files.run_proof import Feeds
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import GraphContext
-from ltp_pipeline.exporters.int8.calibration import Calibration, Feeds, FileEvaluation
+from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model

@@ -21,6 +21,8 @@ from ltp_pipeline.system import tolerance
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import temporary_folder
 
+Feeds = Mapping[str, Array]  # inputs by name
+
 PROVIDER = "CPUExecutionProvider"
 ALL_OPTIMIZATIONS = "ORT_ENABLE_ALL"
 EXTENDED_OPTIMIZATIONS = "ORT_ENABLE_EXTENDED"
@@ -77,7 +79,7 @@ def open_session(
 
 def run_file(
     path: Path,
-    feeds: Mapping[str, Array],
+    feeds: Feeds,
     library: Path | None = None,
     optimization: str = BASIC_OPTIMIZATIONS,
     optimized_path: Path | None = None,
@@ -135,9 +137,7 @@ def _iter_arrays(value: Any) -> Iterator[Array]:
             yield from _iter_arrays(part)
 
 
-def run_dense_model(
-    model: OnnxModel, weight_names: Collection[str], feeds: Mapping[str, Array]
-) -> list[Array]:
+def run_dense_model(model: OnnxModel, weight_names: Collection[str], feeds: Feeds) -> list[Array]:
     """Return the outputs of a dense model, which files of every encoding must reproduce.
 
     Args:
@@ -155,7 +155,7 @@ def find_difference(
     model: OnnxModel,
     reference: OnnxModel,
     weight_names: Collection[str],
-    feeds: Mapping[str, Array],
+    feeds: Feeds,
     limit: float,
 ) -> float | None:
     """Compare the outputs of two dense models that should compute the same.
@@ -180,7 +180,7 @@ def find_difference(
     return None
 
 
-def verify_outputs(path: Path, feeds: Mapping[str, Array], expected: Sequence[Array]) -> None:
+def verify_outputs(path: Path, feeds: Feeds, expected: Sequence[Array]) -> None:
     """Raise ExportFailed unless a file reproduces outputs and its decoding is folded at load.
 
     Args:

@@ -13,19 +13,18 @@ from ltp_pipeline.exporters.files.run_proof import find_difference
 from ltp_pipeline.exporters.graphs import deploy
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, ExportGraph, GraphContext
 from ltp_pipeline.exporters.int8 import proof, search
-from ltp_pipeline.exporters.int8.compact_names import compact_names
 from ltp_pipeline.exporters.int8.layers import (
     SKIP_HINT,
     describe_quantized_nodes,
     find_quantizable_layers,
     make_no_layer_error,
 )
-from ltp_pipeline.exporters.int8.prepare import prepare_graph
+from ltp_pipeline.exporters.int8.names import compact_names
+from ltp_pipeline.exporters.int8.prepare import prepare_graph, restore_transposes
 from ltp_pipeline.exporters.int8.training_graph import (
     build_training_graph,
     insert_trained_tensors,
 )
-from ltp_pipeline.exporters.int8.transposed import restore_transposes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import Weights

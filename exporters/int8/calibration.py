@@ -1,21 +1,16 @@
 """Data that quantization needs: samples to choose ranges by, and an evaluation of files."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ltp_pipeline.exporters.files.run_proof import Feeds
+from ltp_pipeline.exporters.int8.layers import QuantizableLayer
+from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
-
-if TYPE_CHECKING:
-    from ltp_pipeline.exporters.int8.layers import QuantizableLayer
-    from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
-
-Feeds = Mapping[str, Array]  # inputs by name
 
 
 class FileEvaluation(NamedTuple):

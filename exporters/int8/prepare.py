@@ -5,26 +5,23 @@ transposed. No value keeps a name that the tool would give to what it adds.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
-from onnx import NodeProto
+import numpy as np
+from onnx import NodeProto, helper
 
-from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
-from ltp_pipeline.exporters.int8.transposed import transpose_weights
-from ltp_pipeline.graph.edit import UniqueNames, drop_inputs, rename_inputs, rename_outputs
-from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import is_standard, iter_nodes
-from ltp_pipeline.graph.readers import get_output_axis
-from ltp_pipeline.graph.tensors import make_empty_tensor
-from ltp_pipeline.graph.view import GraphView, ValueUse
-from ltp_pipeline.system.arrays import Array
-
-# Suffixes that the tool appends to the name of a value or a weight for what it adds.
-TOOL_SUFFIXES = (
-    *(QUANTIZED_SUFFIX, "_scale", "_zero_point"),
-    *(f"{QUANTIZED_SUFFIX}_scale", f"{QUANTIZED_SUFFIX}_zero_point"),
-    *("_QuantizeLinear", "_QuantizeLinear_Input", "_QuantizeLinear_Output"),
-    *("_DequantizeLinear", "_DequantizeLinear_Output"),
+from ltp_pipeline.exporters.int8.layers import (
+    DYNAMIC_OPERATORS,
+    QUANTIZED_SUFFIX,
+    collect_nested_reads,
 )
+from ltp_pipeline.exporters.int8.names import name_nodes, rename_conflicts
+from ltp_pipeline.graph.edit import UniqueNames, drop_inputs, rename_inputs, set_nodes
+from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import get_attribute, is_standard
+from ltp_pipeline.graph.readers import get_output_axis
+from ltp_pipeline.graph.tensors import Weights, make_empty_tensor
+from ltp_pipeline.graph.view import GraphView, ValueUse
 
 
 def prepare_graph(
@@ -39,50 +36,25 @@ def prepare_graph(
     Returns:
         The prepared model, and the names of the layer weights that are transposed in it.
     """
-    fixed = _flatten_biases(_fix_weights(model))
-    named = name_nodes(_rename_conflicts(fixed, weight_names))
-    return transpose_weights(named, weight_names)
-
-
-def name_nodes(model: OnnxModel) -> OnnxModel:
-    """Return the model with a unique name for every node; nodes keep names that are unique."""
-    node_names = [node.name for node in model.graph.node]
-    if len(set(node_names)) == len(node_names) and "" not in node_names:
-        return model
-    names = UniqueNames()
     proto = copy_proto(model.proto)
-    for node in proto.graph.node:
-        name = node.name or next((output for output in node.output if output), node.op_type)
-        node.name = names.make_unique(name)
-    return OnnxModel(proto, model.weights, model.sparse)
-
-
-def _fix_weights(model: OnnxModel) -> OnnxModel:
-    """Return the model without inputs that can override weights."""
-    proto = copy_proto(model.proto)
+    # Inputs that can override weights would keep these from being quantized.
     drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
-    return OnnxModel(proto, model.weights, model.sparse)
+    flat = _flatten_biases(replace(model, proto=proto))
+    return transpose_weights(name_nodes(rename_conflicts(flat, weight_names)), weight_names)
 
 
 def _flatten_biases(model: OnnxModel) -> OnnxModel:
     """Return the model with vectors for biases of Gemm that are matrices of one row."""
     consumers = GraphView(model.graph).consumers
     output_names = {value.name for value in model.graph.output}
-    vectors: dict[str, Array] = {}
+    vectors = {}
     for tensor in model.graph.initializer:
         uses = consumers.get(tensor.name, [])
         if not uses or tensor.name in output_names or not all(map(_is_gemm_bias, uses)):
             continue
         if {(1, _count_outputs(model, use.node)) for use in uses} == {tuple(tensor.dims)}:
             vectors[tensor.name] = model.get_array(tensor.name).reshape(-1)
-    if not vectors:
-        return model
-    proto = copy_proto(model.proto)
-    for tensor in proto.graph.initializer:
-        if tensor.name in vectors:
-            shape = vectors[tensor.name].shape
-            tensor.CopyFrom(make_empty_tensor(tensor.name, tensor.data_type, shape))
-    return OnnxModel(proto, {**model.weights, **vectors}, model.sparse)
+    return _replace_arrays(model, vectors) if vectors else model
 
 
 def _is_gemm_bias(use: ValueUse) -> bool:
@@ -98,39 +70,87 @@ def _count_outputs(model: OnnxModel, gemm: NodeProto) -> int:
     return int(tensor.dims[get_output_axis(gemm)])
 
 
-def _rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """Return the model with new names for what the tool could name otherwise."""
+def transpose_weights(
+    model: OnnxModel, weight_names: Collection[str]
+) -> tuple[OnnxModel, frozenset[str]]:
+    """Remove the Transpose of layer weights and transpose their values instead.
+
+    Args:
+        model: The model.
+        weight_names: Names of the layer weights.
+
+    Returns:
+        The model, and the names of the layer weights that are transposed in it.
+    """
     graph = model.graph
-    names = UniqueNames.from_graph(graph)
-    used_names = set(names.taken)
-    kept_names = {*weight_names, *(value.name for value in (*graph.input, *graph.output))}
-    value_names = [tensor.name for tensor in graph.initializer]
-    value_names += [name for node in graph.node for name in node.output]
-    conflicts = []
-    for name in value_names:
-        if name not in kept_names and find_name_base(name, used_names):
-            conflicts.append(name)
-    node_conflicts = {n.name for n in graph.node if find_name_base(n.name, used_names)}
-    if not conflicts and not node_conflicts:
+    view = GraphView(graph)
+    fixed_names = {value.name for value in graph.output} | collect_nested_reads(graph)
+    matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
+    weight_of: dict[str, str] = {}  # by the output of its Transpose
+    for name in matrices.intersection(weight_names) - fixed_names:
+        uses = view.consumers.get(name, [])
+        if not uses or not all(_is_matrix_transpose(use.node) for use in uses):
+            continue
+        outputs = [use.node.output[0] for use in uses]
+        readers = [use for output in outputs for use in view.consumers.get(output, [])]
+        if all(map(_is_product_weight, readers)) and fixed_names.isdisjoint(outputs):
+            weight_of.update(dict.fromkeys(outputs, name))
+    if not weight_of:
+        return model, frozenset()
+    transposed = frozenset(weight_of.values())
+    turned = _swap_axes(model, transposed)
+    rename_inputs(turned.graph.node, weight_of)
+    set_nodes(turned.graph, [n for n in turned.graph.node if n.output[0] not in weight_of])
+    return turned, transposed
+
+
+def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
+    """Return a quantized model with a Transpose behind layer weights, as in the float model.
+
+    Args:
+        model: The quantized model.
+        weight_names: Names of the layer weights that `transpose_weights` has transposed.
+    """
+    if not weight_names:
         return model
-    renamed = {name: names.make_unique(f"{name}/") for name in dict.fromkeys(conflicts)}
+    tensor_names = []
+    for name in sorted(weight_names):
+        int8_name = name + QUANTIZED_SUFFIX
+        tensor_names.append(int8_name if int8_name in model.tensors else name)
+    restored = _swap_axes(model, tensor_names)
+    graph = restored.graph
+    names = UniqueNames.from_graph(graph)
+    transposed = {name: names.make_unique(f"{name}/turned") for name in tensor_names}
+    rename_inputs(graph.node, transposed)
+    transposes = [
+        helper.make_node("Transpose", [name], [output], perm=[1, 0])
+        for name, output in transposed.items()
+    ]
+    set_nodes(graph, [*transposes, *graph.node])
+    return restored
+
+
+def _swap_axes(model: OnnxModel, names: Collection[str]) -> OnnxModel:
+    """Return a copy of a model with matrices transposed, without a change of their readers."""
+    arrays = {name: np.ascontiguousarray(model.get_array(name).T) for name in names}
+    return _replace_arrays(model, arrays)
+
+
+def _replace_arrays(model: OnnxModel, arrays: Weights) -> OnnxModel:
+    """Return a copy of a model with new values, also of another shape, for initializers."""
     proto = copy_proto(model.proto)
-    rename_inputs(iter_nodes(proto.graph), renamed)
-    rename_outputs(iter_nodes(proto.graph), renamed)
-    for node in proto.graph.node:
-        if node.name in node_conflicts:
-            node.name = f"{node.name}/"
     for tensor in proto.graph.initializer:
-        tensor.name = renamed.get(tensor.name, tensor.name)
-    del proto.graph.value_info[:]
-    weights = {renamed.get(name, name): array for name, array in model.weights.items()}
-    return OnnxModel(proto, weights, model.sparse)
+        if tensor.name in arrays:
+            shape = arrays[tensor.name].shape
+            tensor.CopyFrom(make_empty_tensor(tensor.name, tensor.data_type, shape))
+    return replace(model, proto=proto, weights={**model.weights, **arrays})
 
 
-def find_name_base(name: str, names: Collection[str]) -> str | None:
-    """Return the one of `names` for which the tool could add something called `name`, or None."""
-    for suffix in TOOL_SUFFIXES:
-        base = name.removesuffix(suffix)
-        if base != name and base in names:
-            return base
-    return None
+def _is_matrix_transpose(node: NodeProto) -> bool:
+    """Return true if a node transposes a matrix."""
+    return is_standard(node, "Transpose") and list(get_attribute(node, "perm", [1, 0])) == [1, 0]
+
+
+def _is_product_weight(use: ValueUse) -> bool:
+    """Return true if a value is used as the weight of a matrix product."""
+    return is_standard(use.node, *DYNAMIC_OPERATORS) and use.slot == 1

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import ValueInfoProto
 
-from ltp_pipeline.exporters.files.run_proof import open_session
-from ltp_pipeline.exporters.int8.calibration import Feeds
+from ltp_pipeline.exporters.files.run_proof import Feeds, open_session
 from ltp_pipeline.exporters.int8.layers import SKIP_HINT
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.storage import write_model
@@ -123,8 +122,9 @@ def _measure_divergence(counts: Array, size: int) -> float:
     return float(np.sum(p[is_possible] * np.log(ratio)))
 
 
+MIN_MAX = "min-max"
 RANGE_METHODS: Mapping[str, Callable[[HistogramObserver], ValueRange]] = {
-    "min-max": find_min_max_range,
+    MIN_MAX: find_min_max_range,
     "percentile": find_percentile_range,
     "entropy": find_entropy_range,
 }

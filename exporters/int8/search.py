@@ -15,15 +15,21 @@ import numpy as np
 from onnx import NodeProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.int8 import not_fused
+from ltp_pipeline.exporters.files.run_proof import EXTENDED_OPTIMIZATIONS, optimize_model
 from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
-from ltp_pipeline.exporters.int8.layers import LayerSelection, QuantizableLayer, make_no_layer_error
+from ltp_pipeline.exporters.int8.layers import (
+    QUANTIZED_SUFFIX,
+    SKIP_HINT,
+    LayerSelection,
+    QuantizableLayer,
+    make_no_layer_error,
+)
 from ltp_pipeline.exporters.int8.ranges import (
+    MIN_MAX,
     RANGE_METHODS,
     HistogramObserver,
     ValueRange,
-    find_min_max_range,
     observe_values,
 )
 from ltp_pipeline.exporters.int8.static import (
@@ -42,6 +48,7 @@ DYNAMIC = "dynamic"
 BUDGET_FRACTION = 0.3  # default loss, as a fraction of the default accuracy budget of pruning
 NOT_FINITE = "has activations that are not finite on the calibration samples"
 NOT_DYNAMIC = "has no form that computes ranges at every run"
+UNFUSED = "is not run in 8 bits by onnxruntime"
 SENSITIVE = "costs too much accuracy in 8 bits"
 
 
@@ -86,11 +93,7 @@ class QuantizationSearch:
     @property
     def extremes(self) -> dict[str, ValueRange]:
         """Smallest and largest values of activations on samples of the training split."""
-        return {
-            name: find_min_max_range(observer)
-            for name, observer in self._observers.items()
-            if observer.is_finite
-        }
+        return self._get_ranges(MIN_MAX)
 
     def evaluate_trained(self, variant: QuantizedVariant, model: OnnxModel) -> QuantizedVariant:
         """Return a variant with the graph that training has made of it, evaluated again."""
@@ -162,7 +165,7 @@ class QuantizationSearch:
         selected = [layer for layer in layers if layer.weight_name not in reasons]
         rounded: set[str] = set()
         model = self._quantize(method, selected, rounded)
-        unfused = not_fused.find_unfused_layers(model, selected)
+        unfused = _find_unfused_layers(model, selected)
         if method != DYNAMIC:
             # onnxruntime may run a layer in 8 bits if its product is rounded too: first those
             # of the layers that it does not fuse, then all.
@@ -170,10 +173,10 @@ class QuantizationSearch:
                 if unfused:
                     rounded = {layer.weight_name for layer in candidates}
                     model = self._quantize(method, selected, rounded)
-                    unfused = not_fused.find_unfused_layers(model, selected)
+                    unfused = _find_unfused_layers(model, selected)
         if unfused:
             # These would compute in float, from weights converted to float at every run.
-            reasons.update((layer.weight_name, not_fused.REASON) for layer in unfused)
+            reasons.update((layer.weight_name, UNFUSED) for layer in unfused)
             selected = [layer for layer in selected if layer.weight_name not in reasons]
             model = self._quantize(method, selected, rounded)
         if not selected:
@@ -276,6 +279,15 @@ class QuantizationSearch:
         self.calibration.say(
             f"int8, {variant.method}, {layers}{remark}: drop of {drop} on the validation split"
         )
+
+
+def _find_unfused_layers(
+    model: OnnxModel, layers: Sequence[QuantizableLayer]
+) -> list[QuantizableLayer]:
+    """Return the layers whose weights onnxruntime would convert to float at every run."""
+    graph = optimize_model(model, EXTENDED_OPTIMIZATIONS, SKIP_HINT)
+    dequantized = {node.input[0] for node in graph.node if node.op_type == "DequantizeLinear"}
+    return [layer for layer in layers if layer.weight_name + QUANTIZED_SUFFIX in dequantized]
 
 
 def _measure_distance(actual: Sequence[Array], expected: Sequence[Array]) -> float:

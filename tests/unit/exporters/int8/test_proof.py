@@ -9,7 +9,7 @@ from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.int8 import proof
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
 from ltp_pipeline.exporters.int8.layers import find_quantizable_layers
-from ltp_pipeline.exporters.int8.prepare import name_nodes
+from ltp_pipeline.exporters.int8.names import name_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
 from ltp_pipeline.system.arrays import Array
