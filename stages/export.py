@@ -128,7 +128,9 @@ def run(
         for file_format in formats:
             if file_format.graph != name:
                 continue
-            storages = (EXACT, *settings.weight_storage) if file_format.can_be_rounded else (EXACT,)
+            storages = [EXACT]
+            if file_format.can_be_rounded:
+                storages += settings.weight_storage
             for storage in storages:
                 path = run_directory.path(folder) / file_format.file_name(storage)
                 targets.append(_Target(file_format, storage, path))
@@ -184,10 +186,7 @@ def write_file(
     model = file.model.with_weights(weights)
     source = _make_source(BuiltGraph(model, weights), weight_names, file.sha256)
     target = _Target(ExportFormat(ORIGINAL, encoding), EXACT, path)
-    with _remove_unverified() as unverified:
-        futures, stored_weights = _write_files(source, [target], unverified, external=False)
-        futures[path].result()
-        verify_weights(path, stored_weights[target], encoding)
+    _write_verified(source, [target], feeds=None, external=False)
 
 
 def write_graph(
@@ -218,9 +217,15 @@ def _make_source(graph: BuiltGraph, weight_names: Collection[str], model_sha256:
 
 
 def _write_verified(
-    source: _Source, targets: list[_Target], feeds: Weights, external: bool
+    source: _Source, targets: list[_Target], feeds: Weights | None, external: bool
 ) -> list[_Target]:
     """Write the files of a graph and verify them one after the other.
+
+    Args:
+        source: The graph.
+        targets: Files to write.
+        feeds: Inputs by name; None to verify weights only.
+        external: True to store data in a second file each.
 
     Returns:
         The targets that were written. Targets without anything to round are not.
@@ -228,24 +233,41 @@ def _write_verified(
     Raises:
         ExportFailed: If a file cannot be verified. It is removed, and so are those after it.
     """
-    dense_model = source.graph.dense_model
     expected_outputs: dict[str, list[Array]] = {}  # by storage
-    with _remove_unverified() as unverified:
+    unverified: list[Path] = []
+    try:
         futures, stored_weights = _write_files(source, targets, unverified, external)
         for target, weights in stored_weights.items():
             futures[target.path].result()
             verify_weights(target.path, weights, target.format.encoding)
-            if target.storage not in expected_outputs:
-                model = dense_model or source.graph.model
-                if target.storage != EXACT:
-                    model = model.with_weights(weights)
-                outputs = run_proof.run_dense_model(model, source.index, feeds)
-                expected_outputs[target.storage] = outputs
-            run_proof.verify_outputs(target.path, feeds, expected_outputs[target.storage])
-            if dense_model is not None and target.storage == EXACT:
-                _verify_without_library(target.path, dense_model, feeds)
+            if feeds is not None:
+                _verify_outputs(source, target, weights, feeds, expected_outputs)
             unverified.remove(target.path)
-        return list(stored_weights)
+    except BaseException:
+        for path in unverified:
+            remove_file(path)
+        raise
+    return list(stored_weights)
+
+
+def _verify_outputs(
+    source: _Source,
+    target: _Target,
+    weights: Weights,
+    feeds: Weights,
+    expected_outputs: dict[str, list[Array]],
+) -> None:
+    """Verify the outputs of a file; `expected_outputs` saves those of each storage for the next."""
+    dense_model = source.graph.dense_model
+    if target.storage not in expected_outputs:
+        model = dense_model or source.graph.model
+        if target.storage != EXACT:
+            model = model.with_weights(weights)
+        outputs = run_proof.run_dense_model(model, source.index, feeds)
+        expected_outputs[target.storage] = outputs
+    run_proof.verify_outputs(target.path, feeds, expected_outputs[target.storage])
+    if dense_model is not None and target.storage == EXACT:
+        _verify_without_library(target.path, dense_model, feeds)
 
 
 def _verify_without_library(path: Path, dense_model: OnnxModel, feeds: Weights) -> None:
@@ -281,7 +303,7 @@ def _verify_without_library(path: Path, dense_model: OnnxModel, feeds: Weights) 
 def _write_files(
     source: _Source, targets: list[_Target], written: list[Path], external: bool
 ) -> tuple[Mapping[Path, Future[None]], Mapping[_Target, Weights]]:
-    """Encode and write the files of a graph, in the background.
+    """Encode and write the files of a graph in the background; `written` gets each path.
 
     Returns:
         The result of each write by path, and by target the weights that its file must hold.
@@ -332,18 +354,6 @@ def _encode_target(source: _Source, target: _Target) -> tuple[OnnxModel, Weights
     if target.format.graph != ORIGINAL:
         labels["graph"] = target.format.graph
     return write_metadata(encoded, **labels), weights
-
-
-@contextmanager
-def _remove_unverified() -> Iterator[list[Path]]:
-    """Yield a list for files that are not verified yet; remove those in it if an error occurs."""
-    unverified: list[Path] = []
-    try:
-        yield unverified
-    except BaseException:
-        for path in unverified:
-            remove_file(path)
-        raise
 
 
 def count_layers(weights: Weights, weight_names: Collection[str]) -> Sparsity:

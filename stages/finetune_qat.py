@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from ltp_pipeline.exporters.int8.training_graph import (
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model.network import Network, compile_graph
-from ltp_pipeline.stages.import_model.program import Instruction, Program
+from ltp_pipeline.stages.import_model.program import Program
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.stages.train import fake_quantize as fake
 from ltp_pipeline.stages.train.context import RunContext
@@ -69,11 +70,10 @@ class QatRounding:
         rounded = {}
         for name, scale in scales.items():
             rounded[name] = fake.round_weight(state[name], scale, self.largest)
-        largest_bias = 2 * fake.LARGEST_BIAS
         for bias in self.graph.biases:
             value = state[bias.name]
-            step = scales[bias.weight_name].reshape(-1) * _get_input_scale(state, bias)
-            rounded[bias.name] = fake.round_weight(value, step.reshape(value.shape), largest_bias)
+            step = _compute_bias_step(state, bias, scales).reshape(value.shape)
+            rounded[bias.name] = fake.round_weight(value, step, 2 * fake.LARGEST_BIAS)
         return rounded
 
     @torch.no_grad()
@@ -86,7 +86,7 @@ class QatRounding:
             tensors[f"{name}_scale"] = scale
             tensors[name + QUANTIZED_SUFFIX] = steps
         for bias in self.graph.biases:
-            step = scales[bias.weight_name].reshape(-1) * _get_input_scale(state, bias)
+            step = _compute_bias_step(state, bias, scales)
             tensors[bias.scale] = step
             tensors[bias.quantized_name] = torch.round(state[bias.name].reshape(-1) / step)
         for point in self.graph.points:
@@ -101,6 +101,13 @@ def _get_input_scale(state: Mapping[str, Tensor], bias: QuantizedBias) -> Tensor
     """Return the scale of the activation that the layer of a bias reads."""
     scale, _ = fake.compute_scale_and_zero(*state[bias.input_scale].detach().clone())
     return scale
+
+
+def _compute_bias_step(
+    state: Mapping[str, Tensor], bias: QuantizedBias, scales: Mapping[str, Tensor]
+) -> Tensor:
+    """Return the step of a bias for each output channel, from the scales of layer weights."""
+    return scales[bias.weight_name].reshape(-1) * _get_input_scale(state, bias)
 
 
 class QatPhase(MaskedTrainingPhase):
@@ -222,37 +229,21 @@ def _insert_rounding(
     instructions = []
     for instruction in program.instructions:
         point = point_of.get(instruction.label)
-        if point is None:
-            instructions.append(_disable_training_mode(instruction))
-        else:
-            instructions.append(_round_output(instruction, point, slots))
+        changes: dict[str, Any] = {}
+        if point is not None and point.is_dynamic:
+            changes = {"function": fake.round_dynamic_activation, "keywords": {}}
+        elif point is not None:
+            changes = {
+                "function": fake.round_activation,
+                "inputs": (instruction.inputs[0], slots[point.scale]),
+                "keywords": {"fraction": point.extremes_fraction},
+            }
+        elif instruction.uses_training:
+            changes = {"keywords": {**instruction.keywords, "training": False}}
+        uses_training = point is not None
+        instructions.append(replace(instruction, uses_training=uses_training, **changes))
     size = max(program.size, *(slot + 1 for slot in slots.values()))
     return replace(program, instructions=instructions, size=size)
-
-
-def _round_output(
-    instruction: Instruction, point: FakeQuantPoint, slots: Mapping[str, int]
-) -> Instruction:
-    """Return the instruction that rounds an activation in place of its mark."""
-    if point.is_dynamic:
-        return replace(
-            instruction, function=fake.round_dynamic_activation, keywords={}, uses_training=True
-        )
-    return replace(
-        instruction,
-        function=fake.round_activation,
-        inputs=(instruction.inputs[0], slots[point.scale]),
-        keywords={"fraction": point.extremes_fraction},
-        uses_training=True,
-    )
-
-
-def _disable_training_mode(instruction: Instruction) -> Instruction:
-    """Return an instruction that computes the same in training as in inference."""
-    if not instruction.uses_training:
-        return instruction
-    keywords = {**instruction.keywords, "training": False}
-    return replace(instruction, uses_training=False, keywords=keywords)
 
 
 def _hash_inputs(rounding: QatRounding, epochs: int) -> str:

@@ -1,7 +1,7 @@
 """Layers of a graph that can be quantized, and why other layer weights stay float."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -20,7 +20,7 @@ from ltp_pipeline.graph.nodes import (
 from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
 from ltp_pipeline.graph.tensors import collect_stored_tensors, count_elements, get_type_name
-from ltp_pipeline.graph.view import iter_read_names
+from ltp_pipeline.graph.view import GraphView, ValueUse, iter_read_names
 
 SKIP_HINT = "go on without an int8 file"
 # Operators that onnxruntime fuses with the nodes around them that quantize.
@@ -80,11 +80,7 @@ def describe_quantized_nodes(proto: ModelProto) -> str | None:
 
 
 def make_no_layer_error(reasons: Mapping[str, str]) -> UnsupportedModel:
-    """Return the error for a model without a layer that can be quantized.
-
-    Args:
-        reasons: Reason of each layer weight by name.
-    """
+    """Return the error for a model without a layer that can be quantized."""
     lines = [f"'{name}' {reason}" for name, reason in reasons.items()]
     return UnsupportedModel("the model has no layer that can be quantized", SKIP_HINT, lines)
 
@@ -93,24 +89,21 @@ def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> 
     """Find out for every layer weight if it can be quantized."""
     selection = LayerSelection()
     tensors = collect_stored_tensors(model.graph)
-    uses: dict[str, list[tuple[NodeProto, int]]] = {}
-    for node in model.graph.node:
-        for slot, name in enumerate(node.input):
-            uses.setdefault(name, []).append((node, slot))
+    consumers = GraphView(model.graph).consumers
     output_names = {value.name for value in model.graph.output}
     nested_names = collect_nested_reads(model.graph)
     for name in weight_names:
-        weight_uses = uses.get(name, [])
+        uses = consumers.get(name, [])
         if name not in tensors or name in output_names:
             reason: str | None = "is computed, or is an output of the model"
         elif name in nested_names:
             reason = "is read in a nested graph"
         else:
-            reason = _explain_float(tensors[name], weight_uses, tensors)
+            reason = _explain_float(tensors[name], uses, tensors)
         if reason is not None:
             selection.reasons[name] = reason
             continue
-        nodes = tuple(node for node, _ in weight_uses)
+        nodes = tuple(use.node for use in uses)
         axis = get_output_axis(nodes[0]) % len(tensors[name].dims)
         elements = count_elements(tensors[name])
         selection.layers.append(QuantizableLayer(name, nodes, axis, elements))
@@ -127,7 +120,7 @@ def collect_nested_reads(graph: GraphProto) -> set[str]:
 
 
 def _explain_float(
-    tensor: TensorProto, uses: list[tuple[NodeProto, int]], tensors: Mapping[str, TensorProto]
+    tensor: TensorProto, uses: Sequence[ValueUse], tensors: Mapping[str, TensorProto]
 ) -> str | None:
     """Return why a layer weight stays float, or None if it can be quantized."""
     if tensor.data_type != TensorProto.FLOAT:

@@ -139,15 +139,14 @@ class QuantizationSearch:
         if not variants:
             raise make_no_layer_error({**self.selection.reasons, **all_variants[-1].reasons})
         best = variants[0]
-        for variant in variants[1:]:
+        for variant in variants:
+            self._report_variant(variant)
             if best.method == DYNAMIC:
                 is_better = variant.drop < best.drop
             else:
                 is_better = variant.loss < best.loss
             if is_better:
                 best = variant
-        for variant in variants:
-            self._report_variant(variant)
         return best
 
     def _build_variant(self, method: str, layers: Sequence[QuantizableLayer]) -> QuantizedVariant:

@@ -4,8 +4,7 @@ The graph gets pairs of QuantizeLinear and DequantizeLinear, which onnxruntime f
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,9 +43,9 @@ def find_intermediate_nodes(model: OnnxModel) -> list[NodeProto]:
     if has_layer_norm_or_attention(model):
         return []
     constant_names = set(collect_stored_tensors(model.graph))
-    nodes: list[NodeProto] = []
+    nodes = []
     for node in model.graph.node:
-        if all(name in constant_names for name in node.input if name):
+        if constant_names.issuperset(filter(None, node.input)):
             constant_names.update(node.output)  # computed once, at load
         elif is_standard(node, *_INTERMEDIATE_OPERATORS):
             nodes.append(node)
@@ -67,10 +66,8 @@ def list_observed_values(
     nodes = [node for layer in layers for node in layer.nodes]
     names: dict[str, None] = {}
     for node in (*nodes, *intermediate_nodes):
-        for name in (*node.input, *node.output):
-            if name and name not in weight_names:
-                names[name] = None
-    return list(names)
+        names.update(dict.fromkeys([*node.input, *node.output]))
+    return [name for name in names if name and name not in weight_names]
 
 
 def quantize_static(
@@ -101,40 +98,43 @@ def quantize_static(
 
     tensor_ranges = {}
     for name, (low, high) in ranges.items():
-        lowest = np.array(low, np.float32)
-        highest = np.array(high, np.float32)
-        tensor_ranges[name] = TensorData(lowest=lowest, highest=highest)
+        tensor_ranges[name] = TensorData(
+            lowest=np.array(low, np.float32), highest=np.array(high, np.float32)
+        )
     layer_nodes = [node for layer in layers for node in layer.nodes]
     nodes = _select_nodes(model, layer_nodes, intermediate_nodes)
-    with _silence_logging():
-        try:
-            quantizer = QDQQuantizer(
-                _declare_float_values(model, ranges),
-                per_channel=True,
-                reduce_range=bits < 8,
-                weight_qType=QuantType.QInt8,
-                activation_qType=QuantType.QUInt8,
-                tensors_range=tensor_ranges,
-                nodes_to_quantize=[node.name for node in nodes],
-                nodes_to_exclude=[],
-                op_types_to_quantize=list(dict.fromkeys(node.op_type for node in nodes)),
-                extra_options={
-                    "WeightSymmetric": True,
-                    "MatMulConstBOnly": True,
-                    "TensorQuantOverrides": _override_dead_channels(model, layers),
-                },
-            )
-            quantizer.quantize_model()
-        except Exception as error:  # noqa: BLE001 (the tool's errors have no common root)
-            raise ExportFailed(
-                f"onnxruntime cannot quantize the model: {summarize_error(error)}", SKIP_HINT
-            ) from None
+    node_names = [node.name for node in nodes]
+    logging_level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # the tool warns of preparation that was already done
+    try:
+        quantizer = QDQQuantizer(
+            _declare_float_values(model, ranges),
+            per_channel=True,
+            reduce_range=bits < 8,
+            weight_qType=QuantType.QInt8,
+            activation_qType=QuantType.QUInt8,
+            tensors_range=tensor_ranges,
+            nodes_to_quantize=node_names,
+            nodes_to_exclude=[],
+            op_types_to_quantize=list(dict.fromkeys(node.op_type for node in nodes)),
+            extra_options={
+                "WeightSymmetric": True,
+                "MatMulConstBOnly": True,
+                "TensorQuantOverrides": _override_dead_channels(model, layers),
+            },
+        )
+        quantizer.quantize_model()
+    except Exception as error:  # noqa: BLE001 (the tool's errors have no common root)
+        raise ExportFailed(
+            f"onnxruntime cannot quantize the model: {summarize_error(error)}", SKIP_HINT
+        ) from None
+    finally:
+        logging.disable(logging_level)
     products = set[str]()
     for layer in layers:
         if layer.weight_name not in rounded:
             products.update(node.output[0] for node in layer.nodes)
-    quantized_names = {node.name for node in nodes}
-    return _restore_model(model, quantizer.model.model, quantized_names, products)
+    return _restore_model(model, quantizer.model.model, set(node_names), products)
 
 
 def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProto:
@@ -152,8 +152,7 @@ def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProt
     declared = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
     for name in names:
         if name not in declared:
-            value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-            graph.value_info.append(value)
+            graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     return proto
 
 
@@ -250,11 +249,8 @@ def _keep_float_products(
         removed.update((node.output[0], *dequantized))
         final = outputs[0] if outputs else product
         renamed.update(dict.fromkeys((product, *dequantized), final))
-    nodes = []
-    for node in graph.node:
-        is_pair = is_standard(node, "QuantizeLinear", "DequantizeLinear")
-        if not is_pair or node.output[0] not in removed:
-            nodes.append(node)
+    # Only rounding gives values these names.
+    nodes = [node for node in graph.node if removed.isdisjoint(node.output)]
     rename_outputs(nodes, renamed)
     rename_inputs(nodes, renamed)
     set_nodes(graph, nodes)
@@ -268,14 +264,3 @@ def _remove_unread(graph: GraphProto) -> None:
     for node in graph.node:
         read_names.update(node.input)
     set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name in read_names])
-
-
-@contextmanager
-def _silence_logging() -> Iterator[None]:
-    """Disable logging, because the tool warns of preparation that was already done."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(level)

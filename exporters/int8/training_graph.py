@@ -4,7 +4,7 @@ The training graph reads layer weights and biases by their own names. After trai
 are put back into the int8 graph, tensor by tensor, so that the file computes what was trained.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,9 @@ from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLaye
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import UniqueNames, rename_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import is_standard
+from ltp_pipeline.graph.nodes import get_attribute, is_standard
 from ltp_pipeline.graph.tensors import Weights, collect_stored_tensors, make_empty_tensor
+from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.system.arrays import Array
 
 # Operator of the marks: it keeps the shape of its input, and no deploy graph has it.
@@ -120,6 +121,7 @@ def _build_static(
     graph = proto.graph
     stored_names = collect_stored_tensors(int8_model.graph)
     output_names = {value.name for value in graph.output}
+    consumers = GraphView(int8_model.graph).consumers
     biases = _find_biases(int8_model, float_model, layers)
     float_names = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers}
     float_names.update((bias.quantized_name, bias.name) for bias in biases)
@@ -135,7 +137,9 @@ def _build_static(
             fraction = None
             if scale not in ranges:  # the first point of a shared scale moves the range
                 ranges[scale] = _read_range(int8_model, node)
-                for name in (node.input[0], *_iter_dequantized(int8_model, node)):
+                # An output of the graph has the name of a dequantized value.
+                uses = consumers.get(node.output[0], [])
+                for name in (node.input[0], *(use.node.output[0] for use in uses)):
                     if name in extremes:
                         fraction = _divide_range(ranges[scale], extremes[name])
                         break
@@ -171,13 +175,6 @@ def _make_mark(activation: str, output: str) -> NodeProto:
     return helper.make_node(MARK_OPERATOR, [activation], [output], output)
 
 
-def _iter_dequantized(model: OnnxModel, quantize_node: NodeProto) -> Iterable[str]:
-    """Yield the names of a rounded value in float; an output of the graph has such a name."""
-    for node in model.graph.node:
-        if is_standard(node, "DequantizeLinear") and node.input[0] == quantize_node.output[0]:
-            yield node.output[0]
-
-
 def _read_range(model: OnnxModel, quantize_node: NodeProto) -> ValueRange:
     """Return the range that the scale and the zero point of a node stand for."""
     scale = float(model.get_array(quantize_node.input[1]))
@@ -202,7 +199,7 @@ def _find_biases(
 ) -> list[QuantizedBias]:
     """Return the biases of quantized layers, except those that several layers share."""
     graph = int8_model.graph
-    read_names = [name for node in graph.node for name in node.input]
+    consumers = GraphView(graph).consumers
     dequantizers = {n.output[0]: n for n in graph.node if is_standard(n, "DequantizeLinear")}
     layer_of = {name: layer for layer in layers for name in layer.node_names}
     biases = []
@@ -212,7 +209,7 @@ def _find_biases(
             continue
         name = node.input[2]
         bias = dequantizers.get(name)
-        if bias is None or read_names.count(name) > 1 or name not in float_model.tensors:
+        if bias is None or len(consumers[name]) > 1 or name not in float_model.tensors:
             continue
         if float_model.get_array(name).size != int8_model.get_array(bias.input[1]).size:
             continue
@@ -224,13 +221,11 @@ def _find_biases(
 
 def _dequantize(model: OnnxModel, dequantize_node: NodeProto) -> Array:
     """Return the float values that a node computes of a stored tensor."""
-    inputs = [model.get_array(name) for name in dequantize_node.input]
-    stored = inputs[0]
-    scale = inputs[1]
-    zero_point = inputs[2] if len(inputs) > 2 else np.zeros_like(scale)
+    stored, scale, *zero_points = (model.get_array(name) for name in dequantize_node.input)
+    zero_point = zero_points[0] if zero_points else np.zeros_like(scale)
     shape: list[int] = []
     if scale.size > 1:
-        axis = next((a.i for a in dequantize_node.attribute if a.name == "axis"), 1)
+        axis = get_attribute(dequantize_node, "axis", 1)
         shape = [1] * stored.ndim
         shape[axis % stored.ndim] = -1
     steps = stored.astype(np.int64) - zero_point.reshape(shape).astype(np.int64)

@@ -19,23 +19,27 @@ from ltp_pipeline.graph.view import GraphView, iter_read_names
 Shapes = Mapping[str, tuple[object, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConvertedChain:
     """Nodes that follow one another, and the sparse operator that replaces them."""
 
     weight_name: str
-    nodes: tuple[NodeProto, ...]
-    sparse_node: NodeProto
-
-
-@dataclass
-class _SparseCall:
-    """A sparse operator and what it is called with."""
-
-    weight_name: str
+    nodes: list[NodeProto]
     operator: str
     inputs: list[str]
     attributes: dict[str, Any]
+
+    @property
+    def sparse_node(self) -> NodeProto:
+        """A new node that calls the sparse operator."""
+        return helper.make_node(
+            self.operator,
+            self.inputs,
+            [self.nodes[-1].output[0]],
+            self.nodes[0].name,
+            domain=functions.DOMAIN,
+            **self.attributes,
+        )
 
 
 def convert_to_sparse_ops(
@@ -69,7 +73,7 @@ def convert_to_sparse_ops(
     if functions.DOMAIN not in get_opsets(proto):
         proto.opset_import.append(helper.make_opsetid(functions.DOMAIN, functions.VERSION))
     existing = {f.name for f in proto.functions if f.domain == functions.DOMAIN}
-    used = {chain.sparse_node.op_type for chain in chains}
+    used = {chain.operator for chain in chains}
     for name in sorted(used - existing):
         proto.functions.append(functions.make_function(name, get_standard_opset(proto)))
     converted = OnnxModel(proto, model.weights, model.sparse)
@@ -112,43 +116,35 @@ class _ChainFinder:
         """Return all chains, in the order of their first nodes."""
         chains = []
         for node in self.nodes:
-            call = self._start_call(node) if id(node) in self.free_nodes else None
-            if call is None:
-                continue
-            nodes = [node]
-            self._append_sum(call, nodes)
-            self._append_activation(call, nodes)
-            self.free_nodes.difference_update(map(id, nodes))
-            sparse_node = helper.make_node(
-                call.operator,
-                call.inputs,
-                [nodes[-1].output[0]],
-                node.name,
-                domain=functions.DOMAIN,
-                **call.attributes,
-            )
-            chains.append(ConvertedChain(call.weight_name, tuple(nodes), sparse_node))
+            chain = self._start_chain(node) if id(node) in self.free_nodes else None
+            if chain is not None:
+                self._append_sum(chain)
+                self._append_activation(chain)
+                self.free_nodes.difference_update(map(id, chain.nodes))
+                chains.append(chain)
         return chains
 
-    def _start_call(self, node: NodeProto) -> _SparseCall | None:
-        """Return the call that replaces a Conv, Gemm or MatMul, or None if there is none."""
+    def _start_chain(self, node: NodeProto) -> ConvertedChain | None:
+        """Return the chain of a Conv, Gemm or MatMul alone, or None if nothing replaces it."""
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         inputs = [name for name in node.input if name]  # an omitted bias may be an empty name
         suffix = "Bias" if len(inputs) > 2 else ""
         if is_standard(node, "Conv") and self._is_layer_weight(inputs[1], 4):
             kernel_shape = self.constants[inputs[1]].dims[2:]
             if _has_known_padding(attributes, kernel_shape):
-                return _SparseCall(inputs[1], f"SparseConv{suffix}", inputs, attributes)
+                operator = f"SparseConv{suffix}"
+                return ConvertedChain(inputs[1], [node], operator, inputs, attributes)
         if is_standard(node, "Gemm") and self._is_layer_weight(inputs[1], 2):
             is_transposed = attributes.pop("transA", 0)
             if not is_transposed and self._has_row_bias(inputs, attributes):
-                return _SparseCall(inputs[1], f"SparseGemm{suffix}", inputs, attributes)
+                operator = f"SparseGemm{suffix}"
+                return ConvertedChain(inputs[1], [node], operator, inputs, attributes)
         if is_standard(node, "MatMul"):
             left, right = inputs
             if self._is_layer_weight(right, 2) and self.shapes.get(left):
-                return _SparseCall(right, "SparseMatMul", inputs, attributes)
+                return ConvertedChain(right, [node], "SparseMatMul", inputs, attributes)
             if self._is_layer_weight(left, 2) and self.shapes.get(right):
-                return _SparseCall(left, "SparseLeftMatMul", inputs, attributes)
+                return ConvertedChain(left, [node], "SparseLeftMatMul", inputs, attributes)
         return None
 
     def _is_layer_weight(self, name: str, num_axes: int) -> bool:
@@ -168,36 +164,37 @@ class _ChainFinder:
         columns = self.constants[inputs[1]].dims[0 if attributes.get("transB") else 1]
         return set(dims) <= {1} or (dims[-1] == columns and set(dims[:-1]) <= {1})
 
-    def _append_sum(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
-        """Extend `call` and `nodes` by an Add if it adds a bias, or a value of the same shape."""
-        node = nodes[-1]
+    def _append_sum(self, chain: ConvertedChain) -> None:
+        """Extend a chain by an Add if it adds a bias, or a value of the same shape."""
+        node = chain.nodes[-1]
         add = self._get_next_node(node)
         if add is None or not is_standard(add, "Add"):
             return
         other = add.input[1] if add.input[0] == node.output[0] else add.input[0]
-        if call.operator == "SparseMatMul" and self._is_bias(other, node):
-            call.operator += "Bias"
-        elif node.op_type == "Conv" and self._has_same_shape(node.output[0], other):
-            call.operator += "Add"
+        shape = self.shapes.get(node.output[0], (None,))
+        if chain.operator == "SparseMatMul" and self._is_bias(other, node):
+            chain.operator += "Bias"
+        elif node.op_type == "Conv" and shape == self.shapes.get(other) and None not in shape:
+            chain.operator += "Add"
         else:
             return
-        call.inputs = [*call.inputs, other]
-        nodes.append(add)
+        chain.inputs.append(other)
+        chain.nodes.append(add)
 
-    def _append_activation(self, call: _SparseCall, nodes: list[NodeProto]) -> None:
-        """Extend `call` and `nodes` by a Relu or Clip."""
-        activation = self._get_next_node(nodes[-1])
+    def _append_activation(self, chain: ConvertedChain) -> None:
+        """Extend a chain by a Relu or Clip."""
+        activation = self._get_next_node(chain.nodes[-1])
         if activation is None:
             return
         if is_standard(activation, "Relu"):
-            call.operator += "Relu"
-            nodes.append(activation)
+            chain.operator += "Relu"
+            chain.nodes.append(activation)
         elif is_standard(activation, "Clip") and functions.supports_clip(self.opset):
             limits = self._read_limits(activation)
             if limits is not None:
-                call.operator += "Clip"
-                call.attributes |= limits
-                nodes.append(activation)
+                chain.operator += "Clip"
+                chain.attributes |= limits
+                chain.nodes.append(activation)
 
     def _get_next_node(self, node: NodeProto) -> NodeProto | None:
         """Return the only node that reads a result, or None if it is taken or there are others."""
@@ -212,11 +209,6 @@ class _ChainFinder:
         """Return true if a value has one number for each column of a product's weight."""
         columns = self.constants[node.input[1]].dims[1]
         return self.shapes.get(name) == (columns,)
-
-    def _has_same_shape(self, first: str, second: str) -> bool:
-        """Return true if two values certainly have the same shape."""
-        shape = self.shapes.get(first)
-        return shape is not None and shape == self.shapes.get(second) and None not in shape
 
     def _read_limits(self, clip: NodeProto) -> dict[str, float] | None:
         """Return the limits of a Clip by name, or None if they may change or are not known."""
