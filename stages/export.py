@@ -176,12 +176,7 @@ def write_file(
 ) -> None:
     """Write a file of the original graph and verify its weights bit for bit.
 
-    Args:
-        file: The input model.
-        weights: Final weights by name.
-        weight_names: Names of the layer weights.
-        encoding: Name of the encoding.
-        path: The file to write; it is removed if it cannot be verified.
+    The file is removed if it cannot be verified.
     """
     model = file.model.with_weights(weights)
     source = _make_source(BuiltGraph(model, weights), weight_names, file.sha256)
@@ -198,12 +193,7 @@ def write_graph(
 ) -> None:
     """Write a file of a graph that is not part of a run, and verify it.
 
-    Args:
-        graph: The graph.
-        context: What the graph was built from.
-        file_format: Format of the file.
-        path: The file to write; it is removed if it cannot be verified.
-        model_sha256: SHA-256 of the input model.
+    The file is removed if it cannot be verified. `model_sha256` is the hash of the input model.
     """
     source = _make_source(graph, context.weight_names, model_sha256)
     target = _Target(file_format, EXACT, path)

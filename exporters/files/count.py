@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ltp_pipeline.errors import InputError
-from ltp_pipeline.exporters.files.decode import decode_all
+from ltp_pipeline.exporters.files.decode import check_names, decode_all
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.sparsity import Sparsity
@@ -48,16 +47,9 @@ def count_sparsity(model: OnnxModel, weight_names: Sequence[str]) -> FileSparsit
         InputError: If the model lacks one of these weights.
     """
     stored = list(iter_float_weights(model))
-    by_name: dict[str, Sparsity] = {}
-    for name, sparsity in stored:
-        by_name[name.removesuffix(QUANTIZED_SUFFIX)] = sparsity
+    by_name = {name.removesuffix(QUANTIZED_SUFFIX): sparsity for name, sparsity in stored}
     by_name.update(stored)
-    for name in weight_names:
-        if name not in by_name:
-            raise InputError(
-                f"the model has no tensor named '{name}'",
-                "give the file this model was exported to",
-            )
+    check_names(weight_names, by_name)
     layers = {name: by_name[name] for name in weight_names}
     total = Sparsity.combine(sparsity for _, sparsity in stored)
     return FileSparsity(Sparsity.combine(layers.values()), total, layers)

@@ -46,10 +46,15 @@ def read_tensors(model: OnnxModel, names: Collection[str]) -> dict[str, Array]:
     arrays = {name: model.get_array(name) for name in names if name in model.tensors}
     for encoding in ENCODINGS.values():
         arrays.update(encoding.decode(model, set(names) - set(arrays)).weights)
+    check_names(names, arrays)
+    return {name: arrays[name] for name in names}
+
+
+def check_names(names: Collection[str], tensors: Collection[str]) -> None:
+    """Raise InputError if a model lacks one of the tensors that it should have."""
     for name in names:
-        if name not in arrays:
+        if name not in tensors:
             raise InputError(
                 f"the model has no tensor named '{name}'",
                 "give the file this model was exported to",
             )
-    return {name: arrays[name] for name in names}

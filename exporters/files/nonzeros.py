@@ -67,15 +67,13 @@ class NonzeroIndex(Collection[str]):
             tensor = model.tensors.get(name)
             if tensor is None or tensor.data_type not in FLOAT_TYPES:
                 continue
-            if self._has_negative_zeros(name):
-                weights[name] = replace_negative_zeros(self.model.get_array(name))
+            nonzeros = self._nonzeros.get(name)
+            if nonzeros is None or nonzeros.has_negative_zeros:
+                array = self.model.get_array(name)
+                cleaned = replace_negative_zeros(array)
+                if cleaned is not array:
+                    weights[name] = cleaned
         return replace(model, weights=weights)
-
-    def _has_negative_zeros(self, name: str) -> bool:
-        """Return true if a layer weight has a -0.0, without a search for its nonzeros."""
-        if name in self._nonzeros:
-            return self._nonzeros[name].has_negative_zeros
-        return has_negative_zeros(self.model.get_array(name))
 
 
 def find_nonzeros(array: Array) -> TensorNonzeros:

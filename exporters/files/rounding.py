@@ -67,15 +67,9 @@ def round_tensor(array: Array, storage: str, axis: int) -> RoundedTensor:
 
 
 def compute_channel_scale(array: Array, axis: int, largest: int) -> Array:
-    """Compute a scale per output channel, so that its largest value is `largest` steps.
+    """Return a scale per output channel, so that the channel's largest value is `largest` steps.
 
-    Args:
-        array: Dense values.
-        axis: Axis of the output channels.
-        largest: Number of steps.
-
-    Returns:
-        Scales in a shape that broadcasts over the array.
+    The scales have a shape that broadcasts over the array.
     """
     other_axes = tuple(i for i in range(array.ndim) if i != axis)
     largest_values = np.abs(array).max(axis=other_axes, keepdims=True, initial=0)
@@ -90,14 +84,7 @@ def round_to_steps(array: Array, scale: Array, largest: int) -> Array:
 def restore_tensor(
     values: Array, dims: tuple[int, ...], dtype: np.dtype[np.generic], scale: Array | None
 ) -> Array:
-    """Return a dense tensor from its stored values, computed as the decoding nodes compute it.
-
-    Args:
-        values: Flat stored values.
-        dims: Dims of the dense tensor.
-        dtype: Type of the dense tensor.
-        scale: Scale of int8 values; None for others.
-    """
+    """Return a dense tensor from its flat stored values, computed as the decoding nodes do it."""
     dense = values.astype(dtype).reshape(dims)
     return dense if scale is None else dense * scale
 

@@ -109,11 +109,6 @@ def run_file(
 def optimize_model(model: OnnxModel, optimization: str, hint: str = EXPORT_AGAIN) -> GraphProto:
     """Return the graph that onnxruntime makes of a model at load, without its weights.
 
-    Args:
-        model: The model.
-        optimization: Name of a GraphOptimizationLevel.
-        hint: Hint of the error.
-
     Raises:
         ExportFailed: If onnxruntime cannot load the model.
     """
@@ -138,13 +133,7 @@ def _iter_arrays(value: Any) -> Iterator[Array]:
 
 
 def run_dense_model(model: OnnxModel, weight_names: Collection[str], feeds: Feeds) -> list[Array]:
-    """Return the outputs of a dense model, which files of every encoding must reproduce.
-
-    Args:
-        model: The model; all weights are stored plainly.
-        weight_names: Names of the layer weights.
-        feeds: Inputs by name.
-    """
+    """Return the outputs of a dense model, which files of every encoding must reproduce."""
     with temporary_folder("proof") as folder:
         path = folder / "dense.onnx"
         write_model(ENCODINGS["dense"].encode(model, weight_names), path)

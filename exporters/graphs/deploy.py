@@ -108,7 +108,7 @@ def _lift_constants(graph: GraphProto, weight_names: Collection[str]) -> None:
             tensor.name = node.output[0]
         else:
             nodes.append(node)
-    _keep_nodes(graph, nodes)
+    set_nodes(graph, nodes)
 
 
 def _remove_passthrough_nodes(graph: GraphProto) -> None:
@@ -132,7 +132,7 @@ def _remove_passthrough_nodes(graph: GraphProto) -> None:
                 continue
         nodes.append(node)
         computed_names.update(node.output)
-    _keep_nodes(graph, nodes)
+    set_nodes(graph, nodes)
     final_names = {name: _resolve_name(name, renamed) for name in renamed}
     rename_outputs(graph.node, final_names)
     rename_inputs(iter_nodes(graph), final_names)
@@ -177,19 +177,16 @@ class _BatchNormFolder:
         for node in self.graph.node:
             if is_standard(node, "Conv", "ConvTranspose", "Gemm"):
                 layers[node.output[0]] = node
-        folded = set[str]()
+        nodes = []
         for node in self.graph.node:
             layer = layers.get(node.input[0]) if is_standard(node, _NORM) else None
-            if layer is None or self.read_counts[layer.output[0]] > 1:
-                continue
-            if self._fold(layer, node):
+            if layer is not None and self._fold(layer, node):
                 layer.output[0] = node.output[0]
-                folded.add(node.output[0])
-        nodes = [
-            n for n in self.graph.node if not (is_standard(n, _NORM) and n.output[0] in folded)
-        ]
-        _keep_nodes(self.graph, nodes)
-        return len(folded)
+            else:
+                nodes.append(node)
+        num_folded = len(self.graph.node) - len(nodes)
+        set_nodes(self.graph, nodes)
+        return num_folded
 
     def _fold(self, layer: NodeProto, norm: NodeProto) -> bool:
         """Scale a layer's weight and shift its bias as a norm would.
@@ -226,14 +223,16 @@ class _BatchNormFolder:
         return True
 
     def _can_fold(self, layer: NodeProto, norm: NodeProto, attributes: Mapping[str, Any]) -> bool:
-        """Return true if all tensors are known and the norm is a plain one in inference mode."""
+        """Return true if a plain norm in inference mode reads a layer alone, all tensors known."""
         names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
         if any(name and name not in self.tensors for name in names):
             return False
         types = {self.tensors[name].data_type for name in names if name}
         if len(types) > 1 or types.pop() not in _FOLDED_TYPES:
             return False
-        if self.read_counts[layer.input[1]] > 1 or layer.input[0] == layer.input[1]:
+        if self.read_counts[layer.output[0]] > 1 or self.read_counts[layer.input[1]] > 1:
+            return False
+        if layer.input[0] == layer.input[1]:
             return False
         is_training = attributes.get("training_mode") or any(norm.output[1:])
         return not is_training and bool(attributes.get("spatial", 1))
@@ -282,8 +281,20 @@ def _remove_unused(graph: GraphProto, weight_names: Collection[str]) -> None:
     drop_inputs(graph, unused)
     drop_initializers(graph, set(unused))
     nodes = [n for n in graph.node if get_constant_tensor(n) is None or n.output[0] in read_names]
-    _keep_nodes(graph, nodes)
+    set_nodes(graph, nodes)
     del graph.value_info[:]  # shapes of values, some of which are gone
+
+
+def find_changed_weight(
+    model: OnnxModel, reference: OnnxModel, weight_names: Collection[str]
+) -> str | None:
+    """Return the name of a layer weight that a model lacks or holds with other bits, or None."""
+    for name in weight_names:
+        if name not in model.tensors:
+            return name
+        if model.get_array(name).tobytes() != reference.get_array(name).tobytes():
+            return name
+    return None
 
 
 def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
@@ -293,11 +304,9 @@ def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxMode
         SimplifyFailed: If onnxsim changed layer weights, inputs or outputs.
     """
     simplified = simplify.simplify_model(model)
-    for name in weight_names:
-        if name not in simplified.tensors:
-            raise simplify.SimplifyFailed(f"onnxsim removed the layer weight '{name}'")
-        if model.get_array(name).tobytes() != simplified.get_array(name).tobytes():
-            raise simplify.SimplifyFailed(f"onnxsim changed the layer weight '{name}'")
+    changed_name = find_changed_weight(simplified, model, weight_names)
+    if changed_name is not None:
+        raise simplify.SimplifyFailed(f"onnxsim changed the layer weight '{changed_name}'")
     for kind in ("input", "output"):
         names = [value.name for value in getattr(model.graph, kind)]
         if [value.name for value in getattr(simplified.graph, kind)] != names:
@@ -314,12 +323,6 @@ def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxMode
     result.graph.input.extend(model.graph.input)
     result.graph.output.extend(model.graph.output)
     return replace(simplified, proto=result)
-
-
-def _keep_nodes(graph: GraphProto, nodes: Collection[NodeProto]) -> None:
-    """Replace the nodes of a graph by some of them, unless these are all."""
-    if len(nodes) < len(graph.node):
-        set_nodes(graph, nodes)
 
 
 GRAPH = ExportGraph(

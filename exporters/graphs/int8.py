@@ -25,7 +25,7 @@ from ltp_pipeline.exporters.int8.training_graph import (
     build_training_graph,
     insert_trained_tensors,
 )
-from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.schema_parts import QuantizationInfo
@@ -113,11 +113,6 @@ def check_quantizable(model: OnnxModel, weight_names: Collection[str]) -> None:
 def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights) -> OnnxModel:
     """Return the model in an opset that can be quantized, and verify that it computes the same.
 
-    Args:
-        model: The model.
-        weight_names: Names of the layer weights.
-        feeds: Inputs by name.
-
     Raises:
         ExportFailed: If it cannot be converted to that opset.
     """
@@ -129,15 +124,11 @@ def raise_opset(model: OnnxModel, weight_names: Collection[str], feeds: Weights)
         converted_proto = version_converter.convert_version(model.to_proto(), OPSET)
     except Exception as error:  # noqa: BLE001 (the converter's C++ errors share no narrower type)
         raise ExportFailed(f"{problem}: {summarize_error(error)}", SKIP_HINT) from None
+    converted_proto.ir_version = max(converted_proto.ir_version, model.proto.ir_version)
     converted = OnnxModel.from_proto(converted_proto)
-    for name in weight_names:
-        if name not in converted.tensors:
-            raise ExportFailed(f"{problem}: the layer weight '{name}' would be gone", SKIP_HINT)
-        if converted.get_array(name).tobytes() != model.get_array(name).tobytes():
-            raise ExportFailed(f"{problem}: the layer weight '{name}' would change", SKIP_HINT)
-    proto = copy_proto(converted.proto)
-    proto.ir_version = max(proto.ir_version, model.proto.ir_version)
-    converted = OnnxModel(proto, converted.weights)
+    changed_name = deploy.find_changed_weight(converted, model, weight_names)
+    if changed_name is not None:
+        raise ExportFailed(f"{problem}: the layer weight '{changed_name}' would change", SKIP_HINT)
     difference = find_difference(converted, model, weight_names, feeds, deploy.TOLERANCE)
     if difference is not None:
         raise ExportFailed(

@@ -73,10 +73,6 @@ class HistogramObserver:
             merged = self.counts.reshape(2, -1, 2).sum(axis=2)
             self.counts = np.pad(merged, ((0, 0), (0, NUM_BINS // 2)))
 
-    def clip_range(self, limit: float) -> ValueRange:
-        """Return the range of all values, but not farther from zero than a limit."""
-        return ValueRange(max(self.low, -limit), min(self.high, limit))
-
 
 def find_min_max_range(observer: HistogramObserver) -> ValueRange:
     """Return the range of all values."""
@@ -102,7 +98,8 @@ def find_entropy_range(observer: HistogramObserver) -> ValueRange:
     sizes = np.unique(np.linspace(NUM_LEVELS, NUM_BINS, NUM_TRIED_RANGES).astype(np.int64))
     divergences = [_measure_divergence(counts, int(size)) for size in sizes]
     best_size = int(sizes[int(np.argmin(divergences))])
-    return observer.clip_range(observer.limit * best_size / NUM_BINS)
+    limit = observer.limit * best_size / NUM_BINS
+    return ValueRange(max(observer.low, -limit), min(observer.high, limit))
 
 
 def _measure_divergence(counts: Array, size: int) -> float:

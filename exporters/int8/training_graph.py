@@ -233,11 +233,9 @@ def _dequantize(model: OnnxModel, dequantize_node: NodeProto) -> Array:
 
 
 def insert_trained_tensors(model: OnnxModel, tensors: Mapping[str, Array]) -> OnnxModel:
-    """Return the int8 graph with new values in its tensors, in the shapes and types that they have.
+    """Return the int8 graph with new values for those of the tensors that it has.
 
-    Args:
-        model: The int8 graph.
-        tensors: Values by name; those of other names are left out.
+    The tensors keep their shapes and types.
     """
     arrays = {}
     for name, array in tensors.items():
