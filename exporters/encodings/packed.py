@@ -25,6 +25,7 @@ from ltp_pipeline.exporters.files import labels, rounding
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, find_nonzeros
 from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
     collect_stored_tensors,
@@ -107,7 +108,7 @@ def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT
             decoder = merged
             initializers += group_initializers
             weights |= group_weights
-    packed_names = {tensor.name for tensor in tensors} & set(decoder.nodes)
+    packed_names = collect_names(tensors) & set(decoder.nodes)
     nodes = list(decoder.nodes.values())
     packed = index.replace_negative_zeros(remove_tensors(model, packed_names, nodes))
     if not packed_names:
@@ -126,7 +127,7 @@ def _find_packable(
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
-    output_names = {value.name for value in model.graph.output}
+    output_names = collect_names(model.graph.output)
     types = set(WEIGHT_TYPES)
     if opset < packed_graph.BFLOAT16_OPSET:
         types.discard(TensorProto.BFLOAT16)

@@ -23,6 +23,7 @@ from ltp_pipeline.exporters.encodings.encoding import (
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, TensorNonzeros
 from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.tensors import (
     WEIGHT_TYPES,
     collect_stored_tensors,
@@ -50,7 +51,7 @@ def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
         weight_names: Names of the layer weights.
     """
     index = NonzeroIndex.from_names(model, weight_names)
-    output_names = {value.name for value in model.graph.output}
+    output_names = collect_names(model.graph.output)
     tensors: dict[str, TensorProto] = {}
     nonzeros: dict[str, TensorNonzeros] = {}
     for name, tensor in collect_stored_tensors(model.graph).items():
@@ -100,7 +101,7 @@ def decode(model: OnnxModel, names: Collection[str]) -> DecodedTensors:
         InputError: If a sparse tensor is not valid.
     """
     graph = model.graph
-    taken_names = {value.name for value in graph.input}
+    taken_names = collect_names(graph.input)
     taken_names.update(tensor.name for tensor in graph.initializer)
     taken_names.update(name for node in graph.node for name in node.output)
     for name in find_encoded_names(model):

@@ -28,7 +28,7 @@ from ltp_pipeline.graph.edit import (
     set_nodes,
 )
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import is_standard, iter_graphs, iter_nodes
+from ltp_pipeline.graph.nodes import collect_names, is_standard, iter_graphs, iter_nodes
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.tensors import (
     collect_stored_tensors,
@@ -313,7 +313,7 @@ def _simplify_model(model: OnnxModel, weight_names: Collection[str]) -> OnnxMode
             raise simplify.SimplifyFailed(f"onnxsim changed the {kind}s of the graph")
     taken_fields = {"graph", "functions", "opset_import", "ir_version"}
     result = ModelProto()
-    all_fields = {field.name for field in result.DESCRIPTOR.fields}
+    all_fields = collect_names(result.DESCRIPTOR.fields)
     copy_fields(model.proto, result, skip=taken_fields)
     copy_fields(simplified.proto, result, skip=all_fields - taken_fields)
     for field_name in ("input", "output", "value_info"):

@@ -11,6 +11,7 @@ from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import (
     STANDARD_DOMAINS,
+    collect_names,
     format_node,
     get_attribute,
     get_subgraphs,
@@ -90,7 +91,7 @@ def find_quantizable_layers(model: OnnxModel, weight_names: Collection[str]) -> 
     selection = LayerSelection()
     tensors = collect_stored_tensors(model.graph)
     consumers = GraphView(model.graph).consumers
-    output_names = {value.name for value in model.graph.output}
+    output_names = collect_names(model.graph.output)
     nested_names = collect_nested_reads(model.graph)
     for name in weight_names:
         uses = consumers.get(name, [])

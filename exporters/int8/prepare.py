@@ -18,7 +18,7 @@ from ltp_pipeline.exporters.int8.layers import (
 from ltp_pipeline.exporters.int8.names import name_nodes, rename_conflicts
 from ltp_pipeline.graph.edit import UniqueNames, drop_inputs, rename_inputs, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_attribute, is_standard
+from ltp_pipeline.graph.nodes import collect_names, get_attribute, is_standard
 from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.tensors import Weights, make_empty_tensor
 from ltp_pipeline.graph.view import GraphView, ValueUse
@@ -38,7 +38,7 @@ def prepare_graph(
     """
     proto = copy_proto(model.proto)
     # Inputs that can override weights would keep these from being quantized.
-    drop_inputs(proto.graph, {tensor.name for tensor in proto.graph.initializer})
+    drop_inputs(proto.graph, collect_names(proto.graph.initializer))
     flat = _flatten_biases(replace(model, proto=proto))
     return transpose_weights(name_nodes(rename_conflicts(flat, weight_names)), weight_names)
 
@@ -46,7 +46,7 @@ def prepare_graph(
 def _flatten_biases(model: OnnxModel) -> OnnxModel:
     """Return the model with vectors for biases of Gemm that are matrices of one row."""
     consumers = GraphView(model.graph).consumers
-    output_names = {value.name for value in model.graph.output}
+    output_names = collect_names(model.graph.output)
     vectors = {}
     for tensor in model.graph.initializer:
         uses = consumers.get(tensor.name, [])
@@ -84,7 +84,7 @@ def transpose_weights(
     """
     graph = model.graph
     view = GraphView(graph)
-    fixed_names = {value.name for value in graph.output} | collect_nested_reads(graph)
+    fixed_names = collect_names(graph.output) | collect_nested_reads(graph)
     matrices = {tensor.name for tensor in graph.initializer if len(tensor.dims) == 2}
     weight_of: dict[str, str] = {}  # by the output of its Transpose
     for name in matrices.intersection(weight_names) - fixed_names:

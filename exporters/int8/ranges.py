@@ -13,6 +13,7 @@ from onnx import ValueInfoProto
 from ltp_pipeline.exporters.files.run_proof import Feeds, open_session
 from ltp_pipeline.exporters.int8.layers import SKIP_HINT
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.system import threads
 from ltp_pipeline.system.arrays import Array
@@ -140,7 +141,7 @@ def observe_values(
     Returns:
         Observers by name, without values that are not float32.
     """
-    outer_names = {value.name for value in (*model.graph.input, *model.graph.output)}
+    outer_names = collect_names((*model.graph.input, *model.graph.output))
     proto = copy_proto(model.proto)
     proto.graph.output.extend(
         ValueInfoProto(name=name) for name in names if name not in outer_names

@@ -22,7 +22,7 @@ from ltp_pipeline.graph.edit import (
 )
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_subgraphs, is_standard
+from ltp_pipeline.graph.nodes import collect_names, get_subgraphs, is_standard
 from ltp_pipeline.graph.schemas import get_opsets
 from ltp_pipeline.graph.tensors import collect_stored_tensors
 from ltp_pipeline.graph.view import GraphView
@@ -149,7 +149,7 @@ def _declare_float_values(model: OnnxModel, names: Collection[str]) -> ModelProt
     for domain, version in opsets.items():
         proto.opset_import.append(helper.make_opsetid(domain, version))
     graph = proto.graph
-    declared = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    declared = collect_names((*graph.input, *graph.output, *graph.value_info))
     for name in names:
         if name not in declared:
             graph.value_info.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
@@ -162,7 +162,7 @@ def _select_nodes(
     """Return the nodes of layers, and intermediate nodes that another selected node reads."""
     consumers = GraphView(model.graph).consumers
     selected = {node.name: node for node in (*layer_nodes, *intermediate_nodes)}
-    layer_node_names = {node.name for node in layer_nodes}
+    layer_node_names = collect_names(layer_nodes)
     for node in reversed(intermediate_nodes):
         uses = [use for output in node.output for use in consumers.get(output, ())]
         is_read = any(use.node.name in selected for use in uses)
@@ -225,7 +225,7 @@ def _keep_float_products(
     Outputs of a network in 8 bits would often be equal, so that the order of scores is lost.
     """
     view = GraphView(graph)
-    output_names = {value.name for value in graph.output}
+    output_names = collect_names(graph.output)
     removed = set[str]()
     renamed: dict[str, str] = {}
     for node in graph.node:
@@ -260,7 +260,7 @@ def _remove_unread(graph: GraphProto) -> None:
     """Remove initializers that nothing reads: scales of values that stay float."""
     if any(get_subgraphs(node) for node in graph.node):  # these may read some
         return
-    read_names = {value.name for value in graph.output}
+    read_names = collect_names(graph.output)
     for node in graph.node:
         read_names.update(node.input)
     set_initializers(graph, [tensor for tensor in graph.initializer if tensor.name in read_names])

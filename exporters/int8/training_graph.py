@@ -14,7 +14,7 @@ from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLaye
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import UniqueNames, rename_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_attribute, is_standard
+from ltp_pipeline.graph.nodes import collect_names, get_attribute, is_standard
 from ltp_pipeline.graph.tensors import Weights, collect_stored_tensors, make_empty_tensor
 from ltp_pipeline.graph.view import GraphView
 from ltp_pipeline.system.arrays import Array
@@ -120,7 +120,7 @@ def _build_static(
     proto = copy_proto(int8_model.proto)
     graph = proto.graph
     stored_names = collect_stored_tensors(int8_model.graph)
-    output_names = {value.name for value in graph.output}
+    output_names = collect_names(graph.output)
     consumers = GraphView(int8_model.graph).consumers
     biases = _find_biases(int8_model, float_model, layers)
     float_names = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers}

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.graph.constants import collect_constants, get_small_value
 from ltp_pipeline.graph.edit import drop_initializers, drop_inputs, raise_ir_version, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import get_attribute, is_standard
+from ltp_pipeline.graph.nodes import collect_names, get_attribute, is_standard
 from ltp_pipeline.graph.schemas import get_opsets, get_standard_opset
 from ltp_pipeline.graph.view import GraphView, iter_read_names
 
@@ -212,7 +212,7 @@ class _ChainFinder:
 
     def _read_limits(self, clip: NodeProto) -> dict[str, float] | None:
         """Return the limits of a Clip by name, or None if they may change or are not known."""
-        input_names = {value.name for value in self.model.graph.input}
+        input_names = collect_names(self.model.graph.input)
         float_range = np.finfo(np.float32)
         limits = {"min": float(float_range.min), "max": float(float_range.max)}
         for slot, limit in enumerate(limits, start=1):

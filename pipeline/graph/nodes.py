@@ -60,6 +60,11 @@ def get_attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
+def collect_names(messages: Iterable[Any]) -> set[str]:
+    """Return the names of nodes, values or tensors."""
+    return {message.name for message in messages}
+
+
 def get_subgraphs(node: NodeProto) -> Sequence[GraphProto]:
     """Return the graphs that a node holds as attributes, such as the branches of an If."""
     attributes = node.attribute
