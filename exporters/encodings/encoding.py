@@ -1,7 +1,7 @@
 """Encoding: how a file stores the zeros of a model's layer weights."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnx import NodeProto, TensorProto
 
@@ -101,5 +101,4 @@ def remove_tensors(
     if len(sparse) < len(graph.sparse_initializer):
         del graph.sparse_initializer[:]
         graph.sparse_initializer.extend(sparse)
-    weights = {name: array for name, array in model.weights.items() if name not in names}
-    return OnnxModel(proto, weights, model.sparse)
+    return replace(model, proto=proto).drop_unstored_weights()

@@ -24,7 +24,7 @@ from ltp_pipeline.exporters.encodings.packed_graph import (
 )
 from ltp_pipeline.exporters.files import rounding
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import normalize_domain
+from ltp_pipeline.graph.nodes import get_attributes, normalize_domain
 from ltp_pipeline.graph.tensors import (
     MAX_BYTES,
     MAX_DIMS,
@@ -264,8 +264,8 @@ def _is_same_node(expected: NodeProto, actual: NodeProto) -> bool:
             return False
     if normalize_domain(expected.domain) != normalize_domain(actual.domain):
         return False
-    required = {a.name: helper.get_attribute_value(a) for a in expected.attribute}
-    attributes = {a.name: helper.get_attribute_value(a) for a in actual.attribute}
+    required = get_attributes(expected)
+    attributes = get_attributes(actual)
     allowed = {**_NEUTRAL, **required}
     for key, value in attributes.items():
         if key not in allowed or allowed[key] != value:

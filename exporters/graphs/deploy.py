@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.files.nonzeros import replace_negative_zeros
@@ -28,7 +28,13 @@ from ltp_pipeline.graph.edit import (
     set_nodes,
 )
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import collect_names, is_standard, iter_graphs, iter_nodes
+from ltp_pipeline.graph.nodes import (
+    collect_names,
+    get_attributes,
+    is_standard,
+    iter_graphs,
+    iter_nodes,
+)
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.tensors import (
     collect_stored_tensors,
@@ -56,7 +62,7 @@ def build_graph(context: GraphContext) -> BuiltGraph:
         ExportFailed: If it computes something else, or its layer weights have other zeros.
     """
     model, note = rewrite_model(context.model, context.weight_names)
-    weights = {name: model.get_array(name) for name in context.weight_names}
+    weights = model.get_arrays(context.weight_names)
     for name, weight in weights.items():
         if ((weight != 0) != (context.weights[name] != 0)).any():
             raise ExportFailed(
@@ -85,9 +91,7 @@ def rewrite_model(model: OnnxModel, weight_names: Collection[str]) -> tuple[Onnx
     num_norms = sum(is_standard(node, _NORM) for node in proto.graph.node)
     num_folded = _BatchNormFolder(proto.graph, weights).fold_all()
     _remove_unused(proto.graph, weight_names)
-    result = OnnxModel(proto, weights)
-    weights = {name: array for name, array in weights.items() if name in result.tensors}
-    result = replace(result, weights=weights)
+    result = OnnxModel(proto, weights).drop_unstored_weights()
     changes = f"{num_folded} of {num_norms} {_NORM} folded"
     try:
         result = _simplify_model(result, weight_names)
@@ -194,9 +198,7 @@ class _BatchNormFolder:
         Returns:
             False if that is not possible or not exact enough; then nothing is changed.
         """
-        attributes = {}
-        for attribute in (*layer.attribute, *norm.attribute):
-            attributes[attribute.name] = helper.get_attribute_value(attribute)
+        attributes = get_attributes(layer) | get_attributes(norm)
         if not self._can_fold(layer, norm, attributes):
             return False
         gamma, beta, mean, variance = (

@@ -56,7 +56,7 @@ def build_graph(context: GraphContext) -> BuiltGraph:
     quantization = search.QuantizationSearch(float_model, layers, calibration)
     variant = quantization.run()
     notes = list(deployed.notes)
-    exact = {name: float_model.get_array(name) for name in weight_names}
+    exact = float_model.get_arrays(weight_names)
     trained_epochs = 0
     if calibration.train is not None:
         training_graph = build_training_graph(
@@ -92,7 +92,7 @@ def build_graph(context: GraphContext) -> BuiltGraph:
         trained_epochs=trained_epochs,
     )
     model = restore_transposes(compact_names(variant.model, float_model), transposed_names)
-    stored = {name: model.get_array(name) for name in weights}
+    stored = model.get_arrays(weights)
     return BuiltGraph(model, stored, (*notes, _format_note(info)), tuple(weights), info)
 
 

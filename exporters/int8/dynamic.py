@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from ltp_pipeline.exporters.files.rounding import compute_channel_scale, round_to_steps
-from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer, map_node_names
 from ltp_pipeline.graph.edit import UniqueNames, drop_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.tensors import make_tensor
@@ -31,7 +31,7 @@ def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits:
         bits: Bits of a weight, 7 or 8.
     """
     builder = _DynamicGraphBuilder(model, bits)
-    layer_of = {name: layer for layer in layers for name in layer.node_names}
+    layer_of = map_node_names(layers)
     for node in builder.proto.graph.node:
         layer = layer_of.get(node.name)
         if layer is None:
@@ -83,8 +83,7 @@ class _DynamicGraphBuilder:
         drop_initializers(graph, removed)
         graph.initializer.extend(self.constants.values())
         del graph.value_info[:]
-        weights = {n: array for n, array in self.model.weights.items() if n not in removed}
-        return OnnxModel(self.proto, weights)
+        return OnnxModel(self.proto, self.model.weights).drop_unstored_weights()
 
     def _quantize_activation(self, name: str) -> Sequence[str]:
         """Return an activation in 8 bits, its scale and its zero point; add a node if needed."""

@@ -1,7 +1,7 @@
 """Layers of a graph that can be quantized, and why other layer weights stay float."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -50,11 +50,6 @@ class QuantizableLayer:
     elements: int
 
     @property
-    def node_names(self) -> list[str]:
-        """Names of the nodes."""
-        return [node.name for node in self.nodes]
-
-    @property
     def supports_dynamic(self) -> bool:
         """True if the nodes have a form that computes the ranges of activations at every run."""
         return all(node.op_type in DYNAMIC_OPERATORS for node in self.nodes)
@@ -66,6 +61,11 @@ class LayerSelection:
 
     layers: list[QuantizableLayer] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # by name of the layer weight
+
+
+def map_node_names(layers: Iterable[QuantizableLayer]) -> dict[str, QuantizableLayer]:
+    """Return the layers by the names of their nodes."""
+    return {node.name: layer for layer in layers for node in layer.nodes}
 
 
 def describe_quantized_nodes(proto: ModelProto) -> str | None:

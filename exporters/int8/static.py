@@ -11,6 +11,7 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from ltp_pipeline.errors import ExportFailed, summarize_error
+from ltp_pipeline.exporters.files.rounding import compute_channel_scale
 from ltp_pipeline.exporters.int8.layers import EMPTY_WEIGHT_SPAN, SKIP_HINT, QuantizableLayer
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import (
@@ -181,9 +182,8 @@ def _override_dead_channels(
     """
     overrides: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
-        weight = np.abs(model.get_array(layer.weight_name))
-        other_axes = tuple(i for i in range(weight.ndim) if i != layer.axis)
-        spans = weight.max(axis=other_axes)
+        weight = model.get_array(layer.weight_name)
+        spans = compute_channel_scale(weight, layer.axis, 1).reshape(-1)
         if (spans > 0).all() or not weight.size:
             continue
         default = float(spans[spans > 0].mean()) if spans.any() else EMPTY_WEIGHT_SPAN

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
-from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer
+from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX, QuantizableLayer, map_node_names
 from ltp_pipeline.exporters.int8.ranges import ValueRange
 from ltp_pipeline.graph.edit import UniqueNames, rename_inputs, set_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
@@ -94,11 +94,11 @@ def _build_dynamic(float_model: OnnxModel, layers: Sequence[QuantizableLayer]) -
     """Build the training graph of an int8 graph whose ranges are computed at every run."""
     proto = copy_proto(float_model.proto)
     names = UniqueNames.from_graph(proto.graph)
-    layer_node_names = {name for layer in layers for name in layer.node_names}
+    layer_of = map_node_names(layers)
     nodes: list[NodeProto] = []
     marks: dict[str, str] = {}  # output of its mark, by activation
     for node in proto.graph.node:
-        if node.name in layer_node_names:
+        if node.name in layer_of:
             activation = node.input[0]
             if activation not in marks:
                 marks[activation] = names.make_unique(f"{activation}/rounded")
@@ -125,7 +125,7 @@ def _build_static(
     biases = _find_biases(int8_model, float_model, layers)
     float_names = {layer.weight_name + QUANTIZED_SUFFIX: layer.weight_name for layer in layers}
     float_names.update((bias.quantized_name, bias.name) for bias in biases)
-    floats = {name: float_model.get_array(name) for name in float_names.values()}
+    floats = float_model.get_arrays(float_names.values())
     renamed: dict[str, str] = {}
     frozen_names: list[str] = []
     nodes: list[NodeProto] = []
@@ -165,8 +165,7 @@ def _build_static(
     for name, array in floats.items():
         tensors.append(make_empty_tensor(name, TensorProto.FLOAT, array.shape))
     set_initializers(graph, tensors)
-    weights = {name: array for name, array in int8_model.weights.items() if name in read_names}
-    model = OnnxModel(proto, {**weights, **floats})
+    model = OnnxModel(proto, {**int8_model.weights, **floats}).drop_unstored_weights()
     return FakeQuantGraph(model, tuple(points), tuple(biases), ranges, tuple(frozen_names))
 
 
@@ -201,7 +200,7 @@ def _find_biases(
     graph = int8_model.graph
     consumers = GraphView(graph).consumers
     dequantizers = {n.output[0]: n for n in graph.node if is_standard(n, "DequantizeLinear")}
-    layer_of = {name: layer for layer in layers for name in layer.node_names}
+    layer_of = map_node_names(layers)
     biases = []
     for node in graph.node:
         layer = layer_of.get(node.name)

@@ -12,7 +12,7 @@ from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.graph.constants import collect_constants, get_small_value
 from ltp_pipeline.graph.edit import drop_initializers, drop_inputs, raise_ir_version, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import collect_names, get_attribute, is_standard
+from ltp_pipeline.graph.nodes import collect_names, get_attribute, get_attributes, is_standard
 from ltp_pipeline.graph.schemas import get_opsets, get_standard_opset
 from ltp_pipeline.graph.view import GraphView, iter_read_names
 
@@ -76,9 +76,7 @@ def convert_to_sparse_ops(
     used = {chain.operator for chain in chains}
     for name in sorted(used - existing):
         proto.functions.append(functions.make_function(name, get_standard_opset(proto)))
-    converted = OnnxModel(proto, model.weights, model.sparse)
-    weights = {n: array for n, array in model.weights.items() if n in converted.tensors}
-    return replace(converted, weights=weights), chains
+    return replace(model, proto=proto).drop_unstored_weights(), chains
 
 
 def _remove_unused_limits(graph: GraphProto, chains: Collection[ConvertedChain]) -> None:
@@ -126,7 +124,7 @@ class _ChainFinder:
 
     def _start_chain(self, node: NodeProto) -> ConvertedChain | None:
         """Return the chain of a Conv, Gemm or MatMul alone, or None if nothing replaces it."""
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attributes = get_attributes(node)
         inputs = [name for name in node.input if name]  # an omitted bias may be an empty name
         suffix = "Bias" if len(inputs) > 2 else ""
         if is_standard(node, "Conv") and self._is_layer_weight(inputs[1], 4):

@@ -9,7 +9,7 @@ functions return a new one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,6 +75,15 @@ class OnnxModel:
         if name in self.weights:
             return self.weights[name]
         return to_array(self.tensors[name] if tensor is None else tensor, name)
+
+    def get_arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the values of dense stored tensors by name."""
+        return {name: self.get_array(name) for name in names}
+
+    def drop_unstored_weights(self) -> OnnxModel:
+        """Return the model without the values of tensors that it no longer has."""
+        weights = {name: array for name, array in self.weights.items() if name in self.tensors}
+        return replace(self, weights=weights)
 
     def with_weights(self, weights: Weights) -> OnnxModel:
         """Return the model with other values for some tensors.

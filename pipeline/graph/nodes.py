@@ -60,6 +60,11 @@ def get_attribute(node: NodeProto, name: str, default: Any = None) -> Any:
     return default
 
 
+def get_attributes(node: NodeProto) -> dict[str, Any]:
+    """Return the values of all attributes of a node by name, as onnx gives them."""
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
 def collect_names(messages: Iterable[Any]) -> set[str]:
     """Return the names of nodes, values or tensors."""
     return {message.name for message in messages}
