@@ -152,11 +152,7 @@ def run(
 ) -> QatResult:
     """Train the network of a training graph, or load its weights if it was trained before.
 
-    Args:
-        context: The run.
-        title: Name of the network, for its checkpoint.
-        graph: The training graph.
-        layers: The quantized layers.
+    `title` is the name of the network in its checkpoint.
     """
     epochs = context.int8_epochs
     network, state = build_network(context.network, graph)
@@ -184,10 +180,6 @@ def run(
 
 def build_network(network: Network, graph: FakeQuantGraph) -> tuple[Network, StateDict]:
     """Compile a training graph.
-
-    Args:
-        network: The network that the graph was made of.
-        graph: The training graph.
 
     Returns:
         The network with rounding at the marks, and its initial state.

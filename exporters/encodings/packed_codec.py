@@ -87,12 +87,7 @@ def compute_deltas(positions: Array) -> Array:
 
 
 def join_deltas(deltas: Sequence[Array], sizes: Sequence[int]) -> Array:
-    """Return the deltas of the concatenation of several arrays.
-
-    Args:
-        deltas: Deltas of each array.
-        sizes: Number of elements of each array.
-    """
+    """Return the deltas of the concatenation of several arrays."""
     if len(deltas) == 1:
         return deltas[0]
     parts = [deltas[0][:0]]
@@ -111,10 +106,6 @@ def estimate_sizes(deltas: Array, size: int) -> dict[str, tuple[float, int]]:
     """Return the bytes of codes and the number of values that each kind would take.
 
     The sizes are exact except for PAIRS.
-
-    Args:
-        deltas: Deltas of an array.
-        size: Number of elements of the array.
     """
     sizes: dict[str, tuple[float, int]] = {MASK: (size / 8, deltas.size + 1)}
     # Only long deltas need bridges, and nearly all are short. A boolean index takes several times

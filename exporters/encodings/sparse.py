@@ -45,10 +45,6 @@ def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     The weight of a Constant node becomes an initializer with the name of the node's output. A
     weight that is also a graph input is no longer an input, because a sparse initializer may not
     be one.
-
-    Args:
-        model: A model with its final dense weights.
-        weight_names: Names of the layer weights.
     """
     index = NonzeroIndex.from_names(model, weight_names)
     output_names = collect_names(model.graph.output)

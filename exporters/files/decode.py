@@ -34,11 +34,7 @@ def to_dense(model: OnnxModel) -> OnnxModel:
 
 
 def read_tensors(model: OnnxModel, names: Collection[str]) -> dict[str, Array]:
-    """Return the dense values of tensors by name.
-
-    Args:
-        model: A model in any encoding.
-        names: Names of tensors of the graph or of graphs nested in it.
+    """Return the dense values of tensors by name, those of nested graphs too.
 
     Raises:
         InputError: If the model lacks one of these tensors.

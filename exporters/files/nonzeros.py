@@ -57,11 +57,7 @@ class NonzeroIndex(Collection[str]):
         return self._nonzeros[name]
 
     def replace_negative_zeros(self, model: OnnxModel) -> OnnxModel:
-        """Return a model with 0.0 for every -0.0 in the layer weights.
-
-        Args:
-            model: The model of this index, or one that has some of its tensors.
-        """
+        """Return a model that has tensors of the index, with 0.0 for every -0.0 in them."""
         weights = dict(model.weights)
         for name in self._names:
             tensor = model.tensors.get(name)

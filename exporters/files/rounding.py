@@ -92,14 +92,7 @@ def restore_tensor(
 def round_packed_weights(
     weights: Weights, packed_names: Collection[str], graph: GraphProto, storage: str
 ) -> dict[str, Array]:
-    """Return the weights that a file with rounded values must hold.
-
-    Args:
-        weights: Exact weights by name.
-        packed_names: Names of the packed weights; only these are rounded.
-        graph: The graph that reads the weights.
-        storage: Key of STORAGE_PARTS.
-    """
+    """Return the weights that a file with rounded values must hold."""
     result = dict(weights)
     for name in packed_names:
         array = weights[name]

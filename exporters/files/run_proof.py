@@ -84,14 +84,7 @@ def run_file(
     optimization: str = BASIC_OPTIMIZATIONS,
     optimized_path: Path | None = None,
 ) -> list[Array]:
-    """Return every array of a file's outputs, computed by onnxruntime on one thread.
-
-    Args:
-        path: The file.
-        feeds: Inputs by name.
-        library: Library of custom operators; None for none.
-        optimization: Name of a GraphOptimizationLevel.
-        optimized_path: Where onnxruntime writes the optimized graph; None to not write it.
+    """Return every array of a file's outputs, computed in a session of `open_session`.
 
     Raises:
         ExportFailed: If onnxruntime cannot load or run the file.
@@ -147,17 +140,9 @@ def find_difference(
     feeds: Feeds,
     limit: float,
 ) -> float | None:
-    """Compare the outputs of two dense models that should compute the same.
+    """Return the difference of the first output that differs by more than `limit`, or None.
 
-    Args:
-        model: The model to check.
-        reference: The model that it was made of.
-        weight_names: Names of the layer weights of both.
-        feeds: Inputs by name.
-        limit: Largest difference that is accepted, relative to an output's largest value.
-
-    Returns:
-        The relative difference of the first output that differs by more, or None if none does.
+    Differences are relative to an output's largest value.
     """
     actual_outputs = run_dense_model(model, weight_names, feeds)
     expected_outputs = run_dense_model(reference, weight_names, feeds)
@@ -170,13 +155,7 @@ def find_difference(
 
 
 def verify_outputs(path: Path, feeds: Feeds, expected: Sequence[Array]) -> None:
-    """Raise ExportFailed unless a file reproduces outputs and its decoding is folded at load.
-
-    Args:
-        path: The exported file.
-        feeds: Inputs by name.
-        expected: Outputs that the file must give bit for bit.
-    """
+    """Raise ExportFailed unless a file reproduces outputs and its decoding is folded at load."""
     with temporary_folder("proof") as folder:
         optimized_path = folder / "optimized.onnx"
         actual = run_file(path, feeds, optimized_path=optimized_path)

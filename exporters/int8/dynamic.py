@@ -23,13 +23,7 @@ LARGEST_STEPS = {7: 64, 8: 127}
 
 
 def quantize_dynamic(model: OnnxModel, layers: Sequence[QuantizableLayer], bits: int) -> OnnxModel:
-    """Return the model with layers in 8 bits.
-
-    Args:
-        model: The float model; its nodes have unique names.
-        layers: The layers to quantize.
-        bits: Bits of a weight, 7 or 8.
-    """
+    """Return the float model, whose nodes have unique names, with layers in 8 bits."""
     builder = _DynamicGraphBuilder(model, bits)
     layer_of = map_node_names(layers)
     for node in builder.proto.graph.node:
@@ -111,11 +105,6 @@ def quantize_weight(weight: Array, axis: int, bits: int) -> tuple[Array, Array]:
     """Return a weight as int8 multiples of a scale per output channel, and the scales.
 
     Channels that are too small for a scale become zero.
-
-    Args:
-        weight: The weight.
-        axis: Axis of the output channels.
-        bits: Bits of a weight, 7 or 8.
     """
     scale = compute_channel_scale(weight, axis, LARGEST_STEPS[bits])
     scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1))

@@ -81,14 +81,10 @@ def find_name_base(name: str, names: Collection[str]) -> str | None:
 
 
 def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
-    """Return the same graph with short names for what quantization added, and constants once.
+    """Return a quantized graph with short names for what quantization added, and constants once.
 
     Names of the original graph and of quantized weights stay. If one of them would be taken twice,
     all names stay.
-
-    Args:
-        model: The quantized graph.
-        original: The graph before quantization.
     """
     original_names = UniqueNames.from_graph(original.graph).taken
     new_names: dict[str, str] = {}

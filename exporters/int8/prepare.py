@@ -29,10 +29,6 @@ def prepare_graph(
 ) -> tuple[OnnxModel, frozenset[str]]:
     """Prepare a graph; layer weights, inputs and outputs keep their names.
 
-    Args:
-        model: The model.
-        weight_names: Names of the layer weights.
-
     Returns:
         The prepared model, and the names of the layer weights that are transposed in it.
     """
@@ -75,10 +71,6 @@ def transpose_weights(
 ) -> tuple[OnnxModel, frozenset[str]]:
     """Remove the Transpose of layer weights and transpose their values instead.
 
-    Args:
-        model: The model.
-        weight_names: Names of the layer weights.
-
     Returns:
         The model, and the names of the layer weights that are transposed in it.
     """
@@ -105,12 +97,7 @@ def transpose_weights(
 
 
 def restore_transposes(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
-    """Return a quantized model with a Transpose behind layer weights, as in the float model.
-
-    Args:
-        model: The quantized model.
-        weight_names: Names of the layer weights that `transpose_weights` has transposed.
-    """
+    """Return a quantized model with a Transpose behind layer weights, as in the float model."""
     if not weight_names:
         return model
     tensor_names = []

@@ -25,13 +25,6 @@ def verify_int8_weights(
 ) -> dict[str, Array]:
     """Verify the layer weights of a quantized graph.
 
-    Args:
-        model: The quantized graph.
-        weights: Float weights by name.
-        weight_names: Names of the layer weights.
-        layers: The quantized layers by the name of their weight.
-        bits: Bits of a quantized weight.
-
     Returns:
         The layer weights by the names of the tensors that hold them now.
 

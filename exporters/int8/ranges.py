@@ -133,11 +133,6 @@ def observe_values(
 ) -> dict[str, HistogramObserver]:
     """Run a model on batches and record values of its graph.
 
-    Args:
-        model: The float model.
-        names: Names of the values.
-        batches: Inputs by name.
-
     Returns:
         Observers by name, without values that are not float32.
     """

@@ -56,13 +56,7 @@ def find_intermediate_nodes(model: OnnxModel) -> list[NodeProto]:
 def list_observed_values(
     model: OnnxModel, layers: Sequence[QuantizableLayer], intermediate_nodes: Sequence[NodeProto]
 ) -> list[str]:
-    """Return the names of values whose ranges are needed: inputs and outputs, but not weights.
-
-    Args:
-        model: The float model.
-        layers: Layers to quantize.
-        intermediate_nodes: Nodes between them.
-    """
+    """Return the names of values whose ranges are needed: inputs and outputs, but not weights."""
     weight_names = collect_stored_tensors(model.graph)
     nodes = [node for layer in layers for node in layer.nodes]
     names: dict[str, None] = {}

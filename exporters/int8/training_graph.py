@@ -77,13 +77,9 @@ def build_training_graph(
     layers: Sequence[QuantizableLayer],
     extremes: Mapping[str, ValueRange],
 ) -> FakeQuantGraph:
-    """Build the training graph of an int8 graph.
+    """Build the training graph of an int8 graph from the float graph that it was made of.
 
-    Args:
-        int8_model: The int8 graph.
-        float_model: The float graph that it was made of.
-        layers: Its quantized layers.
-        extremes: Smallest and largest values of activations by name.
+    `extremes` are the smallest and largest values of activations by name.
     """
     if any(is_standard(node, "DynamicQuantizeLinear") for node in int8_model.graph.node):
         return _build_dynamic(float_model, layers)

@@ -209,12 +209,7 @@ def _count_rows(node: NodeProto, weight_name: str, shapes: Shapes) -> float:
 
 
 def compute_block_fraction(weight: Array, axis: int) -> float:
-    """Return the fraction of weights in blocks of four output channels that are not empty.
-
-    Args:
-        weight: Values of the weight.
-        axis: Axis of the output channels.
-    """
+    """Return the fraction of weights in blocks of four output channels that are not empty."""
     if not weight.size:
         return 0.0
     rows = np.moveaxis(weight != 0, axis, 0).reshape(weight.shape[axis], -1)

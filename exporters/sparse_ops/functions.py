@@ -63,12 +63,7 @@ def supports_clip(opset: int) -> bool:
 
 
 def make_function(name: str, opset: int) -> FunctionProto:
-    """Return a sparse operator as a function.
-
-    Args:
-        name: One of FUNCTION_NAMES.
-        opset: Version of the standard operators.
-    """
+    """Return one of FUNCTION_NAMES as a function of operators of an opset."""
     activation = next((a for a in ACTIVATIONS[1:] if name.endswith(a)), "")
     base = _BASES[name.removesuffix(activation)]
     attributes = list(base.attributes)

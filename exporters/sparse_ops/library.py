@@ -60,12 +60,7 @@ def hash_sources() -> str:
 
 
 def make_build_command(target: Path, compiler: str | None = None) -> list[str]:
-    """Return the command that builds the library.
-
-    Args:
-        target: The file to write.
-        compiler: Compiler with options; None for the variable CXX, or c++.
-    """
+    """Return the command that builds the library, with the compiler of CXX or c++ by default."""
     command = shlex.split(compiler or os.environ.get("CXX") or "") or ["c++"]
     sources = map(str, sorted(SOURCE.glob("*.cpp")))
     define = f"-DLTP_KERNELS_SOURCES={hash_sources()}"
@@ -119,9 +114,6 @@ def query_instruction_sets(library: Path) -> InstructionSets:
     A child process asks the library, because a damaged file or a missing instruction ends the
     process that loads it.
 
-    Args:
-        library: File of the library.
-
     Raises:
         InputError: If the library cannot be loaded, was built from other sources, or cannot use
             the instruction set that the environment requests.
@@ -159,9 +151,6 @@ def query_instruction_sets(library: Path) -> InstructionSets:
 
 def read_library_info(library: str) -> list[str]:
     """Return what a library says of itself; runs in a child process.
-
-    Args:
-        library: File of the library.
 
     Returns:
         The hash of its sources; the instruction set in use, empty if the requested one cannot be

@@ -47,10 +47,6 @@ def convert_to_sparse_ops(
 ) -> tuple[OnnxModel, list[ConvertedChain]]:
     """Replace every eligible node by a sparse operator.
 
-    Args:
-        model: The model.
-        weight_names: Names of the layer weights to convert.
-
     Returns:
         The model, and the nodes that were replaced.
     """
