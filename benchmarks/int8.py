@@ -30,7 +30,7 @@ from ltp_pipeline.exporters.files.read_back import verify_weights
 from ltp_pipeline.exporters.files.run_proof import Feeds
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import GraphContext
-from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
+from ltp_pipeline.exporters.int8.search import Calibration, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model

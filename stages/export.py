@@ -21,7 +21,7 @@ from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import EXPORT_AGAIN, verify_weights
 from ltp_pipeline.exporters.graphs import GRAPHS
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
-from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.exporters.int8.search import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile
 from ltp_pipeline.graph.sparsity import Sparsity

@@ -32,12 +32,6 @@ class DecodedTensors:
     weights: dict[str, Array] = field(default_factory=dict)
     added_names: set[str] = field(default_factory=set)  # tensors and values that encoding added
 
-    def update(self, other: "DecodedTensors") -> None:
-        """Add the tensors of another encoding."""
-        self.tensors.update(other.tensors)
-        self.weights.update(other.weights)
-        self.added_names.update(other.added_names)
-
 
 @dataclass(frozen=True)
 class Encoding:

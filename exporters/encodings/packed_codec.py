@@ -145,26 +145,23 @@ def encode(
         store.
     """
     if kind == MASK:
-        masks = [_encode_mask(part, size) for part, size in zip(deltas, sizes, strict=True)]
-        return masks, [_prepend_zero(part) for part in values]
+        return list(map(_encode_mask, deltas, sizes)), list(map(_prepend_zero, values))
+    if kind == PAIRS:
+        encoded = _encode_pairs(deltas)
+    elif kind in VALUED_KINDS:
+        encoded = [_encode_steps(part, kind, largest_code(kind)) for part in deltas]
+    else:
+        codes = []
+        for part in deltas:
+            steps = part - 1  # zeros before each nonzero
+            steps[:1] += 1
+            codes.append(_encode_steps(steps, kind, largest_code(kind))[0])
+        return codes, list(map(_prepend_zero, values))
     codes = []
     stored_values = []
-    if kind in VALUED_KINDS:
-        if kind == PAIRS:
-            encoded = _encode_pairs(deltas)
-        else:
-            top = largest_code(kind)
-            encoded = [_encode_steps(part, _find_long_steps(part), kind, top) for part in deltas]
-        for part, (part_codes, bridged) in zip(values, encoded, strict=True):
-            codes.append(part_codes)
-            stored_values.append(_insert_entries(part, bridged, 0))
-        return codes, stored_values
-    for part_deltas, part in zip(deltas, values, strict=True):
-        steps = part_deltas - 1  # zeros before each nonzero
-        steps[:1] += 1
-        long = _find_long_steps(steps)
-        codes.append(_encode_steps(steps, long, kind, largest_code(kind))[0])
-        stored_values.append(_prepend_zero(part))
+    for part, (part_codes, bridged) in zip(values, encoded, strict=True):
+        codes.append(part_codes)
+        stored_values.append(_insert_entries(part, bridged, 0))
     return codes, stored_values
 
 
@@ -180,12 +177,13 @@ def _find_long_steps(steps: Array) -> Array:
     return np.flatnonzero(steps >= _SMALLEST_TOP)
 
 
-def _encode_steps(steps: Array, long: Array, kind: str, top: int) -> tuple[Array, Array]:
-    """Encode steps as codes, with bridges of the code `top` before the steps at `long` if needed.
+def _encode_steps(steps: Array, kind: str, top: int) -> tuple[Array, Array]:
+    """Encode steps as codes, with bridges of the code `top` before long steps.
 
     Returns:
         Codes, and for each bridge the index of the step that it comes before.
     """
+    long = _find_long_steps(steps)
     codes = steps.astype(np.uint16 if WIDTHS[kind] == 16 else np.uint8)
     bridges = _count_bridges(steps[long], kind, top)
     codes[long] = steps[long] - bridges * top
@@ -199,33 +197,32 @@ def _encode_pairs(deltas: Sequence[Array]) -> list[tuple[Array, Array]]:
     The first half of all codes (one more if their number is odd) has another largest code than the
     second half. So the number of codes depends on which half they are in.
     """
-    long_steps = [_find_long_steps(part) for part in deltas]
     counts = []  # codes of each array in the first half, and in the second half
-    for part, long in zip(deltas, long_steps, strict=True):
-        first, second = (int(_count_bridges(part[long], PAIRS, top).sum()) for top in PAIR_TOPS)
+    for part in deltas:
+        long = part[_find_long_steps(part)]
+        first, second = (int(_count_bridges(long, PAIRS, top).sum()) for top in PAIR_TOPS)
         counts.append((part.size + first, part.size + second))
     encoded = []
     num_before = 0
     num_after = sum(second for _, second in counts)
-    for steps, long, (first, second) in zip(deltas, long_steps, counts, strict=True):
+    for steps, (first, second) in zip(deltas, counts, strict=True):
         num_after -= second
         if num_before + first <= num_after + 1:
-            encoded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[0]))
+            encoded.append(_encode_steps(steps, PAIRS, PAIR_TOPS[0]))
             num_before += first
         elif num_before >= num_after + second:
-            encoded.append(_encode_steps(steps, long, PAIRS, PAIR_TOPS[1]))
+            encoded.append(_encode_steps(steps, PAIRS, PAIR_TOPS[1]))
         else:
-            encoded.append(_encode_across_halves(steps, long, num_before, num_after))
+            encoded.append(_encode_across_halves(steps, num_before, num_after))
             num_codes = num_before + num_after + encoded[-1][0].size
             num_before = (num_codes + 1) // 2
     return encoded
 
 
-def _encode_across_halves(
-    steps: Array, long: Array, num_before: int, num_after: int
-) -> tuple[Array, Array]:
+def _encode_across_halves(steps: Array, num_before: int, num_after: int) -> tuple[Array, Array]:
     """Encode the array in which the two halves of PAIRS meet, see `_encode_steps`."""
     first_top, second_top = PAIR_TOPS
+    long = _find_long_steps(steps)
     first_bridges, second_bridges = (
         np.append(0, np.cumsum(_count_bridges(steps[long], PAIRS, top))) for top in PAIR_TOPS
     )
@@ -253,8 +250,8 @@ def _encode_across_halves(
         split += 1
     rest = steps[split:].copy()
     rest[:1] -= bridges * first_top
-    codes, bridged = _encode_steps(steps[:split], long[long < split], PAIRS, first_top)
-    rest_codes, rest_bridged = _encode_steps(rest, _find_long_steps(rest), PAIRS, second_top)
+    codes, bridged = _encode_steps(steps[:split], PAIRS, first_top)
+    rest_codes, rest_bridged = _encode_steps(rest, PAIRS, second_top)
     middle_codes = np.full(bridges, first_top, np.uint8)
     return (
         np.concatenate([codes, middle_codes, rest_codes]),

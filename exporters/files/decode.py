@@ -16,7 +16,10 @@ def decode_all(model: OnnxModel) -> DecodedTensors:
     for encoding in ENCODINGS.values():
         names = encoding.find_encoded_names(model)
         if names:
-            decoded.update(encoding.decode(model, set(names)))
+            part = encoding.decode(model, set(names))
+            decoded.tensors.update(part.tensors)
+            decoded.weights.update(part.weights)
+            decoded.added_names.update(part.added_names)
     return decoded
 
 

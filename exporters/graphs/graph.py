@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ltp_pipeline.exporters.int8.calibration import Calibration
+from ltp_pipeline.exporters.int8.search import Calibration
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.schema_parts import QuantizationInfo, SparseKernelInfo

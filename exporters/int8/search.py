@@ -7,16 +7,17 @@ ones, then those that help most together, until the loss is small enough or all 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from onnx import NodeProto
 
 from ltp_pipeline.errors import ExportFailed, InputError
-from ltp_pipeline.exporters.files.run_proof import EXTENDED_OPTIMIZATIONS, optimize_model
-from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
+from ltp_pipeline.exporters.files.run_proof import EXTENDED_OPTIMIZATIONS, Feeds, optimize_model
 from ltp_pipeline.exporters.int8.dynamic import quantize_dynamic
 from ltp_pipeline.exporters.int8.layers import (
     QUANTIZED_SUFFIX,
@@ -37,9 +38,12 @@ from ltp_pipeline.exporters.int8.static import (
     list_observed_values,
     quantize_static,
 )
+from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 from ltp_pipeline.graph.layer_kinds import has_layer_norm_or_attention
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import write_model
+from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.scratch import temporary_folder
 from ltp_pipeline.system.text import pluralize
@@ -50,6 +54,26 @@ NOT_FINITE = "has activations that are not finite on the calibration samples"
 NOT_DYNAMIC = "has no form that computes ranges at every run"
 UNFUSED = "is not run in 8 bits by onnxruntime"
 SENSITIVE = "costs too much accuracy in 8 bits"
+
+
+class FileEvaluation(NamedTuple):
+    """Result of a file on the validation split."""
+
+    value: float  # of the metric
+    outputs: Sequence[Array]  # for some samples, those outputs that the metric uses
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Samples of the training split, and the evaluation of files on the validation split."""
+
+    read_samples: Callable[[int], Iterator[Feeds]]  # yields this number of samples, in batches
+    evaluate: Callable[[Path], FileEvaluation]
+    metric: Metric
+    settings: ExportSettings
+    say: Callable[[str], None] = lambda _: None  # shows a line of progress
+    # Quantization-aware training; None without.
+    train: Callable[[FakeQuantGraph, Sequence[QuantizableLayer]], QatResult] | None = None
 
 
 @dataclass(frozen=True)

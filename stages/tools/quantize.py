@@ -12,7 +12,7 @@ import numpy as np
 from ltp_pipeline.exporters.files.run_proof import Feeds
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import GraphContext
-from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
+from ltp_pipeline.exporters.int8.search import Calibration, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.schema_parts import QuantizationInfo

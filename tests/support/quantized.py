@@ -10,7 +10,7 @@ from onnx import ModelProto
 from ltp_pipeline.exporters.files.run_proof import Feeds
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
-from ltp_pipeline.exporters.int8.calibration import Calibration, FileEvaluation
+from ltp_pipeline.exporters.int8.search import Calibration, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.results.metric import Metric

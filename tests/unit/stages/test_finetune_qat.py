@@ -13,9 +13,9 @@ from onnx import ModelProto, numpy_helper
 
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import BuiltGraph, GraphContext
-from ltp_pipeline.exporters.int8.calibration import FileEvaluation
 from ltp_pipeline.exporters.int8.dynamic import LARGEST_STEPS
 from ltp_pipeline.exporters.int8.layers import QuantizableLayer
+from ltp_pipeline.exporters.int8.search import FileEvaluation
 from ltp_pipeline.exporters.int8.training_graph import FakeQuantGraph, QatResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
