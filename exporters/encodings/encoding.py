@@ -8,6 +8,8 @@ from onnx import NodeProto, TensorProto
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import drop_initializers, set_nodes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import collect_names
+from ltp_pipeline.graph.tensors import WEIGHT_TYPES, collect_stored_tensors
 from ltp_pipeline.system import memory
 from ltp_pipeline.system.arrays import Array
 
@@ -57,6 +59,17 @@ class Encoding:
     def tool_support(self) -> dict[str, str]:
         """What happens in each of TOOLS."""
         return {tool: self.tool_remarks.get(tool, "yes") for tool in TOOLS}
+
+
+def find_encodable(model: OnnxModel, weight_names: Collection[str]) -> dict[str, TensorProto]:
+    """Return the layer weights that can be encoded, by name: not outputs, and with elements."""
+    output_names = collect_names(model.graph.output)
+    encodable = {}
+    for name, tensor in collect_stored_tensors(model.graph).items():
+        is_weight = name in weight_names and name not in output_names
+        if is_weight and tensor.data_type in WEIGHT_TYPES and tensor.dims and all(tensor.dims):
+            encodable[name] = tensor
+    return encodable
 
 
 def check_memory(size: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
-from ltp_pipeline.exporters.encodings.encoding import Encoding, remove_tensors
+from ltp_pipeline.exporters.encodings.encoding import Encoding, find_encodable, remove_tensors
 from ltp_pipeline.exporters.encodings.packed_graph import (
     PREFIX,
     DecoderGraph,
@@ -27,8 +27,6 @@ from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.tensors import (
-    WEIGHT_TYPES,
-    collect_stored_tensors,
     count_elements,
     get_byte_size,
     make_empty_tensor,
@@ -90,7 +88,6 @@ def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT
         weight_names: Names of the layer weights.
         storage: "exact", or "fp16" or "int8" for rounded values. The label ltp.values states it.
     """
-    rounding.check_storage(storage)
     opset = packed_graph.get_opset(model.proto)
     index = NonzeroIndex.from_names(model, weight_names)
     tensors = [
@@ -127,17 +124,10 @@ def _find_packable(
     names = {name for node in model.graph.node for name in (*node.input, *node.output)}
     if opset < packed_graph.OPSET or any(name.startswith(PREFIX) for name in names):
         return {}
-    output_names = collect_names(model.graph.output)
-    types = set(WEIGHT_TYPES)
+    tensors = find_encodable(model, weight_names)
     if opset < packed_graph.BFLOAT16_OPSET:
-        types.discard(TensorProto.BFLOAT16)
-    packable = {}
-    for name, tensor in collect_stored_tensors(model.graph).items():
-        if name not in weight_names or name in output_names:
-            continue
-        if tensor.data_type in types and tensor.dims and all(tensor.dims):
-            packable[name] = tensor
-    return packable
+        return {n: t for n, t in tensors.items() if t.data_type != TensorProto.BFLOAT16}
+    return tensors
 
 
 def _prepare_tensor(
@@ -186,7 +176,7 @@ def _iter_groups(
         candidates = [tensor for tensor in tensors if tensor.group_key == key]
         columns = _choose_kinds(np.array([tensor.costs for tensor in candidates]))
         for column, kind in enumerate(KINDS):
-            chosen = [t for t, c in zip(candidates, columns, strict=True) if c == column]
+            chosen = [candidates[i] for i in np.flatnonzero(columns == column)]
             if kind == packed_codec.MASK:  # a mask is alone in its group
                 for tensor in chosen:
                     yield kind, [[tensor]]

@@ -18,6 +18,7 @@ from ltp_pipeline.exporters.encodings.encoding import (
     DecodedTensors,
     Encoding,
     check_memory,
+    find_encodable,
     remove_tensors,
 )
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex, TensorNonzeros
@@ -25,8 +26,6 @@ from ltp_pipeline.graph.edit import drop_inputs, raise_ir_version
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.tensors import (
-    WEIGHT_TYPES,
-    collect_stored_tensors,
     get_byte_size,
     make_empty_tensor,
     to_array,
@@ -47,42 +46,26 @@ def encode(model: OnnxModel, weight_names: Collection[str]) -> OnnxModel:
     be one.
     """
     index = NonzeroIndex.from_names(model, weight_names)
-    output_names = collect_names(model.graph.output)
-    tensors: dict[str, TensorProto] = {}
+    tensors = find_encodable(model, weight_names)
     nonzeros: dict[str, TensorNonzeros] = {}
-    for name, tensor in collect_stored_tensors(model.graph).items():
-        if name not in weight_names or name in output_names:
-            continue
-        smaller = _find_nonzeros_if_smaller(index, name, tensor)
-        if smaller is not None:
-            tensors[name] = tensor
-            nonzeros[name] = smaller
-    encoded = index.replace_negative_zeros(remove_tensors(model, nonzeros))
     for name, tensor in tensors.items():
+        part = index.get_nonzeros(name)
+        element_bytes = INDEX_BYTES + part.values.dtype.itemsize
+        if part.positions.size * element_bytes + INDEX_HEADER_BYTES < get_byte_size(tensor):
+            nonzeros[name] = part
+    encoded = index.replace_negative_zeros(remove_tensors(model, nonzeros))
+    for name, part in nonzeros.items():
+        tensor = tensors[name]
         entry = encoded.graph.sparse_initializer.add(dims=tensor.dims)
-        values = make_empty_tensor(name, tensor.data_type, nonzeros[name].values.shape)
-        entry.values.CopyFrom(values)
+        entry.values.CopyFrom(make_empty_tensor(name, tensor.data_type, part.values.shape))
         entry.values.doc_string = tensor.doc_string
         entry.indices.data_type = TensorProto.INT64
-        entry.indices.dims.extend(nonzeros[name].positions.shape)
-    if tensors:
+        entry.indices.dims.extend(part.positions.shape)
+    if nonzeros:
         raise_ir_version(encoded.proto, IR_VERSION)
-        drop_inputs(encoded.graph, tensors)
-    parts = {name: (tensor.values, tensor.positions) for name, tensor in nonzeros.items()}
+        drop_inputs(encoded.graph, nonzeros)
+    parts = {name: (part.values, part.positions) for name, part in nonzeros.items()}
     return replace(encoded, sparse=parts)
-
-
-def _find_nonzeros_if_smaller(
-    index: NonzeroIndex, name: str, tensor: TensorProto
-) -> TensorNonzeros | None:
-    """Return the nonzeros of a tensor, or None if the sparse tensor would not be smaller."""
-    if tensor.data_type not in WEIGHT_TYPES or not tensor.dims or 0 in tensor.dims:
-        return None
-    nonzeros = index.get_nonzeros(name)
-    element_bytes = INDEX_BYTES + nonzeros.values.dtype.itemsize
-    if nonzeros.positions.size * element_bytes + INDEX_HEADER_BYTES >= get_byte_size(tensor):
-        return None
-    return nonzeros
 
 
 def find_encoded_names(model: OnnxModel) -> list[str]:

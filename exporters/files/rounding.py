@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import GraphProto, TensorProto
 
-from ltp_pipeline.errors import UsageError
 from ltp_pipeline.graph.readers import get_output_axis
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.settings.file_names import EXACT
@@ -28,15 +27,6 @@ class RoundedTensor:
     storage: str  # key of STORAGE_PARTS
     values: Array
     scale: Array | None = None  # broadcasts over the dense tensor; None if there is none
-
-
-def check_storage(storage: str) -> None:
-    """Raise UsageError if there is no weight storage of this name."""
-    if storage not in STORAGE_PARTS:
-        raise UsageError(
-            f"weight storage must be one of {', '.join(STORAGE_PARTS)}, got '{storage}'",
-            f"choose one of {', '.join(STORAGE_PARTS)}",
-        )
 
 
 def round_tensor(array: Array, storage: str, axis: int) -> RoundedTensor:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ltp_pipeline.errors import ExportFailed, UsageError
+from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.graph.model import OnnxModel
@@ -50,9 +50,3 @@ def test_encode_rounded_keeps_overflowing_tensor_exact():
     result = read_tensors(OnnxModel.from_proto(encoded), kernels)
     assert (result["a.weight"] == kernels["a.weight"]).all()
     assert (result["b.weight"] == kernels["b.weight"].astype(np.float16)).all()
-
-
-def test_encode_unknown_storage_raises_usage_error():
-    model, kernels = model_and_kernels()
-    with pytest.raises(UsageError, match="int4"):
-        encode(model, kernels, storage="int4")
