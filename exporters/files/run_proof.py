@@ -3,7 +3,7 @@
 Every session that checks an export is opened here.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +148,17 @@ def find_difference(
     expected_outputs = run_dense_model(reference, weight_names, feeds)
     for actual, expected in zip(actual_outputs, expected_outputs, strict=True):
         difference = tolerance.max_difference(actual, expected)
-        agreement = tolerance.check_tolerance(difference, limit, lambda: 0.0)
-        if agreement is tolerance.Agreement.DIFFERENT:
+        if is_different(difference, limit):
             return difference.relative
     return None
+
+
+def is_different(
+    difference: tolerance.MaxDifference, limit: float, noise: Callable[[], float] = lambda: 0.0
+) -> bool:
+    """Return true if a difference exceeds a relative limit and the noise of onnxruntime."""
+    agreement = tolerance.check_tolerance(difference, limit, noise)
+    return agreement is tolerance.Agreement.DIFFERENT
 
 
 def verify_outputs(path: Path, feeds: Feeds, expected: Sequence[Array]) -> None:

@@ -6,7 +6,7 @@ standard operators.
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -135,11 +135,11 @@ def _verify_outputs(fast_path: Path, dense_path: Path, feeds: Weights, library_p
     actual_outputs = run_proof.run_file(fast_path, feeds, library_path)
     for i, (actual, expected) in enumerate(zip(actual_outputs, expected_outputs, strict=True)):
         difference = tolerance.max_difference(actual, expected)
-        noise = partial(_measure_noise, dense_path, feeds, i)
-        if not _is_different(difference, lambda: 0.0):
+        if not run_proof.is_different(difference, TOLERANCE):
             continue
         finding = f"outputs differ by {difference.relative:.2g} of the largest"
-        if _is_different(difference, noise):
+        noise = partial(_measure_noise, dense_path, feeds, i)
+        if run_proof.is_different(difference, TOLERANCE, noise):
             raise ExportFailed(
                 f"the sparse operators compute something else: {finding}",
                 "please report this as a bug; files of other graphs can be written",
@@ -149,12 +149,6 @@ def _verify_outputs(fast_path: Path, dense_path: Path, feeds: Weights, library_p
             " and the dense graph's own differ as much when onnxruntime optimizes it",
             ROUNDING_HINT,
         )
-
-
-def _is_different(difference: tolerance.MaxDifference, noise: Callable[[], float]) -> bool:
-    """Return true if a difference exceeds the tolerance and the noise of onnxruntime."""
-    agreement = tolerance.check_tolerance(difference, TOLERANCE, noise)
-    return agreement is tolerance.Agreement.DIFFERENT
 
 
 def _measure_noise(path: Path, feeds: Weights, output: int) -> float:

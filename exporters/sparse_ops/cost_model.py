@@ -145,13 +145,14 @@ def _build_regions(
 ) -> list[LayerRegion]:
     """Return the regions of a graph; `skipped` gets the reasons of weights that are in none."""
     shapes = infer_shapes(_set_input_shapes(model, sample).proto)
-    convs = LayerRegion()
-    products: dict[str, LayerRegion] = {}
+    regions = {"": LayerRegion()}  # the region of Convs, then those of products by weight
     for chain in chains:
         node = chain.nodes[0]
         name = chain.weight_name
         weight = model.get_array(name)
         rows = _count_rows(node, name, shapes)
+        key = name
+        multiply_adds: float = weight.size
         if is_standard(node, "Conv"):
             groups = get_attribute(node, "group", 1)
             if groups > 1 and len(weight) < MIN_GROUP_CHANNELS * groups:
@@ -160,18 +161,17 @@ def _build_regions(
                     f" at {format_node(node)}"
                 )
                 continue
-            region = convs
-            multiply_adds = weight.size * (rows if math.isfinite(rows) else 1)
-        else:
-            region = products.setdefault(name, LayerRegion())
-            multiply_adds = weight.size
+            key = ""
+            if math.isfinite(rows):
+                multiply_adds *= rows
+        region = regions.setdefault(key, LayerRegion())
         if name not in region.nonzeros:
             region.nonzeros[name] = int(np.count_nonzero(weight))
             region.elements += weight.size
         region.dense_cost += multiply_adds
         time = _estimate_time(node, name, weight, rows, instruction_set)
         region.sparse_cost += multiply_adds * time
-    return [*([convs] if convs.nonzeros else []), *products.values()]
+    return list(regions.values())
 
 
 def _estimate_time(
