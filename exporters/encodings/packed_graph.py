@@ -7,6 +7,7 @@ memory until the last node is folded. So the codes of many tensors are unpacked 
 tensors are scattered together.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,7 @@ class PackedTensor:
     @property
     def size(self) -> int:
         """Number of elements of the dense tensor."""
-        return int(np.prod(self.dims, dtype=np.int64))
+        return math.prod(self.dims)
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,8 @@ class DecoderGraph:
     @property
     def num_bytes(self) -> int:
         """Bytes of the nodes and constants in a file."""
-        nodes = sum(node.ByteSize() + 2 for node in self.nodes.values())
-        constants = sum(tensor.ByteSize() + 2 for tensor in self.constants.values())
-        return int(nodes + constants)
+        messages: list[Any] = [*self.nodes.values(), *self.constants.values()]
+        return sum(message.ByteSize() + 2 for message in messages)
 
     def merge(self, other: "DecoderGraph") -> "DecoderGraph":
         """Return the nodes and constants of two decoders, which may share some."""
