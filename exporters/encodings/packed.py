@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from ltp_pipeline.exporters.encodings import packed_codec, packed_graph, packed_reader
 from ltp_pipeline.exporters.encodings.encoding import Encoding, find_encodable, remove_tensors
@@ -293,23 +293,23 @@ def _store_group(
         members = tuple(PackedTensor(tensor.name, tuple(tensor.tensor.dims)) for tensor in unit)
         packed_units.append(PackedUnit(members, unit_codes.size))
     group = PackedGroup(number, kind, data_type, storage, tuple(packed_units))
+    initializers: list[TensorProto] = []
+    weights: dict[str, Array] = {}
+
+    def store(name: str, data_type: int, array: Array, like: TensorProto | None = None) -> None:
+        initializers.append(make_empty_tensor(name, data_type, array.shape, like=like))
+        weights[name] = array
+
     packed_codes = packed_codec.pack(kind, np.concatenate(codes))
-    is_wide = packed_codes.dtype == np.uint16
-    code_type = TensorProto.UINT16 if is_wide else TensorProto.UINT8
-    name = group.part_name(kind)
-    initializers = [make_empty_tensor(name, code_type, packed_codes.shape)]
-    weights = {name: packed_codes}
+    code_type = helper.np_dtype_to_tensor_dtype(packed_codes.dtype)
+    store(group.part_name(kind), code_type, packed_codes)
     stored_type = rounding.STORED_TYPES.get(storage, data_type)
     for i, (unit, values) in enumerate(zip(units, unit_values, strict=True)):
-        name = group.part_name(rounding.STORAGE_PARTS[storage], i)
-        like = unit[0].tensor
-        initializers.append(make_empty_tensor(name, stored_type, values.shape, like=like))
-        weights[name] = values
+        values_name = group.part_name(rounding.STORAGE_PARTS[storage], i)
+        store(values_name, stored_type, values, like=unit[0].tensor)
         for j, tensor in enumerate(unit):
             if tensor.scale is not None:
-                name = group.part_name("scale", i, j)
-                initializers.append(make_empty_tensor(name, data_type, tensor.scale.shape))
-                weights[name] = tensor.scale
+                store(group.part_name("scale", i, j), data_type, tensor.scale)
     return group, initializers, weights
 
 

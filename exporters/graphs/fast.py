@@ -65,7 +65,7 @@ def build_graph(context: GraphContext) -> BuiltGraph:
     deployed = deploy.build_graph(context)
     flat, _ = flatten_model(deployed.model)  # layers in functions would not be found
     sample = select_first_sample(context.model, context.feeds)
-    min_sparsity = context.settings.accelerate_min_sparsity if context.settings else None
+    min_sparsity = context.settings.accelerate_min_sparsity
     selection = select_layers(flat, context.weight_names, sample, instruction_set, min_sparsity)
     if not selection.weight_names:
         reasons = _format_reasons(selection.skipped)

@@ -1,7 +1,7 @@
 """Export graph: a form of the model's graph that files are written of."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ltp_pipeline.exporters.int8.search import Calibration
 from ltp_pipeline.graph.model import OnnxModel
@@ -19,7 +19,7 @@ class GraphContext:
     weight_names: Collection[str]  # names of the layer weights
     feeds: Weights  # inputs by name, to run the graph on
     calibration: Calibration | None = None  # for quantization; None without data
-    settings: ExportSettings | None = None
+    settings: ExportSettings = field(default_factory=ExportSettings)
 
 
 @dataclass(frozen=True)

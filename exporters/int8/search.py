@@ -232,8 +232,8 @@ class QuantizationSearch:
 
     def _has_finite_ranges(self, node: NodeProto) -> bool:
         """Return true if all observed inputs and outputs of a node are finite."""
-        names = [name for name in (*node.input, *node.output) if name in self._observers]
-        return all(self._observers[name].is_finite for name in names)
+        observers = map(self._observers.get, [*node.input, *node.output])
+        return all(observer is None or observer.is_finite for observer in observers)
 
     def _exclude_layers(self, start: QuantizedVariant) -> QuantizedVariant:
         """Exclude layers from quantization until the drop is accepted.

@@ -55,14 +55,13 @@ def convert_to_sparse_ops(
     # a reference to it, so this list must live until the end.
     nodes = list(proto.graph.node)
     chains = _ChainFinder(model, proto, nodes, weight_names).find_chains()
-    replaced = {id(node) for chain in chains for node in chain.nodes}
-    sparse_nodes = {id(chain.nodes[-1]): chain.sparse_node for chain in chains}
+    replacements: dict[int, list[NodeProto]] = {}
+    for chain in chains:
+        replacements.update((id(node), []) for node in chain.nodes)
+        replacements[id(chain.nodes[-1])] = [chain.sparse_node]
     new_nodes = []
     for node in nodes:
-        if id(node) in sparse_nodes:
-            new_nodes.append(sparse_nodes[id(node)])
-        elif id(node) not in replaced:
-            new_nodes.append(node)
+        new_nodes += replacements.get(id(node), [node])
     set_nodes(proto.graph, new_nodes)
     _remove_unused_limits(proto.graph, chains)
     raise_ir_version(proto, functions.IR_VERSION)

@@ -34,10 +34,11 @@ from tests.support.quantized import kernels_of
 
 pytestmark = pytest.mark.usefixtures("without_onnxsim")
 FORCED = ExportSettings(formats=("fast",), accelerate_min_sparsity=0.0)
+TIMED = ExportSettings(formats=("fast",))
 
 
 def built(
-    model: ModelProto, settings: ExportSettings | None = FORCED, names: Sequence[str] = ()
+    model: ModelProto, settings: ExportSettings = FORCED, names: Sequence[str] = ()
 ) -> BuiltGraph:
     plain, names = OnnxModel.from_proto(model), names or kernels_of(model)
     weights = {name: plain.get_array(name) for name in names}
@@ -94,12 +95,12 @@ def test_fast_graph_slower_than_dense_graphs_raises_not_faster(
 ) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.97)
     timed(monkeypatch, 0.5, *others)
-    result = built(model, None).sparse_kernels
+    result = built(model, TIMED).sparse_kernels
     assert result is not None
     assert result.latency_ratio == 0.5
     timed(monkeypatch, 0.96, *others)
     with pytest.raises(NotFaster, match=r"0\.96 of the dense file's time"):
-        built(model, None)
+        built(model, TIMED)
 
 
 @needs_kernels
@@ -108,7 +109,7 @@ def test_fast_graph_of_dense_network_raises_not_faster_without_timing(
 ) -> None:
     monkeypatch.setattr(fast, "time_interleaved", lambda *_, **__: pytest.fail("it was timed"))
     with pytest.raises(NotFaster, match=r"conv1\.weight and 1 more") as result:
-        built(conv_bn_classifier(channels=16), None)
+        built(conv_bn_classifier(channels=16), TIMED)
     assert result.value.exit_code == 7
 
 
@@ -155,7 +156,7 @@ def test_fast_graph_not_faster_error_names_skipped_layers(
     )
     timed(monkeypatch, 1.0, 1.0, 1.0)
     with pytest.raises(NotFaster, match="line: is read by Conv 'one axis'"):
-        built(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), None)
+        built(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), TIMED)
 
 
 @needs_kernels
