@@ -58,9 +58,9 @@ def rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxMod
     value_names += [name for node in graph.node for name in node.output]
     new_names = {}
     for name in dict.fromkeys(value_names):
-        if name not in fixed_names and find_name_base(name, used_names):
+        if name not in fixed_names and _is_tool_name(name, used_names):
             new_names[name] = names.make_unique(f"{name}/")
-    node_conflicts = {n.name for n in graph.node if find_name_base(n.name, used_names)}
+    node_conflicts = {n.name for n in graph.node if _is_tool_name(n.name, used_names)}
     if not new_names and not node_conflicts:
         return model
     renamed = rename_values(model, new_names)
@@ -71,13 +71,9 @@ def rename_conflicts(model: OnnxModel, weight_names: Collection[str]) -> OnnxMod
     return renamed
 
 
-def find_name_base(name: str, names: Collection[str]) -> str | None:
-    """Return the one of `names` for which the tool could add something called `name`, or None."""
-    for suffix in TOOL_SUFFIXES:
-        base = name.removesuffix(suffix)
-        if base != name and base in names:
-            return base
-    return None
+def _is_tool_name(name: str, names: Collection[str]) -> bool:
+    """Return true if the tool could add something called `name` for one of `names`."""
+    return any(name.endswith(end) and name.removesuffix(end) in names for end in TOOL_SUFFIXES)
 
 
 def compact_names(model: OnnxModel, original: OnnxModel) -> OnnxModel:
