@@ -13,11 +13,8 @@ from filelock import FileLock, Timeout
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.run_directory.names import LOCK, MANIFEST, remove_leftovers
 
-_NO_LOCKS = (
-    errno.ENOLCK,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-)  # of file systems without locks, as some on a network
+# Errors of file systems without locks, as some on a network.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 _WRITABLE = "give a writable folder with --out"
 
 

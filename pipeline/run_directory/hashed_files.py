@@ -56,17 +56,10 @@ class HashedFiles:
         content.files[name] = write_hashed(self.root / name, pieces, save_hash)
         del content.moving[name]  # the next that is written into the manifest takes it out there
 
-    def add_hashes(self, hashes: Mapping[str, str]) -> None:
-        """Add hashes of files that were written elsewhere.
-
-        The next write of the manifest saves them.
-        """
-        self._manifest.content.files.update(hashes)
-
     def remove_hash(self, name: str) -> None:
         """Remove a file that is about to change from the manifest."""
         content = self._manifest.content
-        if {name} & {*content.files, *content.moving}:
+        if name in content.files or name in content.moving:
             content.files.pop(name, None)
             content.moving.pop(name, None)
             self._manifest.write()
@@ -95,9 +88,8 @@ class HashedFiles:
         if digest is None:
             raise CorruptFileError.for_path(path, "it is no longer there")
         if digest not in expected:
-            raise CorruptFileError.for_path(
-                path, "its content does not match its hash in the manifest"
-            )
+            why = "its content does not match its hash in the manifest"
+            raise CorruptFileError.for_path(path, why)
         content.files[name] = digest
         content.moving.pop(name, None)
         return path
@@ -131,9 +123,8 @@ class HashedFiles:
 
         try:
             with safe_open(path, framework="pt") as file:
-                tensors = {
-                    key: file.get_tensor(key) for key in (file.keys() if with_tensors else ())
-                }
+                keys = file.keys() if with_tensors else ()
+                tensors = {key: file.get_tensor(key) for key in keys}
                 meta = parse_json(file.metadata()[_META], str(path), RESTORE_HINT)
         except (SafetensorError, OSError, KeyError, TypeError) as error:
             raise CorruptFileError.for_path(path, str(error)) from None

@@ -48,13 +48,11 @@ class RunIdentity(_ManifestPart):
         entry: Entry of the parent's trail that this run finishes.
     """
 
-    model: str | None = None  # hash
-    data: str | None = None  # fingerprint
+    model: str | None = None
+    data: str | None = None
     settings: dict[str, Any] = {}
-    task: str | None = None  # fingerprint of the user's own
-    entry: Annotated[int, Field(ge=0)] | None = (
-        None  # of its parent's trail, which this run finishes
-    )
+    task: str | None = None
+    entry: Annotated[int, Field(ge=0)] | None = None
 
 
 class RunInputs(_ManifestPart):
@@ -70,34 +68,46 @@ class ReportInputs(_ManifestPart):
     Attributes:
         export: The [export] section.
         baseline: The [baseline] section.
+        quantize: Whether int8 files were trained in 8 bits.
         library: Hash of the sparse operators that fast files were measured with.
     """
 
     export: ExportSettings
     baseline: BaselineSettings
-    quantize: bool = False  # whether int8 files were trained in 8 bits
-    library: str | None = None  # hash of the sparse kernels that fast files were measured with
+    quantize: bool = False
+    library: str | None = None
 
 
 class Manifest(_ManifestPart):
-    """The content of manifest.json."""
+    """The content of manifest.json.
+
+    Attributes:
+        identity: What must be the same for the run to be resumed.
+        inputs: Where the inputs are.
+        metric: What the networks are measured by.
+        threads: Number of threads that the run computes with.
+        default_budget: Largest drop that is allowed by default.
+        rules: Fractions that rules chose when the run began.
+        curve: Whether the baseline is a curve, as decided by the time of its first training.
+        timings: Seconds of each stage.
+        learned: Whether the trail is complete.
+        proof: What the report was made of, once the run has finished.
+        files: Hashes of files by name in the run directory.
+        moving: Hashes of files that were about to be moved into place when this was written.
+    """
 
     identity: RunIdentity = RunIdentity()
     inputs: RunInputs | None = None
     metric: Metric = Metric()
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     default_budget: NotNegative | None = None
-    rules: dict[str, Share] = {}  # shares that were found by rule when the run began
-    curve: bool | None = (
-        None  # whether the baseline is to be one, as was chosen by the time of its first training
-    )
-    timings: dict[str, NotNegative] = {}  # seconds by stage
-    learned: bool = False  # whether the trail is complete
-    proof: ReportInputs | None = None  # of a run that has finished
-    files: dict[str, Sha256] = {}  # by name in the run directory
-    moving: dict[
-        str, Sha256
-    ] = {}  # files that were about to be moved into place when this was written
+    rules: dict[str, Share] = {}
+    curve: bool | None = None
+    timings: dict[str, NotNegative] = {}
+    learned: bool = False
+    proof: ReportInputs | None = None
+    files: dict[str, Sha256] = {}
+    moving: dict[str, Sha256] = {}
 
 
 class ManifestFile:
@@ -187,9 +197,8 @@ def _describe_changes(old: Mapping[str, Any], new: Mapping[str, Any], prefix: st
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             changes += _describe_changes(a, b, f"{prefix}{key}.")
         elif a != b and not prefix and key in ("data", "model", "task"):
-            changes.append(
-                f"its {key} {'were' if key == 'data' else 'was'} another"
-            )  # hashes tell nobody anything
+            # Hashes tell nobody anything.
+            changes.append(f"its {key} {'were' if key == 'data' else 'was'} another")
         elif a != b:
             changes.append(f"{prefix}{key} was {_format_setting(a)}, is now {_format_setting(b)}")
     return changes

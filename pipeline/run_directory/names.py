@@ -31,33 +31,31 @@ HANDOFF_EXAMPLE, HANDOFF_VERIFY = "example.npz", "verify.py"
 _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DATA_SUFFIX))
 _NUMBER = "[0-9][0-9][0-9]"
 _PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
-_FURTHER = ("[0-9]", "single")  # points of the baseline after the first
-_POINTS = tuple(
-    f"baseline{kind}{point}"
-    for kind in ("", "-spared")
-    for point in ("", *(f"-{p}" for p in _FURTHER))
-)
-_IN_8_BITS = tuple(
-    f"{name}-int8-*" for name in ("pruned", BASELINE, *(f"{BASELINE}-{p}" for p in _FURTHER))
-)
-_BASELINES = (BASELINE, *(f"{BASELINE}/{point}" for point in _FURTHER))
-_MADE = (
+_POINTS = ("baseline", "baseline-[0-9]", "baseline-single")  # points of the baseline
+_SPARED_POINTS = tuple(name.replace("baseline", "baseline-spared") for name in _POINTS)
+_QAT_NETWORKS = tuple(f"{name}-int8-*" for name in ("pruned", *_POINTS))
+_BASELINES = tuple(name.replace("-", "/", 1) for name in _POINTS)
+_OTHER_NETWORKS = (*_POINTS, *_SPARED_POINTS, *_QAT_NETWORKS)
+_HANDED = (
     HANDOFF_README,
     HANDOFF_SETTINGS,
     HANDOFF_PREPROCESS,
     HANDOFF_PREPROCESS_JSON,
     HANDOFF_EXAMPLE,
     HANDOFF_VERIFY,
+    REPORT_JSON,
+    REPORT_HTML,
+    SUMS,
+    *_MODELS,
 )
-_HANDED = (*_MADE, REPORT_JSON, REPORT_HTML, SUMS, *_MODELS)
 # Shell-style patterns of file names, by folder.
 _FILES = {
     "": (MANIFEST, LOG, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, *_MODELS),
     STATE: tuple(
-        f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_POINTS, *_IN_8_BITS)
+        f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_OTHER_NETWORKS)
     ),
-    WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_POINTS, *_IN_8_BITS)),
-    TRAIL: (PurePosixPath(TRAIL_INDEX).name, f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA_SUFFIX}"),
+    WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_OTHER_NETWORKS)),
+    TRAIL: ("trail.json", f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA_SUFFIX}"),
     **dict.fromkeys(_BASELINES, _MODELS),
     HANDOFF: _HANDED,
     HANDOFF_OF_BASELINE: _HANDED,

@@ -16,33 +16,17 @@ from typing import TYPE_CHECKING, Any
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.run_directory import access, names
-from ltp_pipeline.run_directory.access import check_writable
 from ltp_pipeline.run_directory.hashed_files import CorruptFileError, HashedFiles
 from ltp_pipeline.run_directory.log import RunLog
 from ltp_pipeline.run_directory.manifest import (
     RESTORE_HINT,
     Manifest,
     ManifestFile,
-    ReportInputs,
     RunIdentity,
     RunInputs,
     describe_differences,
 )
-from ltp_pipeline.run_directory.names import (
-    BASELINE,
-    EVENTS,
-    LOG,
-    MANIFEST,
-    REPORT_HTML,
-    REPORT_JSON,
-    REPORT_MD,
-    STATE,
-    SUMS,
-    TRAIL,
-    TRAIL_INDEX,
-    WEIGHTS,
-    point_folder,
-)
+from ltp_pipeline.run_directory.names import EVENTS, LOG, STATE, TRAIL, TRAIL_INDEX, WEIGHTS
 from ltp_pipeline.run_directory.tensorboard_log import TensorBoardLog
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.system import distributed
@@ -54,20 +38,7 @@ from ltp_pipeline.system.text import pluralize
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "BASELINE",
-    "CUSTOM_TASK_HINT",
-    "MANIFEST",
-    "REPORT_HTML",
-    "REPORT_JSON",
-    "REPORT_MD",
-    "SUMS",
-    "CorruptFileError",
-    "ReportInputs",
-    "RunDirectory",
-    "check_writable",
-    "point_folder",
-]
+    SavedTensors = tuple[dict[str, Tensor], dict[str, Any]]  # tensors and metadata
 
 CUSTOM_TASK_HINT = "give it again: --task FILE.py"  # hint for a run with a custom task
 
@@ -89,11 +60,11 @@ class RunDirectory:
         events: bool = False,
     ) -> None:
         self.root = root
-        self._events = (
-            TensorBoardLog(root / EVENTS) if events and distributed.is_main_process() else None
-        )
+        self._events = None
+        if events and distributed.is_main_process():
+            self._events = TensorBoardLog(root / EVENTS)
         self.progress = progress or SilentReporter()
-        self.parent = parent  # the run whose trail this one goes on from
+        self.parent = parent
         self._manifest = ManifestFile(root)
         self._files = HashedFiles(root, self._manifest)
         self._log = RunLog(root / LOG)
@@ -165,15 +136,12 @@ class RunDirectory:
             InputError: There is no run, or it was stopped as it began.
         """
         if not self.is_run:
-            raise InputError(
-                f"{self.root} holds no run", "give the directory that `ltp-pipeline run` wrote"
-            )
+            hint = "give the directory that `ltp-pipeline run` wrote"
+            raise InputError(f"{self.root} holds no run", hint)
         inputs = self._manifest.read().inputs
         if inputs is None:
-            raise InputError(
-                f"{self.root} holds a run that was stopped before it began",
-                "start the same run again",
-            )
+            message = f"{self.root} holds a run that was stopped before it began"
+            raise InputError(message, "start the same run again")
         return Path(inputs.model), inputs.settings
 
     def find_trail_run(self) -> RunDirectory:
@@ -186,10 +154,8 @@ class RunDirectory:
             return self
         parent = RunDirectory(self.root.absolute().parent, self.progress)
         if not parent.is_run:
-            raise InputError(
-                f"{self.root} was picked from the trail of a run that is not around it",
-                "put it back into its run",
-            )
+            message = f"{self.root} was picked from the trail of a run that is not around it"
+            raise InputError(message, "put it back into its run")
         parent.load_inputs()
         return parent
 
@@ -240,16 +206,12 @@ class RunDirectory:
         """Save a checkpoint of a training phase."""
         self._files.write_tensors(names.tensor_file_name(STATE, name), tensors, meta)
 
-    def load_state(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load_state(self, name: str) -> SavedTensors | None:
         """Return the checkpoint of a training phase, or None.
 
         A damaged checkpoint is reported to the user and counts as none, so the phase starts again.
         """
-        try:
-            return self._files.read_tensors(names.tensor_file_name(STATE, name))
-        except CorruptFileError as error:
-            self.progress.say(f"Note: {error.message}; this phase starts again")
-            return None
+        return self._load_tensors(names.tensor_file_name(STATE, name), "this phase starts again")
 
     def save_weights(
         self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]
@@ -257,23 +219,26 @@ class RunDirectory:
         """Save the final weights of a network."""
         self._files.write_tensors(names.tensor_file_name(WEIGHTS, name), tensors, meta)
 
-    def load_weights(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def load_weights(self, name: str) -> SavedTensors | None:
         """Return the final weights of a network, or None.
 
         Damaged weights are reported to the user and count as none: checkpoints give them again.
         """
+        file = names.tensor_file_name(WEIGHTS, name)
+        return self._load_tensors(file, "these weights are computed again")
+
+    def _load_tensors(self, file: str, consequence: str) -> SavedTensors | None:
         try:
-            return self._files.read_tensors(names.tensor_file_name(WEIGHTS, name))
+            return self._files.read_tensors(file)
         except CorruptFileError as error:
-            self.progress.say(f"Note: {error.message}; these weights are computed again")
+            self.progress.say(f"Note: {error.message}; {consequence}")
             return None
 
     def load_weights_metadata(self, name: str) -> dict[str, Any] | None:
         """Return the metadata of saved weights; None if these are missing or damaged."""
+        file = names.tensor_file_name(WEIGHTS, name)
         try:
-            stored = self._files.read_tensors(
-                names.tensor_file_name(WEIGHTS, name), with_tensors=False
-            )
+            stored = self._files.read_tensors(file, with_tensors=False)
         except CorruptFileError:
             return None
         return None if stored is None else stored[1]
@@ -318,13 +283,9 @@ class RunDirectory:
             entries: All entries, as trail.json holds them.
         """
         file = names.trail_file_name(entry)
-        self._files.add_hashes(
-            {
-                name: digest
-                for name, digest in zip((file, file + DATA_SUFFIX), hashes, strict=True)
-                if digest
-            }
-        )
+        for name, digest in zip((file, file + DATA_SUFFIX), hashes, strict=True):
+            if digest:
+                self.manifest.files[name] = digest  # saved with the next write of the manifest
         self._files.write(TRAIL_INDEX, [json_text(entries).encode()])
 
     def read_trail(self) -> Any:

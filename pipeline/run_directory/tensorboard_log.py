@@ -19,9 +19,8 @@ class TensorBoardLog:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._writers: dict[
-            str, SummaryWriter
-        ] = {}  # one for each phase, whose steps count from zero
+        # One for each phase, because the steps of each count from zero.
+        self._writers: dict[str, SummaryWriter] = {}
         try:
             import tensorboard  # type: ignore[import-untyped]  # noqa: F401 - found now, not in the middle of training
         except ImportError:

@@ -229,10 +229,10 @@ def _makes_curve(context: RunContext) -> bool:
         [run_directory] if run_directory.parent is None else [run_directory, run_directory.parent]
     )
     seconds = distributed.broadcast_from_main(
-        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs), context.device
+        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs)
     )
     decided = -1.0 if run_directory.manifest.curve is None else float(run_directory.manifest.curve)
-    decided = distributed.broadcast_from_main(decided, context.device)
+    decided = distributed.broadcast_from_main(decided)
     makes_curve = seconds < MAX_CURVE_SECONDS if decided < 0 else bool(decided)
     run_directory.update_manifest(curve=makes_curve)
     if not makes_curve:

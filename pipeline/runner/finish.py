@@ -74,7 +74,7 @@ def load_finished_run(
             result = write_gate_results(
                 read_write.read(run_directory.path(REPORT_JSON)), settings, run_directory
             )
-    if not distributed.broadcast_from_main(float(result is not None), context.device):
+    if not distributed.broadcast_from_main(float(result is not None)):
         return None
     if result is None:
         return load_main_result(context)

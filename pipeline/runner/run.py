@@ -152,7 +152,7 @@ def finish_candidate(
     # A picked entry was not selected by a budget.
     budget = context.accuracy_budget if entry is None else None
     epochs = sum(tuned.epochs.values())
-    original_accuracy = _validation_accuracy(context, measured)
+    original_accuracy = _validation_accuracy(measured)
     target = BaselineTarget(
         context.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
     )
@@ -237,13 +237,13 @@ def _worst_accuracy(context: RunContext, original: MeasuredOriginal | None) -> f
     budget = context.accuracy_budget
     if budget is None:
         return None
-    return context.task.metric.find_worst_allowed(_validation_accuracy(context, original), budget)
+    return context.task.metric.find_worst_allowed(_validation_accuracy(original), budget)
 
 
-def _validation_accuracy(context: RunContext, original: MeasuredOriginal | None) -> float:
+def _validation_accuracy(original: MeasuredOriginal | None) -> float:
     """Return the original's validation accuracy, as the main process measured it."""
     accuracy = 0.0 if original is None else original.validation_accuracy
-    return distributed.broadcast_from_main(accuracy, context.device)
+    return distributed.broadcast_from_main(accuracy)
 
 
 def announce_plan(

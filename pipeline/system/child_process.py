@@ -126,22 +126,7 @@ class ChildProcess:
 def call_once(
     function: str, *arguments: Any, seconds: float = MAX_SECONDS, max_memory: int | None = None
 ) -> Any:
-    """Call a function in a child process of its own.
-
-    Args:
-        function: Name of the function, as "module:function".
-        arguments: Arguments of the function; JSON must be able to hold them.
-        seconds: Time limit.
-        max_memory: Largest address space of the child in bytes, see `ChildProcess`.
-
-    Returns:
-        The result of the function.
-
-    Raises:
-        ChildCrashed: If the child crashed, ran out of time or gave no readable answer.
-        CallFailed: If the function raised an error.
-        OSError: If the function could not write a file because the disk is full.
-    """
+    """Call a function in a child process of its own, see `ChildProcess` and its method `call`."""
     child = ChildProcess(max_memory)
     try:
         return child.call(function, *arguments, seconds=seconds)

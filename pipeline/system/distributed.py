@@ -121,53 +121,24 @@ def all_reduce_mean(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def all_reduce_sum(value: float, device: torch.device) -> float:
-    """Return the sum of a value over all processes."""
-    if not is_distributed():
-        return value
-    from torch import distributed
-
-    total = _make_scalar(value, device)
-    distributed.all_reduce(total)
-    return float(total)
-
-
-def all_gather_rows(rows: Array, device: torch.device) -> Array:
+def all_gather_rows(rows: Array) -> Array:
     """Return the rows of all processes, concatenated."""
     if not is_distributed():
         return rows
-    import torch
+    import numpy as np
     from torch import distributed
 
-    counts = [
-        int(all_reduce_sum(len(rows) if get_rank() == other else 0, device))
-        for other in range(get_world_size())
-    ]
-    wide = torch.zeros((max(counts), *rows.shape[1:]), dtype=torch.float64)
-    wide[: len(rows)] = torch.from_numpy(rows.astype("float64"))
-    wide = wide.to(device, torch.float32 if device.type == "mps" else torch.float64)
-    parts = [torch.empty_like(wide) for _ in counts]
-    distributed.all_gather(parts, wide)
-    gathered: Array = (
-        torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)]).cpu().numpy()
-    )
-    return gathered.astype(rows.dtype)
+    parts: list[Array | None] = [None] * get_world_size()
+    distributed.all_gather_object(parts, rows)
+    return np.concatenate([part for part in parts if part is not None])
 
 
-def broadcast_from_main(value: float, device: torch.device) -> float:
+def broadcast_from_main(value: float) -> float:
     """Return the value of the main process."""
     if not is_distributed():
         return value
     from torch import distributed
 
-    scalar = _make_scalar(value, device)
-    distributed.broadcast(scalar, 0)
-    return float(scalar)
-
-
-def _make_scalar(value: float, device: torch.device) -> Tensor:
-    import torch
-
-    return torch.tensor(
-        [value], dtype=torch.float32 if device.type == "mps" else torch.float64, device=device
-    )
+    values = [value]
+    distributed.broadcast_object_list(values)
+    return values[0]

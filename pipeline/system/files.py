@@ -51,14 +51,11 @@ def read_bytes(path: AnyPath, hint: str, max_bytes: int) -> bytes:
     try:
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(
-                f"cannot read {path}: {_describe_kind(status.st_mode)}, not a regular file", hint
-            )
+            kind = _describe_kind(status.st_mode)
+            raise InputError(f"cannot read {path}: {kind}, not a regular file", hint)
         if status.st_size > max_bytes:
-            message = (
-                f"cannot read {path}: {status.st_size:,} bytes, and at most {max_bytes:,} are read"
-            )
-            raise InputError(message, hint)
+            size = f"{status.st_size:,} bytes, and at most {max_bytes:,} are read"
+            raise InputError(f"cannot read {path}: {size}", hint)
         return Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}", hint) from None
@@ -136,15 +133,9 @@ def write_pieces(
 def write_hashed(
     path: Path, pieces: Iterable[bytes | memoryview], before_move: Callable[[str], None]
 ) -> str:
-    """Write a file in one move and hash it on the way.
+    """Write a file in one move and return its SHA-256, see `write_pieces`.
 
-    Args:
-        path: The file.
-        pieces: Its content.
-        before_move: Called with the SHA-256 when the content is on disk.
-
-    Returns:
-        The SHA-256.
+    `before_move` is called with the SHA-256.
     """
     digest = hashlib.sha256()
 
@@ -186,9 +177,8 @@ def json_text(content: Any) -> str:
 
     NaN and infinity are rejected, because JSON does not have them. A zero gets no sign.
     """
-    return (
-        json.dumps(_drop_zero_signs(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    plain = _drop_zero_signs(content)
+    return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _drop_zero_signs(value: Any) -> Any:
@@ -214,12 +204,10 @@ def check_output_path(out: AnyPath, sources: Iterable[Path]) -> None:
         out: The file to write, with external data beside it.
         sources: Files that are read.
     """
-    check_replaceable(Path(out))  # also rejects an empty name, which is that of the folder
-    check_replaceable(external_data_path(Path(out)))
-    written = [part for part in (Path(out), external_data_path(Path(out))) if part.exists()]
-    for source in sources:
-        if source.exists() and any(part.samefile(source) for part in written):
-            raise InputError(
-                f"writing {out} would replace {source}, which is read",
-                "give another file with --out",
-            )
+    sources = [source for source in sources if source.exists()]
+    for part in (Path(out), external_data_path(Path(out))):
+        check_replaceable(part)  # also rejects an empty name, which is that of the folder
+        for source in sources:
+            if part.exists() and part.samefile(source):
+                message = f"writing {out} would replace {source}, which is read"
+                raise InputError(message, "give another file with --out")

@@ -24,9 +24,9 @@ def sha256_files(paths: Sequence[Path]) -> str:
     A model with external data has several files.
     """
     digests = [sha256_file(path) for path in paths]
-    return (
-        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    )
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def write_checksums(path: Path, hashes: Mapping[str, str | None]) -> None:

@@ -6,6 +6,8 @@ zero with a minus sign, deep nesting, invalid Unicode, and files that are not re
 
 import json
 import math
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from ltp_pipeline.errors import InputError
@@ -45,15 +47,15 @@ def parse_json(text: str, source: str, hint: str) -> Any:
             text,
             object_pairs_hook=_make_object,
             parse_constant=_reject_constant,
-            parse_float=_parse_float,
-            parse_int=_parse_int,
+            parse_float=partial(_parse_number, float),
+            parse_int=partial(_parse_number, int),
         )
         _check_depth(content, 0)
-    except (ValueError, RecursionError) as error:
-        why = (
-            "lists and objects are nested too deep" if isinstance(error, RecursionError) else error
-        )
-        raise InputError(f"{source} is not JSON, or was cut off: {why}", hint) from None
+    except RecursionError:
+        message = f"{source} is not JSON, or was cut off: lists and objects are nested too deep"
+        raise InputError(message, hint) from None
+    except ValueError as error:
+        raise InputError(f"{source} is not JSON, or was cut off: {error}", hint) from None
     return content
 
 
@@ -70,26 +72,15 @@ def _reject_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _parse_float(written: str) -> float:
-    value = float(_check_length(written))
+def _parse_number(kind: type[int] | type[float], written: str) -> float:
+    if len(written) > MAX_NUMBER_LENGTH:
+        raise ValueError(f"the number {quote_name(written)} has {len(written)} characters")
+    value = kind(written)
     if not math.isfinite(value):
         raise ValueError(f"the number {written} is too large")
     if value == 0 and written.startswith("-"):
-        raise ValueError(f"{written} is not allowed; write 0.0")
+        raise ValueError(f"{written} is not allowed; write {kind(0)}")
     return value
-
-
-def _parse_int(written: str) -> int:
-    value = int(_check_length(written))
-    if value == 0 and written.startswith("-"):
-        raise ValueError(f"{written} is not allowed; write 0")
-    return value
-
-
-def _check_length(written: str) -> str:
-    if len(written) > MAX_NUMBER_LENGTH:
-        raise ValueError(f"the number {quote_name(written)} has {len(written)} characters")
-    return written
 
 
 def _check_depth(value: Any, depth: int) -> None:
@@ -99,8 +90,6 @@ def _check_depth(value: Any, depth: int) -> None:
     elif isinstance(value, list | dict):
         if depth == MAX_DEPTH:
             raise RecursionError
-        for item in value:  # the keys of an object
+        values = value.values() if isinstance(value, dict) else ()
+        for item in chain(value, values):  # an object gives its keys
             _check_depth(item, depth + 1)
-        if isinstance(value, dict):
-            for item in value.values():
-                _check_depth(item, depth + 1)

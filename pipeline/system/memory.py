@@ -30,11 +30,9 @@ def available_memory() -> int | None:
     Limits of a container are respected.
     """
     try:
-        lines = _MEMINFO.read_text(encoding="ascii").splitlines()
-        free = (
-            int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))) * 1024
-        )
-    except (OSError, ValueError, StopIteration):  # not every system has this
+        entry = _MEMINFO.read_text(encoding="ascii").partition("\nMemAvailable:")[2]
+        free = int(entry.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):  # not every system has this
         return None
     for most, used in _CGROUPS:
         try:
@@ -49,10 +47,9 @@ def is_shortage(error: BaseException | None) -> bool:
     if error is None:
         return False
     # OutOfMemoryError is torch's error for the memory of a device.
-    is_named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return (
-        is_named or any(words in str(error) for words in _SHORTAGE) or is_shortage(error.__cause__)
-    )
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(words in str(error) for words in _SHORTAGE) or is_shortage(error.__cause__)
 
 
 @contextmanager

@@ -28,7 +28,13 @@ class _TolerantPipe(io.FileIO):
 
 
 def _wrap_stream(stream: TextIO) -> TextIO:
-    if not isinstance(stream, io.TextIOWrapper) or not _is_pipe(stream):
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except OSError:  # closed, or not a file
+        return stream
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return stream
     return io.TextIOWrapper(
         io.BufferedWriter(_TolerantPipe(stream.fileno(), "w", closefd=False)),
@@ -38,11 +44,3 @@ def _wrap_stream(stream: TextIO) -> TextIO:
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )
-
-
-def _is_pipe(stream: TextIO) -> bool:
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-    except OSError:  # closed, or not a file
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

@@ -34,9 +34,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
         InputError: The disk is full, or the folder cannot be created.
     """
     try:
-        temporary = tempfile.TemporaryDirectory(
-            prefix=f"ltp-{purpose}-", ignore_cleanup_errors=True
-        )
+        prefix = f"ltp-{purpose}-"
+        temporary = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     except OSError as error:
         raise InputError(f"cannot make a temporary folder: {error.strerror}", HINT) from None
     with temporary as name:
@@ -46,9 +45,8 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
             reason = _find_reason(error, Path(name))
             if reason is None:
                 raise
-            raise InputError(
-                f"cannot write temporary files in {Path(name).parent}: {reason}", HINT
-            ) from None
+            message = f"cannot write temporary files in {Path(name).parent}: {reason}"
+            raise InputError(message, HINT) from None
 
 
 def _find_reason(error: Exception, folder: Path) -> str | None:

@@ -24,9 +24,8 @@ RESEND_SECONDS = 0.05  # until a signal that came at a bad moment is sent again
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 _ours: list[int] = []  # signals handled here
-_held: list[
-    "weakref.ref[Interrupt]"
-] = []  # interrupts that were raised, to notice when one is dropped
+# Interrupts that were raised, to notice when one is dropped.
+_held: list["weakref.ref[Interrupt]"] = []
 _asked = _raised = _put_off = _hurried = False
 
 
@@ -70,9 +69,8 @@ def exit_interrupted(announce: bool = True) -> NoReturn:
 
 
 def _print_interrupted() -> None:
-    print(
-        "\ninterrupted; what is done is kept, the same command goes on", file=sys.stderr, flush=True
-    )
+    message = "\ninterrupted; what is done is kept, the same command goes on"
+    print(message, file=sys.stderr, flush=True)
 
 
 def _handle_signal(number: int, frame: FrameType | None) -> None:

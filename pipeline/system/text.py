@@ -34,8 +34,9 @@ def format_number(value: float) -> str:
 
     For example 2.3104 as `2.31`, 12345.6 as `12346` and 0.0000123 as `1.23e−05`.
     """
-    whole = 10 ** (DIGITS - 1) <= abs(value) < 1e15
-    return (f"{value:.0f}" if whole else f"{value + 0.0:.{DIGITS}g}").replace("-", "−")
+    is_large = 10 ** (DIGITS - 1) <= abs(value) < 1e15
+    text = f"{value:.0f}" if is_large else f"{value + 0.0:.{DIGITS}g}"
+    return text.replace("-", "−")
 
 
 def format_ratio(value: float | None) -> str:
@@ -63,8 +64,8 @@ def make_printable(text: str) -> str:
 def quote_name(name: str, most: int = 60) -> str:
     """Return a name from a file in quotes, on one line, shortened in the middle."""
     half = most // 2
-    value_text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
-    return f"'{make_printable(value_text)}'"
+    text = name if len(name) <= most else f"{name[:half]}…{name[-half:]}"
+    return f"'{make_printable(text)}'"
 
 
 def one_line(text: str, most: int = MAX_LINE_LENGTH) -> str:

@@ -16,10 +16,8 @@ TOO_LATE = (
     "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; "
     "import ltp_pipeline first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
 )
-_SETTINGS = {
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "KMP_BLOCKTIME": "0",
-}  # read by GNU's library, and by Intel's and LLVM's
+# Read by GNU's library, and by Intel's and LLVM's.
+_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 _OTHERS = ("GOMP_SPINCOUNT",)  # a user's more exact setting of the same
 _late = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,19 +39,19 @@ def read_cpu_quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | N
 
     The smallest quota of a group and of those above it counts.
     """
-    quotas: list[float | None] = []
+    quotas: list[float] = []
     for line in _read_file(own).splitlines():
-        _, names, path = line.split(":", 2) if line.count(":") > 1 else ("", "none", "")
-        if names == "":
-            quotas += [
-                _parse_quota(*_read_file(group / "cpu.max").split())
-                for group in _iter_groups(root, _V2_FOLDERS, path)
-            ]
+        names, _, path = line.partition(":")[2].partition(":")
+        if not path:
+            continue
+        if not names:  # version 2 has one hierarchy without a name
+            for group in _iter_groups(root, _V2_FOLDERS, path):
+                quotas += _parse_quota(_read_file(group / "cpu.max"))
         elif "cpu" in names.split(","):
             for group in _iter_groups(root, _V1_FOLDERS, path):
-                files = (group / "cpu.cfs_quota_us", group / "cpu.cfs_period_us")
-                quotas.append(_parse_quota(*(_read_file(file).strip() for file in files)))
-    return min((cores for cores in quotas if cores is not None), default=None)
+                quota = _read_file(group / "cpu.cfs_quota_us")
+                quotas += _parse_quota(f"{quota} {_read_file(group / 'cpu.cfs_period_us')}")
+    return min(quotas, default=None)
 
 
 def _iter_groups(root: Path, mounts: Iterable[str], path: str) -> Iterator[Path]:
@@ -71,22 +71,16 @@ def _read_file(file: Path) -> str:
         return ""
 
 
-def _parse_quota(*numbers: str) -> float | None:
-    """Return quota / period; None for "max" and -1, which mean that there is no quota."""
+def _parse_quota(text: str) -> list[float]:
+    """Return quota / period; nothing for "max" and -1, which mean that there is no quota."""
     try:
-        allowed, period = map(int, numbers)
-        return allowed / period if allowed > 0 else None
+        allowed, period = map(int, text.split())
+        return [allowed / period] if allowed > 0 else []
     except (ValueError, ZeroDivisionError):
-        return None
+        return []
 
 
-def choose_thread_count(
-    asked: int | None,
-    kept: int | None,
-    default: int,
-    cores: int,
-    environ: Mapping[str, str] = os.environ,
-) -> int:
+def choose_thread_count(asked: int | None, kept: int | None, default: int, cores: int) -> int:
     """Return the number of threads of a run.
 
     Args:
@@ -94,18 +88,17 @@ def choose_thread_count(
         kept: The number that a resumed run began with.
         default: The number that torch uses by default, which follows OMP_NUM_THREADS.
         cores: Number of usable cores.
-        environ: The environment.
     """
     if asked or kept:
         return asked or kept or default
-    # torchrun sets OMP_NUM_THREADS to 1 if nobody has set it.
-    by_torchrun = distributed.is_distributed() and environ.get("OMP_NUM_THREADS") == "1"
-    if environ.get("OMP_NUM_THREADS") and not by_torchrun:
+    setting = os.environ.get("OMP_NUM_THREADS")
+    if not distributed.is_distributed():
+        return default if setting else min(default, cores)
+    if setting and setting != "1":
         return default
-    own_cores = cores
-    if distributed.is_distributed():
-        own_cores = max(cores // int(environ.get("LOCAL_WORLD_SIZE", "1")), 1)
-    return own_cores if by_torchrun else min(default, own_cores)
+    own_cores = max(cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    # torchrun sets OMP_NUM_THREADS to 1 if nobody has set it.
+    return own_cores if setting else min(default, own_cores)
 
 
 def current_threads() -> int:
@@ -144,7 +137,14 @@ def use_threads(asked: int | None, kept: int | None, say: Callable[[str], None])
             f"set train.threads to at most {most}, or leave it out to use the cores",
         )
     if kept and choose_thread_count(asked, None, before, cores) != kept:
-        say(_describe_threads(count, kept))
+        threads = pluralize(count, "thread")
+        if count == kept:
+            say(f"Resuming with {threads}, as the run began, to get identical files")
+        else:
+            say(
+                f"Resuming with {threads} as requested, and the run began with {kept}: "
+                "the files will differ in their last bits"
+            )
     if count > 1 and thread_env.was_set_too_late():
         warnings.warn(thread_env.TOO_LATE, stacklevel=2)
     _count = count
@@ -154,15 +154,3 @@ def use_threads(asked: int | None, kept: int | None, say: Callable[[str], None])
     finally:
         torch.set_num_threads(before)
         _count = None
-
-
-def _describe_threads(count: int, kept: int) -> str:
-    """Return the note about the threads of a run that began with `kept` threads."""
-    if count == kept:
-        return (
-            f"Resuming with {pluralize(kept, 'thread')}, as the run began, to get identical files"
-        )
-    return (
-        f"Resuming with {pluralize(count, 'thread')} as requested, and the run began with {kept}: "
-        "the files will differ in their last bits"
-    )

@@ -74,14 +74,11 @@ def check_tolerance(
         difference: Their largest difference.
         tolerance: Relative difference up to which they are equal.
         noise: Returns the difference between onnxruntime with and without optimization. It is
-            called
-            only in doubt.
+            called only in doubt.
     """
     if difference.difference <= tolerance * difference.scale:
         return Agreement.EQUAL if difference.scale else Agreement.INCONCLUSIVE
-    if (
-        difference.difference <= max(FLOOR, tolerance / 100)
-        or difference.difference <= MARGIN * noise()
-    ):
+    is_tiny = difference.difference <= max(FLOOR, tolerance / 100)
+    if is_tiny or difference.difference <= MARGIN * noise():
         return Agreement.INCONCLUSIVE
     return Agreement.DIFFERENT

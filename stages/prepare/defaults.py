@@ -99,7 +99,7 @@ def _apply_defaults(
 def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) -> float:
     """Return a value from the manifest; if it has none, measure it and keep it there."""
     measured = context.run_directory.manifest.rules
-    value = distributed.broadcast_from_main(measured.get(name, NOT_MEASURED), context.device)
+    value = distributed.broadcast_from_main(measured.get(name, NOT_MEASURED))
     if value >= 0:
         return value
     value = measure()
@@ -113,7 +113,7 @@ def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
         return None
     saved = context.run_directory.manifest.default_budget
     saved = NOT_MEASURED if saved is None else saved
-    budget = distributed.broadcast_from_main(saved, context.device)
+    budget = distributed.broadcast_from_main(saved)
     if budget < 0:
         budget = context.task.metric.default_budget(accuracy)
     context.run_directory.update_manifest(default_budget=budget)

@@ -22,10 +22,10 @@ def evaluate_metric(context: RunContext, state: StateDict, split: Split) -> floa
         value = 0.0
         if distributed.is_main_process():
             value = evaluator(compute_outputs, split)[0].value
-        return distributed.broadcast_from_main(value, context.device)
+        return distributed.broadcast_from_main(value)
     own_rows = np.arange(distributed.get_rank(), len(split), distributed.get_world_size())
     # A process without samples evaluates one, to learn the shape of the statistics.
     rows = own_rows if len(own_rows) else np.arange(1)
     statistics = evaluator.sample_statistics(compute_outputs, split, rows)[: len(own_rows)]
-    all_statistics = distributed.all_gather_rows(statistics, context.device)
+    all_statistics = distributed.all_gather_rows(statistics)
     return task.compute_metric(all_statistics, split.name).value
