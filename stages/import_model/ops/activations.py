@@ -129,7 +129,8 @@ def _register_flattened(name: str, function: OpFunction) -> None:
 
     @op(name)
     def flattened(x: Tensor, *, axis: int = 1) -> Tensor:
-        rows = math.prod(x.shape[: positive_axis(axis, x.dim())])
+        axis = positive_axis(axis, x.dim())
+        rows = math.prod(x.shape[:axis])
         y: Tensor = function(x.reshape(rows, -1))
         return y.reshape(x.shape)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import to_torch_type
+from ltp_pipeline.stages.import_model.ops.common import make_range, to_torch_type
 from ltp_pipeline.stages.import_model.registry import op
 
 _NEVER = float("-inf")  # score of a hidden position
@@ -28,7 +28,33 @@ def _make_mask_bias(mask: Tensor, keys: int, dtype: torch.dtype) -> Tensor:
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
         mask = bias.masked_fill(~mask, _NEVER)
     missing = keys - mask.shape[-1]
-    return F.pad(mask, (0, missing), value=_NEVER) if missing > 0 else mask
+    if missing > 0:
+        mask = F.pad(mask, (0, missing), value=_NEVER)
+    return mask
+
+
+def _find_visible_keys(
+    ahead: Tensor, left_window: int, right_window: int, valid: Tensor | None
+) -> Tensor | None:
+    """Return which keys a query may look at.
+
+    Args:
+        ahead: How far each key lies ahead of each query.
+        left_window: Number of keys behind a query that are visible; negative for all.
+        right_window: Number of keys ahead of a query that are visible; negative for all.
+        valid: Number of keys that are not padding; None for all.
+
+    Returns:
+        True for visible keys, or None if there is no limit.
+    """
+    limits = []
+    if left_window >= 0:
+        limits.append(-ahead <= left_window)
+    if right_window >= 0:
+        limits.append(ahead <= right_window)
+    if valid is not None:
+        limits.append(make_range(ahead.shape[-1], ahead) < valid)
+    return functools.reduce(torch.logical_and, limits) if limits else None
 
 
 @op("Attention", constants=(6,))
@@ -61,43 +87,40 @@ def attention(
         k = torch.cat([past_key, k], 2)
         v = torch.cat([past_value, v], 2)
     present = (k, v)
-    queries = q.shape[2]
     keys = k.shape[2]
-    column = torch.arange(keys, device=q.device)
-    limits = []  # where a query may look, one condition each
+    valid = None
     if nonpad_kv_seqlen is not None:
         valid = nonpad_kv_seqlen.to(q.device).reshape(-1, 1, 1, 1)
-        limits.append(column < valid)
         if past_key is None:
-            offset = valid - queries
-    ahead = column - torch.arange(queries, device=q.device).unsqueeze(1) - offset
-    if is_causal:
-        limits.append(ahead <= 0)
-    if left_window_size >= 0:
-        limits.append(-ahead <= left_window_size)
-    if right_window_size >= 0:
-        limits.append(ahead <= right_window_size)
+            offset = valid - q.shape[2]
     bias = None
     if attn_mask is not None:
         bias = _make_mask_bias(attn_mask, keys, q.dtype)
-    if limits:
-        allowed = functools.reduce(torch.logical_and, limits)
-        limit_bias = _make_mask_bias(allowed, keys, q.dtype)
-        bias = limit_bias if bias is None else bias + limit_bias
+    ahead = make_range(keys, q) - make_range(q.shape[2], q).unsqueeze(1) - offset
+    last = 0 if is_causal else right_window_size
+    visible = _find_visible_keys(ahead, left_window_size, last, valid)
+    if visible is not None:
+        position_bias = _make_mask_bias(visible, keys, q.dtype)
+        bias = position_bias if bias is None else bias + position_bias
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k = k.repeat_interleave(groups, 1)
         v = v.repeat_interleave(groups, 1)
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[3])
     # In half precision the standard rounds the root of the scale before both factors take it.
-    root = q.new_tensor(math.sqrt(scale if scale is not None else 1 / math.sqrt(q.shape[3])))
+    root = q.new_tensor(math.sqrt(scale))
     scores = (q * root) @ (k * root).transpose(2, 3)
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
     biased = scores if bias is None else scores + bias
-    precise = biased if softmax_precision is None else biased.to(to_torch_type(softmax_precision))
+    precise = biased
+    if softmax_precision is not None:
+        precise = biased.to(to_torch_type(softmax_precision))
     weights = precise.softmax(-1)
     if bias is not None:  # a row that may look nowhere gives zero, not a division by zero
-        weights = weights.masked_fill((bias == _NEVER).all(-1, keepdim=True), 0.0)
+        is_blind = (bias == _NEVER).all(-1, keepdim=True)
+        weights = weights.masked_fill(is_blind, 0.0)
     weights = weights.to(q.dtype)
     y = weights @ v
     if rank == 3:
@@ -126,12 +149,16 @@ def rotary_embedding(
     cos = cos_cache.unsqueeze(1)[..., : width // 2]
     sin = sin_cache.unsqueeze(1)[..., : width // 2]
     rotated = data[..., :width]
-    axis = -1 if interleaved else -2
-    pairs = torch.unflatten(rotated, -1, (-1, 2) if interleaved else (2, -1))
-    a, b = pairs.unbind(axis)
-    rotated = torch.stack([cos * a - sin * b, sin * a + cos * b], axis).flatten(-2)
+    axis = -1 if interleaved else -2  # of the two halves
+    shape = (-1, 2) if interleaved else (2, -1)
+    a, b = torch.unflatten(rotated, -1, shape).unbind(axis)
+    new_a = cos * a - sin * b
+    new_b = sin * a + cos * b
+    rotated = torch.stack([new_a, new_b], axis).flatten(-2)
     y = torch.cat([rotated, data[..., width:]], -1)
-    return y if x.dim() == 4 else y.transpose(1, 2).reshape(x.shape)
+    if x.dim() == 4:
+        return y
+    return y.transpose(1, 2).reshape(x.shape)
 
 
 @op("CausalConvWithState", weights=(1, 2))

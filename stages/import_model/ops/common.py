@@ -19,7 +19,11 @@ Axes = Tensor | Sequence[int] | None
 
 MAX_RESULT_ELEMENTS = 1 << 31  # many kernels of torch cannot index more elements
 
-_SIGNED = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.uint64: torch.int64}
+_SIGNED = {
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,
+}
 
 
 def to_ints(values: Axes) -> list[int]:
@@ -40,7 +44,13 @@ def positive_axis(axis: int, rank: int) -> int:
 
 def positive_axes(axes: Axes, rank: int) -> list[int]:
     """Return axes counted from the front; None gives every axis."""
-    return [positive_axis(axis, rank) for axis in to_ints(axes)] or list(range(rank))
+    dims = to_ints(axes) or range(rank)
+    return [positive_axis(dim, rank) for dim in dims]
+
+
+def make_range(count: int, x: Tensor) -> Tensor:
+    """Return the numbers below a count, on the device of a tensor."""
+    return torch.arange(count, device=x.device)
 
 
 def make_view_shape(rank: int, axis: int) -> list[int]:
@@ -104,7 +114,10 @@ def accept_unsigned(function: Function) -> Function:
 
 
 def _call_widened(
-    function: OpFunction, inputs: Sequence[Any], attributes: Mapping[str, Any], dtype: torch.dtype
+    function: OpFunction,
+    inputs: Sequence[Any],
+    attributes: Mapping[str, Any],
+    dtype: torch.dtype,
 ) -> Any:
     """Call an operator with widened inputs, and narrow its first result to the unsigned type."""
     widened = [widen_unsigned(x) if isinstance(x, Tensor) else x for x in inputs]
@@ -116,7 +129,9 @@ def _call_widened(
 
 
 def register_functions(
-    functions: Mapping[str, OpFunction], unsigned: bool = False, untrained: tuple[int, ...] = ()
+    functions: Mapping[str, OpFunction],
+    unsigned: bool = False,
+    untrained: tuple[int, ...] = (),
 ) -> None:
     """Register torch functions of tensors as operators without attributes.
 

@@ -2,21 +2,29 @@
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ltp_pipeline.stages.import_model.ops.common import (
     OptionalInts,
     check_sizes,
+    make_range,
     make_view_shape,
     to_ints,
 )
 from ltp_pipeline.stages.import_model.ops.padding import halve_pads, pad_tensor, resolve_pads
 from ltp_pipeline.stages.import_model.registry import op
 
-_CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_CONV = {
+    1: F.conv1d,
+    2: F.conv2d,
+    3: F.conv3d,
+}
+_CONV_TRANSPOSE = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
 
 
 @op("Conv", weights=(1, 2))
@@ -62,35 +70,39 @@ def conv_transpose(
 ) -> Tensor:
     n = x.dim() - 2
     axes = range(n)
+    size = x.shape[2:]
     kernel = kernel_shape or w.shape[2:]
     strides = tuple(strides or [1] * n)
     dilations = tuple(dilations or [1] * n)
     extra = list(output_padding or [0] * n)
-    full = []  # output sizes without padding
+    full = []  # output size without padding
     for i in axes:
         reach = dilations[i] * (kernel[i] - 1) + 1
-        full.append(strides[i] * (x.shape[2 + i] - 1) + reach + extra[i])
-    check_sizes([x.shape[0], w.shape[1] * group, *(max(size, 0) for size in full)], x)
+        starts = strides[i] * (size[i] - 1)
+        full.append(max(starts + reach + extra[i], 0))
+    check_sizes([x.shape[0], w.shape[1] * group, *full], x)
     margins = list(pads or [0] * 2 * n)
-    if output_shape:
-        output_sizes = output_shape[-n:]
-        # What a larger output has beyond the kernel's reach is added at the end.
-        extra = [extra[i] + max(output_sizes[i] - full[i], 0) for i in axes]
-        margins = halve_pads([max(full[i] - output_sizes[i], 0) for i in axes], auto_pad)
-    elif auto_pad.startswith("SAME"):
-        totals = [max(full[i] - x.shape[2 + i] * strides[i], 0) for i in axes]
-        margins = halve_pads(totals, auto_pad)
-    elif auto_pad == "VALID":
+    if auto_pad == "VALID":
         margins = [0] * 2 * n
+    if output_shape or auto_pad.startswith("SAME"):
+        output_size = output_shape or [size[i] * strides[i] for i in axes]
+        surplus = [full[i] - output_size[i - n] for i in axes]
+        margins = halve_pads([max(elements, 0) for elements in surplus], auto_pad)
+        if output_shape:
+            # What a larger output has beyond the kernel's reach is added at the end.
+            extra = [extra[i] - min(surplus[i], 0) for i in axes]
     begins = margins[:n]
     ends = margins[n:]
     convolve = _CONV_TRANSPOSE[n]
     y: Tensor
-    if begins == ends and all(extra[i] < max(strides[i], dilations[i]) for i in axes):
+    fits = all(extra[i] < max(strides[i], dilations[i]) for i in axes)
+    if begins == ends and fits:
         y = convolve(x, w, b, strides, tuple(begins), tuple(extra), group, dilations)
         return y
     y = convolve(x, w, None, strides, 0, 0, group, dilations)
-    y = pad_tensor(y, [-begin for begin in begins] + [extra[i] - ends[i] for i in axes])
+    begins = [-begin for begin in begins]
+    ends = [extra[i] - ends[i] for i in axes]
+    y = pad_tensor(y, begins + ends)
     return y if b is None else y + b.reshape(-1, *[1] * n)
 
 
@@ -126,8 +138,8 @@ def deform_conv(
     shifts = offset.reshape(n * offset_group, *kernel, 2, *outputs)
     positions = []
     for i in range(2):
-        tap = torch.arange(kernel[i], device=x.device) * dilations[i] - begins[i]
-        start = torch.arange(outputs[i], device=x.device) * strides[i]
+        tap = make_range(kernel[i], x) * dilations[i] - begins[i]
+        start = make_range(outputs[i], x) * strides[i]
         tap = tap.reshape(make_view_shape(4, i))
         start = start.reshape(make_view_shape(4, 2 + i))
         position = shifts[:, :, :, i] + tap + start
@@ -136,26 +148,34 @@ def deform_conv(
     if mask is not None:
         samples = samples * mask.reshape(n * offset_group, 1, taps * count)
     samples = samples.reshape(n, group, -1, count)
-    y = w.reshape(group, w.shape[0] // group, -1) @ samples
-    y = y.reshape(n, w.shape[0], *outputs)
+    channels = w.shape[0]
+    matrix = w.reshape(group, channels // group, -1)
+    y = (matrix @ samples).reshape(n, channels, *outputs)
     return y if b is None else y + b.reshape(-1, 1, 1)
 
 
 def _sample_bilinear(planes: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """Sample planes at rows `y` and columns `x`, of shape (planes, points); zero outside."""
     height, width = planes.shape[2:]
-    rows = (y.floor(), y.floor() + 1)
-    columns = (x.floor(), x.floor() + 1)
-    row_weights = (1 - (y - rows[0]), y - rows[0])
-    column_weights = (1 - (x - columns[0]), x - columns[0])
+    top = y.floor()
+    left = x.floor()
+    dy = y - top
+    dx = x - left
+    corners = [
+        (top, left, (1 - dy) * (1 - dx)),
+        (top, left + 1, (1 - dy) * dx),
+        (top + 1, left, dy * (1 - dx)),
+        (top + 1, left + 1, dy * dx),
+    ]
     total = planes.new_zeros(())
-    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        row = rows[i].clamp(0, height - 1)
-        column = columns[j].clamp(0, width - 1)
-        is_inside = (row == rows[i]) & (column == columns[j])
-        weight = row_weights[i] * column_weights[j] * is_inside
-        index = (row * width + column).long().unsqueeze(1).expand(-1, planes.shape[1], -1)
-        total = total + planes.flatten(2).gather(2, index) * weight.unsqueeze(1)
+    for row, column, weight in corners:
+        near_row = row.clamp(0, height - 1)
+        near_column = column.clamp(0, width - 1)
+        is_inside = (row == near_row) & (column == near_column)
+        index = (near_row * width + near_column).long().unsqueeze(1)
+        index = index.expand(-1, planes.shape[1], -1)
+        cells = planes.flatten(2).gather(2, index)
+        total = total + cells * (weight * is_inside).unsqueeze(1)
     return total
 
 
@@ -178,17 +198,18 @@ def col2im(
     padded = [image[i] + margins[i] + margins[n + i] for i in range(n)]
     check_sizes([len(x), *padded], x)
     # Position in the padded image of each element of `x`: all axes of a block, then all blocks.
-    position = torch.zeros((), dtype=torch.int64, device=x.device)
+    position = make_range(1, x)
     for i in range(n):
         reach = dilations[i] * (block[i] - 1) + 1
         count = (padded[i] - reach) // strides[i] + 1
-        tap = torch.arange(block[i], device=x.device) * dilations[i]
-        start = torch.arange(count, device=x.device) * strides[i]
+        tap = make_range(block[i], x) * dilations[i]
+        start = make_range(count, x) * strides[i]
         tap = tap.reshape(make_view_shape(2 * n, i))
         start = start.reshape(make_view_shape(2 * n, n + i))
         position = position * padded[i] + tap + start
     channels = x.shape[1] // math.prod(block)
-    columns = x.reshape(len(x), channels, -1)
+    elements = x.reshape(len(x), channels, -1)
     y = x.new_zeros(len(x), channels, math.prod(padded))
-    y = y.index_add(2, position.reshape(-1), columns)
-    return pad_tensor(y.reshape(len(x), channels, *padded), [-margin for margin in margins])
+    y = y.index_add(2, position.reshape(-1), elements)
+    y = y.reshape(len(x), channels, *padded)
+    return pad_tensor(y, [-margin for margin in margins])

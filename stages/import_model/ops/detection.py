@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import check_sizes
+from ltp_pipeline.stages.import_model.ops.common import check_sizes, make_range
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -53,7 +53,8 @@ def non_max_suppression(
                 selected.append([batch, label, best])
                 order = order[1:]
                 order = order[~is_overlapping[best, order]]
-    return torch.tensor(selected, dtype=torch.int64, device=boxes.device).reshape(-1, 3)
+    indices = torch.tensor(selected, dtype=torch.int64, device=boxes.device)
+    return indices.reshape(-1, 3)
 
 
 class _AxisSamples(NamedTuple):
@@ -75,7 +76,12 @@ class _AxisSamples(NamedTuple):
 
 
 def _sample_axis(
-    start: Tensor, end: Tensor, bins: int, length: int, sampling_ratio: int, is_half_pixel: bool
+    start: Tensor,
+    end: Tensor,
+    bins: int,
+    length: int,
+    sampling_ratio: int,
+    is_half_pixel: bool,
 ) -> _AxisSamples:
     extent = end - start
     if not is_half_pixel:
@@ -85,19 +91,21 @@ def _sample_axis(
     if sampling_ratio > 0:
         counts = torch.full_like(step, sampling_ratio)
     most = max(1, *counts.int().tolist())
-    number = torch.arange(most, device=start.device)
+    number = make_range(most, start)
     is_used = (number < counts.unsqueeze(1)).repeat(1, bins)
-    inner = (number + 0.5) * (step / counts.clamp(min=1)).unsqueeze(1)
-    offset = torch.arange(bins, device=start.device) * step.unsqueeze(1)
-    first = start.unsqueeze(1) + offset
-    position = (first.unsqueeze(2) + inner.unsqueeze(1)).flatten(1)
+    distance = step / counts.clamp(min=1)
+    inner = (number + 0.5) * distance.unsqueeze(1)
+    first = start.unsqueeze(1) + make_range(bins, start) * step.unsqueeze(1)
+    position = first.unsqueeze(2) + inner.unsqueeze(1)
+    position = position.flatten(1)
     is_inside = (position >= -1) & (position <= length)
     position = position.clamp(0, length - 1)
     low = position.floor().long()
     high = (low + 1).clamp(max=length - 1)
     fraction = position - low
+    cells = torch.stack([low, high])
     weights = torch.stack([1 - fraction, fraction]) * is_inside
-    return _AxisSamples(torch.stack([low, high]), weights, is_used, counts, most)
+    return _AxisSamples(cells, weights, is_used, counts, most)
 
 
 @op("RoiAlign", since=16, constants=(1, 2))
@@ -115,27 +123,31 @@ def roi_align_16(
 ) -> Tensor:
     is_half_pixel = coordinate_transformation_mode == "half_pixel"
     shift = 0.5 if is_half_pixel else 0.0
-    height, width = x.shape[2:]
-    left, top, right, bottom = (rois.to(x.device) * spatial_scale - shift).unbind(1)
+    channels, height, width = x.shape[1:]
+    edges = rois.to(x.device) * spatial_scale - shift
+    left, top, right, bottom = edges.unbind(1)
     rows = _sample_axis(top, bottom, output_height, height, sampling_ratio, is_half_pixel)
     columns = _sample_axis(left, right, output_width, width, sampling_ratio, is_half_pixel)
-    check_sizes([len(rois), x.shape[1], rows.cells.shape[2], columns.cells.shape[2]])
+    bins = (len(rois), output_height, rows.most, output_width, columns.most, channels)
+    check_sizes(bins)
     batch = batch_indices.to(x.device).long().reshape(-1, 1, 1)
     corners = []
-    for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        value = x[batch, :, rows.cells[i].unsqueeze(2), columns.cells[j].unsqueeze(1)]
-        weight = rows.weights[i].unsqueeze(2) * columns.weights[j].unsqueeze(1)
-        corners.append(value * weight.unsqueeze(-1))
-    is_used = (rows.is_used.unsqueeze(2) & columns.is_used.unsqueeze(1)).unsqueeze(-1)
-    bins = (len(rois), output_height, rows.most, output_width, columns.most, x.shape[1])
+    for row, row_weight in zip(rows.cells, rows.weights, strict=True):
+        for column, column_weight in zip(columns.cells, columns.weights, strict=True):
+            value = x[batch, :, row.unsqueeze(2), column.unsqueeze(1)]
+            weight = row_weight.unsqueeze(2) * column_weight.unsqueeze(1)
+            corners.append(value * weight.unsqueeze(-1))
+    is_used = rows.is_used.unsqueeze(2) & columns.is_used.unsqueeze(1)
+    is_used = is_used.unsqueeze(-1)
     if mode == "avg":
-        total = (torch.stack(corners).sum(0) * is_used).reshape(bins).sum((2, 4))
-        cells = (rows.counts * columns.counts).clamp(min=1).reshape(-1, 1, 1, 1)
-        y = total / cells
+        samples = torch.stack(corners).sum(0) * is_used
+        counts = (rows.counts * columns.counts).clamp(min=1)
+        y = samples.reshape(bins).sum((2, 4)) / counts.reshape(-1, 1, 1, 1)
     else:
         # The standard's maximum is over the weighted corners, not over the interpolated values.
-        best = torch.stack(corners).amax(0).masked_fill(~is_used, float("-inf"))
-        y = best.reshape(bins).amax((2, 4))
+        samples = torch.stack(corners).amax(0)
+        samples = samples.masked_fill(~is_used, float("-inf"))
+        y = samples.reshape(bins).amax((2, 4))
     return y.permute(0, 3, 1, 2)
 
 
@@ -169,22 +181,26 @@ def max_roi_pool(
     x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
 ) -> Tensor:
     rois = rois.to(x.device)
-    left, top, right, bottom = torch.round(rois[:, 1:] * spatial_scale).long().unbind(1)
+    edges = torch.round(rois[:, 1:] * spatial_scale).long()
+    left, top, right, bottom = edges.unbind(1)
     planes = x[rois[:, 0].long()]
     check_sizes([*planes.shape, *pooled_shape])
     is_row = _find_bin_cells(top, bottom, pooled_shape[0], x.shape[2])
     is_column = _find_bin_cells(left, right, pooled_shape[1], x.shape[3])
     never = float("-inf")
-    rows = planes.unsqueeze(2).masked_fill(~is_row[:, None, :, :, None], never).amax(3)
-    y = rows.unsqueeze(3).masked_fill(~is_column[:, None, None], never).amax(4)
+    is_other_row = ~is_row[:, None, :, :, None]
+    is_other_column = ~is_column[:, None, None]
+    rows = planes.unsqueeze(2).masked_fill(is_other_row, never).amax(3)
+    y = rows.unsqueeze(3).masked_fill(is_other_column, never).amax(4)
     return torch.where(y == never, torch.zeros_like(y), y)
 
 
 def _find_bin_cells(first: Tensor, last: Tensor, bins: int, length: int) -> Tensor:
     """Return which cells along an axis belong to a bin, of shape (regions, bins, cells)."""
-    extent = (last - first + 1).clamp(min=1).double() / bins
-    number = torch.arange(bins, device=first.device)
-    begin = torch.floor(number * extent.unsqueeze(1)) + first.unsqueeze(1)
-    end = torch.ceil((number + 1) * extent.unsqueeze(1)) + first.unsqueeze(1)
-    cell = torch.arange(length, device=first.device)
+    length_in_cells = (last - first + 1).clamp(min=1)
+    extent = (length_in_cells.double() / bins).unsqueeze(1)
+    number = make_range(bins, first)
+    begin = torch.floor(number * extent) + first.unsqueeze(1)
+    end = torch.ceil((number + 1) * extent) + first.unsqueeze(1)
+    cell = make_range(length, first)
     return (cell >= begin.unsqueeze(2)) & (cell < end.unsqueeze(2))

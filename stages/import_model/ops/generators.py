@@ -10,7 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltp_pipeline.graph.tensors import MAX_CONSTANT_ELEMENTS
-from ltp_pipeline.stages.import_model.ops.common import check_sizes, to_number, to_torch_type
+from ltp_pipeline.stages.import_model.ops.common import (
+    check_sizes,
+    make_range,
+    to_number,
+    to_torch_type,
+)
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -23,7 +28,13 @@ def constant_of_shape(shape: Tensor, *, value: Tensor | None = None) -> Tensor:
 
 
 @op("Range", constants=(0, 1, 2))
-def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
+def range_(
+    start: Tensor,
+    limit: Tensor,
+    delta: Tensor,
+    *,
+    stash_type: int = 1,
+) -> Tensor:
     # Counted in double so that the number of elements is that of the standard's formula, not of
     # rounding.
     first = to_number(start)
@@ -42,8 +53,8 @@ def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) 
 @op("EyeLike", constants=(0,))
 def eye_like(x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
     rows, columns = x.shape
-    row = torch.arange(rows, device=x.device).unsqueeze(1)
-    column = torch.arange(columns, device=x.device)
+    row = make_range(rows, x).unsqueeze(1)
+    column = make_range(columns, x)
     return (column - row == k).to(_resolve_type(dtype, x))
 
 
@@ -53,7 +64,9 @@ def _resolve_type(dtype: int | None, x: Tensor) -> torch.dtype:
 
 def _make_generator(seed: float | None, x: Tensor) -> torch.Generator | None:
     """Return a generator with the seed of a node; None for torch's own one."""
-    return None if seed is None else torch.Generator(x.device).manual_seed(int(seed))
+    if seed is None:
+        return None
+    return torch.Generator(x.device).manual_seed(int(seed))
 
 
 @op("RandomNormalLike", constants=(0,))
@@ -65,8 +78,10 @@ def random_normal_like(
     scale: float = 1.0,
     seed: float | None = None,
 ) -> Tensor:
-    noise = torch.randn(x.shape, generator=_make_generator(seed, x), device=x.device)
-    return (noise * scale + mean).to(_resolve_type(dtype, x))
+    generator = _make_generator(seed, x)
+    noise = torch.randn(x.shape, generator=generator, device=x.device)
+    noise = noise * scale + mean
+    return noise.to(_resolve_type(dtype, x))
 
 
 @op("RandomUniformLike", constants=(0,))
@@ -78,8 +93,10 @@ def random_uniform_like(
     low: float = 0.0,
     seed: float | None = None,
 ) -> Tensor:
-    noise = torch.rand(x.shape, generator=_make_generator(seed, x), device=x.device)
-    return (noise * (high - low) + low).to(_resolve_type(dtype, x))
+    generator = _make_generator(seed, x)
+    noise = torch.rand(x.shape, generator=generator, device=x.device)
+    noise = noise * (high - low) + low
+    return noise.to(_resolve_type(dtype, x))
 
 
 @op("RandomNormal")
@@ -116,7 +133,11 @@ def bernoulli(x: Tensor, *, dtype: int | None = None, seed: float | None = None)
 
 @op("Multinomial", constants=(0,))
 def multinomial(
-    x: Tensor, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None
+    x: Tensor,
+    *,
+    dtype: int = 6,
+    sample_size: int = 1,
+    seed: float | None = None,
 ) -> Tensor:
     check_sizes([x.shape[0], sample_size])
     generator = _make_generator(seed, x)

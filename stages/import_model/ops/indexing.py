@@ -12,6 +12,7 @@ from ltp_pipeline.stages.import_model.ops.common import (
     Axes,
     accept_unsigned,
     check_sizes,
+    make_range,
     make_view_shape,
     positive_axis,
     to_ints,
@@ -29,9 +30,11 @@ def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     if indices.dim() == 0 and indices.device.type == "cpu":
         return x.select(axis, int(indices))
     axis = positive_axis(axis, x.dim())
-    flat = wrap_indices(indices.to(x.device).reshape(-1), x.shape[axis])
-    sizes = check_sizes([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]], indices)
-    return _select_rows(x, flat, axis=axis).reshape(sizes)
+    flat = indices.to(x.device).reshape(-1)
+    positions = wrap_indices(flat, x.shape[axis])
+    sizes = [*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]]
+    check_sizes(sizes, indices)
+    return _select_rows(x, positions, axis=axis).reshape(sizes)
 
 
 @accept_unsigned
@@ -42,7 +45,8 @@ def _select_rows(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 @op("GatherElements", constants=(1,))
 @accept_unsigned
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    return x.gather(axis, wrap_indices(indices.to(x.device), x.shape[axis]))
+    positions = wrap_indices(indices.to(x.device), x.shape[axis])
+    return x.gather(axis, positions)
 
 
 @op("GatherND", constants=(1,))
@@ -53,9 +57,10 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     num_batches = math.prod(x.shape[:batch_dims])
     batches = x.reshape(num_batches, *x.shape[batch_dims:])
     flat = indices.reshape(num_batches, -1, depth)
-    batch = torch.arange(num_batches, device=x.device).unsqueeze(1).expand(flat.shape[:2])
-    positions = [wrap_indices(flat[..., i], batches.shape[i + 1]) for i in range(depth)]
-    selected = batches[(batch, *positions)]
+    positions = [make_range(num_batches, x).unsqueeze(1)]
+    for i in range(depth):
+        positions.append(wrap_indices(flat[..., i], batches.shape[i + 1]))
+    selected = batches[tuple(positions)]
     return selected.reshape(*indices.shape[:-1], *x.shape[batch_dims + depth :])
 
 
@@ -67,7 +72,12 @@ def scatter(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0) -> Te
 @op("ScatterElements", constants=(1,))
 @accept_unsigned
 def scatter_elements(
-    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+    x: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    *,
+    axis: int = 0,
+    reduction: str = "none",
 ) -> Tensor:
     positions = wrap_indices(indices.to(x.device), x.shape[axis])
     if reduction == "none":
@@ -80,10 +90,11 @@ def scatter_elements(
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     indices = indices.to(x.device)
     depth = indices.shape[-1]
-    rows = x.reshape(math.prod(x.shape[:depth]), -1)
-    position = torch.zeros(indices.shape[:-1], dtype=torch.int64, device=x.device)
-    for i in range(depth):
-        position = position * x.shape[i] + wrap_indices(indices[..., i], x.shape[i])
+    num_rows = math.prod(x.shape[:depth])
+    rows = x.reshape(num_rows, -1)
+    position = torch.zeros_like(indices[..., 0], dtype=torch.int64)
+    for i, size in enumerate(x.shape[:depth]):
+        position = position * size + wrap_indices(indices[..., i], size)
     position = position.reshape(-1)
     values = updates.reshape(len(position), rows.shape[1])
     values = values.to(x.dtype)  # autocast may have made them differ
@@ -105,7 +116,7 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> Tensor:
     axis = positive_axis(axis, past_cache.dim())
-    positions = torch.arange(update.shape[axis], device=past_cache.device)
+    positions = make_range(update.shape[axis], past_cache)
     if write_indices is not None:
         positions = positions + write_indices.to(past_cache.device).unsqueeze(1)
     if mode == "circular":
@@ -113,7 +124,8 @@ def tensor_scatter(
     view = make_view_shape(update.dim(), axis)
     if positions.dim() == 2:
         view[0] = len(positions)
-    return past_cache.scatter(axis, positions.reshape(view).expand(update.shape), update)
+    positions = positions.reshape(view).expand(update.shape)
+    return past_cache.scatter(axis, positions, update)
 
 
 @op("Slice", constants=(1, 2, 3, 4))
@@ -130,11 +142,13 @@ def slice_(
     strides = to_ints(steps) or [1] * len(first)
     sliced = [slice(None)] * x.dim()
     for start, end, axis, step in zip(first, last, dims, strides, strict=True):
-        start, stop, step = slice(start, end, step).indices(x.shape[axis])
+        size = x.shape[axis]
+        start, stop, step = slice(start, end, step).indices(size)
         if step > 0:
             sliced[axis] = slice(start, max(start, stop), step)
         else:  # torch has no negative steps
-            positions = torch.arange(start, min(start, stop), step, device=x.device)
+            stop = min(start, stop)
+            positions = torch.arange(start, stop, step, device=x.device)
             x = _select_rows(x, positions, axis=axis)
     return x[tuple(sliced)]
 
@@ -149,20 +163,24 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
 
 @op("NonZero", untrained=(0,))
 def non_zero(x: Tensor) -> Tensor:
-    if x.dim() == 0:
-        return torch.zeros((0, int(x != 0)), dtype=torch.int64)
     return widen_unsigned(x).nonzero().T
 
 
 @op("TopK", constants=(1,))
 def top_k(
-    x: Tensor, k: Tensor | int, *, axis: int = -1, largest: int = 1, sorted: int = 1
+    x: Tensor,
+    k: Tensor | int,
+    *,
+    axis: int = -1,
+    largest: int = 1,
+    sorted: int = 1,
 ) -> tuple[Tensor, Tensor]:
     # A stable sort: of equal elements the one with the lower index comes first, which torch.topk
     # does not promise.
     values, indices = widen_unsigned(x).sort(dim=axis, descending=bool(largest), stable=True)
     count = int(to_number(k))
-    return values.narrow(axis, 0, count).to(x.dtype), indices.narrow(axis, 0, count)
+    values = values.narrow(axis, 0, count).to(x.dtype)
+    return values, indices.narrow(axis, 0, count)
 
 
 @op("OneHot", constants=(1,), untrained=(0, 2))
@@ -172,7 +190,7 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -
     rank = indices.dim() + 1
     axis = positive_axis(axis, rank)
     positions = wrap_indices(widen_unsigned(indices), count).unsqueeze(axis)
-    classes = torch.arange(count, device=positions.device).reshape(make_view_shape(rank, axis))
+    classes = make_range(count, positions).reshape(make_view_shape(rank, axis))
     off, on = values.to(positions.device)
     return torch.where(positions == classes, on, off)
 
@@ -187,8 +205,9 @@ def unique(
     values, inverse, counts = torch.unique(
         widen_unsigned(x), return_inverse=True, return_counts=True, dim=dim
     )
-    position = torch.arange(len(inverse), device=x.device)
-    first = torch.full_like(counts, len(inverse)).scatter_reduce(0, inverse, position, "amin")
+    position = make_range(len(inverse), x)
+    first = torch.full_like(counts, len(inverse))
+    first = first.scatter_reduce(0, inverse, position, "amin")
     if not sorted:
         order = first.argsort()
         values = values.index_select(dim, order)

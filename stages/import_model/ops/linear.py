@@ -19,7 +19,8 @@ def gemm(
 ) -> Tensor:
     a = a.T if transA else a
     b = b.T if transB else b
-    if c is not None and c.dim() <= 2 and a.is_floating_point() and alpha == beta == 1.0:
+    is_plain = a.is_floating_point() and alpha == beta == 1.0
+    if is_plain and c is not None and c.dim() <= 2:
         return torch.addmm(c, a, b)
     y = a @ b
     if alpha != 1.0:

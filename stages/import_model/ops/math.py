@@ -61,7 +61,8 @@ def div(a: Tensor, b: Tensor) -> Tensor:
     # The processor stops the process where the lowest number is divided by -1.
     is_negation = b == -1
     divisor = torch.where(is_negation, 1, b)
-    return torch.where(is_negation, -a, torch.div(a, divisor, rounding_mode="trunc"))
+    quotient = torch.div(a, divisor, rounding_mode="trunc")
+    return torch.where(is_negation, -a, quotient)
 
 
 @op("Mod")
@@ -77,7 +78,8 @@ def pow(x: Tensor, y: Tensor) -> Tensor:
     base = widen_unsigned(x)
     y = widen_unsigned(y)
     is_integer = not base.is_floating_point()
-    if y.numel() == 1 and y.dim() <= x.dim() and not y.requires_grad and y.device.type == "cpu":
+    is_number = y.numel() == 1 and y.dim() <= x.dim()
+    if is_number and not y.requires_grad and y.device.type == "cpu":
         # A plain number takes torch's fast paths for squares and roots.
         exponent = to_number(y)
         if exponent >= 0 and exponent == int(exponent):
@@ -125,13 +127,20 @@ def _register_cumulative(name: str, function: OpFunction, start: int) -> None:
 
     @op(name, constants=(1,))
     @accept_unsigned
-    def accumulate(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    def accumulate(
+        x: Tensor,
+        axis: Tensor,
+        *,
+        exclusive: int = 0,
+        reverse: int = 0,
+    ) -> Tensor:
         dim = positive_axis(int(axis), x.dim())
         if reverse:
             x = x.flip(dim)
         if exclusive:
             first = torch.full_like(x.narrow(dim, 0, 1), start)
-            x = torch.cat([first, x.narrow(dim, 0, x.shape[dim] - 1)], dim)
+            others = x.narrow(dim, 0, x.shape[dim] - 1)
+            x = torch.cat([first, others], dim)
         y: Tensor = function(x, dim).to(x.dtype)
         return y.flip(dim) if reverse else y
 

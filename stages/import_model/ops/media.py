@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from ltp_pipeline.stages.import_model.registry import op
 @op("ImageDecoder", constants=(0,))
 def image_decoder(encoded_stream: Tensor, *, pixel_format: str = "RGB") -> Tensor:
     is_gray = pixel_format == "Grayscale"
-    with Image.open(io.BytesIO(encoded_stream.cpu().numpy().tobytes())) as image:
+    content = encoded_stream.cpu().numpy().tobytes()
+    with Image.open(io.BytesIO(content)) as image:
         check_sizes([image.height, image.width, 3])
         pixels = np.array(image.convert("L" if is_gray else "RGB"))
     decoded = torch.from_numpy(pixels)
@@ -43,13 +45,12 @@ def tf_idf_vectorizer(
     rows = x.reshape(1, -1) if x.dim() < 2 else x
     (width,) = check_sizes([max(ngram_indexes) + 1])
     y = torch.zeros(len(rows), width, device=x.device)
-    ends = [*ngram_counts[1:], len(pool_int64s)]
-    number = 0  # of the n-gram, in the order of the pool
-    for length, (start, end) in enumerate(zip(ngram_counts, ends, strict=True), start=1):
-        items = torch.tensor(pool_int64s[start:end], dtype=x.dtype, device=x.device)
-        pool = items.reshape(-1, length)
-        columns = torch.tensor(ngram_indexes[number : number + len(pool)], device=x.device)
-        number += len(pool)
+    starts = [*ngram_counts, len(pool_int64s)]
+    unused_indexes = list(ngram_indexes)  # in the order of the pool
+    for length, (start, end) in enumerate(pairwise(starts), start=1):
+        pool = x.new_tensor(pool_int64s[start:end]).reshape(-1, length)
+        columns = torch.tensor(unused_indexes[: len(pool)], device=x.device)
+        del unused_indexes[: len(pool)]
         if not min_gram_length <= length <= max_gram_length or not len(pool):
             continue
         # Skips do not matter to single items: they are counted once.

@@ -8,33 +8,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ltp_pipeline.graph.schemas import ONNXRUNTIME_DOMAIN
-from ltp_pipeline.stages.import_model.ops.activations import hard_sigmoid, leaky_relu
 from ltp_pipeline.stages.import_model.ops.common import OptionalInts
 from ltp_pipeline.stages.import_model.ops.convolution import conv
 from ltp_pipeline.stages.import_model.ops.linear import gemm
 from ltp_pipeline.stages.import_model.ops.normalization import simplified_layer_normalization
+from ltp_pipeline.stages.import_model.ops.recurrent import make_activations
 from ltp_pipeline.stages.import_model.registry import op
 
 microsoft_op = partial(op, domain=ONNXRUNTIME_DOMAIN)
 
 
 def _apply_activation(x: Tensor, name: str, parameters: Sequence[float]) -> Tensor:
-    match name:
-        case "":
-            return x
-        case "Relu":
-            return F.relu(x)
-        case "Sigmoid":
-            return torch.sigmoid(x)
-        case "Tanh":
-            return torch.tanh(x)
-        case "LeakyRelu":
-            return leaky_relu(x, alpha=parameters[0])
-        case "Clip":
-            return x.clamp(parameters[0], parameters[1])
-        case "HardSigmoid":
-            return hard_sigmoid(x, alpha=parameters[0], beta=parameters[1])
-    raise ValueError(f"activation {name!r} is not supported")
+    if not name:
+        return x
+    if name == "Clip":
+        return x.clamp(parameters[0], parameters[1])
+    (function,) = make_activations([name], 1, parameters[:1], parameters[1:])
+    return function(x)
 
 
 @microsoft_op("FusedConv", weights=(1, 2))
@@ -98,7 +88,9 @@ def fused_mat_mul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    y = _transpose_factor(a, transA, transBatchA) @ _transpose_factor(b, transB, transBatchB)
+    a = _transpose_factor(a, transA, transBatchA)
+    b = _transpose_factor(b, transB, transBatchB)
+    y = a @ b
     return y if alpha == 1.0 else alpha * y
 
 
@@ -145,12 +137,18 @@ def skip_layer_normalization(
     total = x + skip
     if bias is not None:
         total = total + bias
-    return F.layer_norm(total, gamma.shape, gamma, beta, epsilon), None, None, total
+    y = F.layer_norm(total, gamma.shape, gamma, beta, epsilon)
+    return y, None, None, total
 
 
 @microsoft_op("SkipSimplifiedLayerNormalization", weights=(2, 3))
 def skip_simplified_layer_normalization(
-    x: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-5
+    x: Tensor,
+    skip: Tensor,
+    gamma: Tensor,
+    bias: Tensor | None = None,
+    *,
+    epsilon: float = 1e-5,
 ) -> tuple[Tensor | None, ...]:
     total = x + skip
     if bias is not None:

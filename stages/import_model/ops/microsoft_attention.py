@@ -9,21 +9,23 @@ from ltp_pipeline.stages.import_model.ops.attention import (
     rotary_embedding as standard_rotary_embedding,
 )
 from ltp_pipeline.stages.import_model.ops.attention import split_heads
+from ltp_pipeline.stages.import_model.ops.common import make_range
 from ltp_pipeline.stages.import_model.ops.microsoft import microsoft_op
 
 
-def _make_padding_bias(mask: Tensor, keys: int, filter_value: float, like: Tensor) -> Tensor:
+def _make_padding_bias(mask: Tensor, scores: Tensor, filter_value: float) -> Tensor:
     """Return what is added to the scores for a mask of keys: lengths, or ones for visible keys."""
-    visible = mask.to(like.device)
+    visible = mask.to(scores.device)
     if visible.dim() == 1:
-        if visible.numel() != len(like):
+        if visible.numel() != len(scores):
             raise ValueError("a mask with the starts of keys is not supported")
-        visible = torch.arange(keys, device=like.device) < visible.unsqueeze(1)
+        visible = make_range(scores.shape[-1], scores) < visible.unsqueeze(1)
     if visible.dim() > 3:
         raise ValueError(f"a mask of rank {visible.dim()} is not supported")
     while visible.dim() < 4:
         visible = visible.unsqueeze(1)
-    return torch.where(visible > 0, 0.0, filter_value).to(like.dtype)
+    bias = torch.where(visible > 0, 0.0, filter_value)
+    return bias.to(scores.dtype)
 
 
 def _compute_attention(
@@ -37,17 +39,16 @@ def _compute_attention(
     filter_value: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the outputs of the heads, concatenated, and the scores."""
-    queries = q.shape[2]
-    keys = k.shape[2]
-    scores = q @ k.transpose(-1, -2) * (scale or q.shape[-1] ** -0.5)
+    factor = scale or q.shape[-1] ** -0.5
+    scores = q @ k.transpose(-1, -2) * factor
     if mask is not None:
-        scores = scores + _make_padding_bias(mask, keys, filter_value, q)
+        scores = scores + _make_padding_bias(mask, scores, filter_value)
     if bias is not None:
         scores = scores + bias
     if unidirectional:
-        later = torch.ones(queries, keys, dtype=torch.bool, device=q.device)
-        later = later.triu(keys - queries + 1)
-        scores = scores + torch.where(later, filter_value, 0.0).to(scores.dtype)
+        queries, keys = scores.shape[-2:]
+        hidden = torch.full((queries, keys), filter_value, device=q.device)
+        scores = scores + hidden.triu(keys - queries + 1).to(scores.dtype)
     y = scores.softmax(-1) @ v
     return y.transpose(1, 2).flatten(2), scores
 
@@ -113,9 +114,11 @@ def multi_head_attention(
     parts = _unpack_parts(query, key, value)
     if bias is not None:
         width = parts[0].shape[-1]
-        biases = (bias[:width], bias[width : 2 * width], bias[2 * width :])
-        pairs = zip(parts, biases, strict=True)
-        parts = [part + added if part.dim() == 3 else part for part, added in pairs]
+        starts = (0, width, 2 * width)
+        for i, start in enumerate(starts):
+            end = start + parts[i].shape[-1]
+            if parts[i].dim() == 3:
+                parts[i] = parts[i] + bias[start:end]
     q, k, v = [split_heads(part, num_heads) for part in parts]
     if past_key is not None and past_value is not None:
         k = torch.cat([past_key, k], 2)
@@ -155,8 +158,10 @@ def rotary_embedding(
         raise ValueError("packed batches and scales are not supported")
     steps = x.shape[-2]
     if position_ids.dim() == 1:  # where the first step is
-        position_ids = (position_ids + torch.arange(steps)).expand(len(x), steps)
-    heads = num_heads or x.shape[-1] // (2 * cos_cache.shape[-1])
+        position_ids = position_ids + torch.arange(steps)
+        position_ids = position_ids.expand(len(x), steps)
+    size = 2 * cos_cache.shape[-1]
+    heads = num_heads or x.shape[-1] // size
     return standard_rotary_embedding(
         x,
         cos_cache,

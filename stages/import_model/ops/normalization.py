@@ -12,7 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed
 
-from ltp_pipeline.stages.import_model.ops.common import positive_axis, to_torch_type
+from ltp_pipeline.stages.import_model.ops.common import (
+    make_view_shape,
+    positive_axis,
+    to_torch_type,
+)
 from ltp_pipeline.stages.import_model.registry import op
 from ltp_pipeline.system import distributed as ranks
 
@@ -46,12 +50,23 @@ def _sum_over_ranks(x: Tensor) -> Tensor:
     return total
 
 
+def _batch_axes(x: Tensor) -> list[int]:
+    """Return all axes but that of the channels."""
+    return [0, *range(2, x.dim())]
+
+
 def _normalize_over_ranks(
-    x: Tensor, mean: Tensor, var: Tensor, scale: Tensor, b: Tensor, fraction: float, epsilon: float
+    x: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    scale: Tensor,
+    b: Tensor,
+    fraction: float,
+    epsilon: float,
 ) -> Tensor:
     """Normalize by the statistics of the batch of all processes, and move the stored ones."""
-    dims = [0, *range(2, x.dim())]
-    shape = [1, -1, *[1] * (x.dim() - 2)]
+    dims = _batch_axes(x)
+    shape = make_view_shape(x.dim(), 1)
     wide = x.float()
     count = ranks.get_world_size() * x.numel() // x.shape[1]
     batch_mean = _sum_over_ranks(wide.sum(dims)) / count
@@ -88,10 +103,10 @@ def batch_normalization(
         # ones untouched.
         y = F.batch_norm(x, None, None, scale, b, True, 0.0, epsilon)
         if n_outputs > 1:
-            dims = [0, *range(2, x.dim())]
-            batch_var, batch_mean = torch.var_mean(x.float(), dims, correction=0)
-            mean = mean * momentum + batch_mean.to(mean.dtype) * (1 - momentum)
-            var = var * momentum + batch_var.to(var.dtype) * (1 - momentum)
+            fraction = 1 - momentum
+            batch_var, batch_mean = torch.var_mean(x.float(), _batch_axes(x), correction=0)
+            mean = mean * momentum + batch_mean.to(mean.dtype) * fraction
+            var = var * momentum + batch_var.to(var.dtype) * fraction
     else:
         statistics = (mean.detach(), var.detach())
         fraction = update_fraction(momentum)
@@ -122,13 +137,15 @@ def layer_normalization(
 ) -> Tensor | tuple[Tensor, ...]:
     first = positive_axis(axis, x.dim())
     shape = x.shape[first:]
-    if n_outputs == 1 and scale.shape == shape and (b is None or b.shape == shape):
+    is_full = scale.shape == shape and (b is None or b.shape == shape)
+    if n_outputs == 1 and is_full:
         return F.layer_norm(x, shape, scale, b, epsilon)
     wide = x.to(to_torch_type(stash_type))
     dims = list(range(first, x.dim()))
     variance, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
     inverse = torch.rsqrt(variance + epsilon)
-    y = ((wide - mean) * inverse).to(x.dtype) * scale
+    normalized = (wide - mean) * inverse
+    y = normalized.to(x.dtype) * scale
     if b is not None:
         y = y + b
     return y, mean, inverse
@@ -136,11 +153,18 @@ def layer_normalization(
 
 @op("SimplifiedLayerNormalization", weights=(1,))  # onnxruntime's own
 def simplified_layer_normalization(
-    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+    x: Tensor,
+    scale: Tensor,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
 ) -> tuple[Tensor, Tensor]:
-    dims = list(range(positive_axis(axis, x.dim()), x.dim()))
+    rank = x.dim()
+    dims = list(range(positive_axis(axis, rank), rank))
     wide = x.to(to_torch_type(stash_type))
-    inverse = torch.rsqrt(wide.square().mean(dims, keepdim=True) + epsilon)
+    mean_square = wide.square().mean(dims, keepdim=True)
+    inverse = torch.rsqrt(mean_square + epsilon)
     return (wide * inverse).to(x.dtype) * scale, inverse
 
 
@@ -166,12 +190,18 @@ def group_normalization(
 
 @op("LRN")
 def lrn(
-    x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int
+    x: Tensor,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    bias: float = 1.0,
+    size: int,
 ) -> Tensor:
     squares = x.square().flatten(2).unsqueeze(1)
     squares = F.pad(squares, (0, 0, (size - 1) // 2, size // 2))
-    mean = F.avg_pool2d(squares, (size, 1), (1, 1)).reshape(x.shape)
-    return x / (bias + alpha * mean).pow(beta)
+    mean = F.avg_pool2d(squares, (size, 1), (1, 1))
+    divisor = bias + alpha * mean.reshape(x.shape)
+    return x / divisor.pow(beta)
 
 
 @op("LpNormalization")

@@ -81,8 +81,9 @@ def pad(
     rank = x.dim()
     dims = positive_axes(axes, rank)
     sizes = to_ints(pads)
+    count = len(dims)
     all_pads = [0] * 2 * rank
-    for axis, begin, end in zip(dims, sizes[: len(dims)], sizes[len(dims) :], strict=True):
+    for axis, begin, end in zip(dims, sizes[:count], sizes[count:], strict=True):
         all_pads[axis] = begin
         all_pads[rank + axis] = end
     lengths = zip(x.shape, all_pads[:rank], all_pads[rank:], strict=True)

@@ -7,12 +7,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ltp_pipeline.stages.import_model.ops.common import OptionalInts, check_sizes, to_ints
+from ltp_pipeline.stages.import_model.ops.common import (
+    OptionalInts,
+    check_sizes,
+    make_range,
+    to_ints,
+)
 from ltp_pipeline.stages.import_model.ops.padding import pad_tensor, resolve_pads
-from ltp_pipeline.stages.import_model.registry import op
+from ltp_pipeline.stages.import_model.registry import OpFunction, op
 
-_MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_AVERAGE_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+_MAX_POOL: dict[int, OpFunction] = {
+    1: F.max_pool1d,
+    2: F.max_pool2d,
+    3: F.max_pool3d,
+}
+_AVERAGE_POOL: dict[int, OpFunction] = {
+    1: F.avg_pool1d,
+    2: F.avg_pool2d,
+    3: F.avg_pool3d,
+}
 
 
 class PoolingWindow:
@@ -36,7 +49,8 @@ class PoolingWindow:
         self.strides = tuple(strides or [1] * n)
         self.dilations = tuple(dilations or [1] * n)
         self.ceil_mode = bool(ceil_mode)
-        if len(size) != n or min([1, *self.kernel, *self.strides, *self.dilations]) < 1:
+        steps = [*self.kernel, *self.strides, *self.dilations]
+        if len(size) != n or min(steps, default=1) < 1:
             raise ValueError(
                 f"kernel {list(kernel)} does not fit a tensor with {len(size)} spatial axes"
             )
@@ -77,7 +91,8 @@ class PoolingWindow:
         """
         n = len(self.kernel)
         for i in range(n):
-            x = x.unfold(2 + i, self.reach[i], self.strides[i])[..., :: self.dilations[i]]
+            x = x.unfold(2 + i, self.reach[i], self.strides[i])
+            x = x[..., :: self.dilations[i]]
         return x.flatten(2 + n)
 
 
@@ -97,19 +112,20 @@ def max_pool(
     window = PoolingWindow(x.shape[2:], kernel_shape, auto_pad, pads, strides, dilations, ceil_mode)
     pool = _MAX_POOL[len(kernel_shape)]
     data = x if x.is_floating_point() else x.float()
-    y: Tensor
-    if window.is_symmetric and n_outputs == 1:
-        y = pool(
-            data, window.kernel, window.strides, window.begins, window.dilations, window.ceil_mode
-        )
-        return y.to(x.dtype)
-    data = window.pad_input(data, float("-inf"))
-    if n_outputs == 1:
-        y = pool(data, window.kernel, window.strides, 0, window.dilations)
-        return y.to(x.dtype)
-    y, position = pool(
-        data, window.kernel, window.strides, 0, window.dilations, return_indices=True
+    has_indices = n_outputs > 1
+    padding = window.begins
+    is_ceil = window.ceil_mode
+    if has_indices or not window.is_symmetric:
+        data = window.pad_input(data, float("-inf"))
+        padding = (0,) * len(padding)
+        is_ceil = False
+    result = pool(
+        data, window.kernel, window.strides, padding, window.dilations, is_ceil, has_indices
     )
+    if not has_indices:
+        y: Tensor = result
+        return y.to(x.dtype)
+    y, position = result
     return y.to(x.dtype), _to_global_index(position, x, data, window, bool(storage_order))
 
 
@@ -119,9 +135,9 @@ def _to_global_index(
     """Return indices into the whole of `x` from indices into one padded plane."""
     size = x.shape[2:]
     coordinates = torch.unravel_index(position, padded.shape[2:])
-    axes = range(len(size))
-    index = torch.arange(math.prod(x.shape[:2]), device=x.device)  # of the plane
+    index = make_range(math.prod(x.shape[:2]), x)  # of the plane
     index = index.reshape(*x.shape[:2], *[1] * len(size))
+    axes = range(len(size))
     for i in reversed(axes) if column_major else axes:
         index = index * size[i] + coordinates[i] - window.begins[i]
     return index
@@ -152,7 +168,7 @@ def average_pool(
             bool(count_include_pad),
         )
         return y
-    counted = torch.ones((1, 1, *x.shape[2:]), dtype=x.dtype, device=x.device)
+    counted = x.new_ones(1, 1, *x.shape[2:])
     if count_include_pad:
         counted = pad_tensor(counted, [*window.begins, *window.ends], 1.0)
         tails = [tail - end for tail, end in zip(window.tails, window.ends, strict=True)]
@@ -222,11 +238,14 @@ def max_unpool(
     margins = pads or [0] * 2 * n
     shape = list(x.shape[:2])
     for i, length in enumerate(x.shape[2:]):
-        shape.append((length - 1) * steps[i] + kernel_shape[i] - margins[i] - margins[n + i])
+        padded = (length - 1) * steps[i] + kernel_shape[i]
+        shape.append(padded - margins[i] - margins[n + i])
     count = math.prod(check_sizes(shape))
     positions = indices.to(x.device).reshape(-1)
-    y = x.new_zeros(count).scatter(0, positions, x.reshape(-1)).reshape(shape)
+    y = x.new_zeros(count).scatter(0, positions, x.reshape(-1))
+    y = y.reshape(shape)
     if output_shape is None:
         return y
-    extra = [new - old for new, old in zip(to_ints(output_shape), shape, strict=True)]
+    sizes = zip(to_ints(output_shape), shape, strict=True)
+    extra = [new - old for new, old in sizes]
     return pad_tensor(y, [0] * len(extra) + extra)

@@ -53,16 +53,16 @@ _USES_ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thres
 _USES_BETA = ("affine", "hardsigmoid", "scaledtanh")
 
 
-def _make_activations(
+def make_activations(
     names: Sequence[str],
     count: int,
     alphas: Sequence[float] | None,
     betas: Sequence[float] | None,
 ) -> list[Activation]:
-    """Return functions by name, which consume alphas and betas in order.
+    """Return activation functions by name, which consume alphas and betas in order.
 
     Raises:
-        ValueError: If there are less than `count` names.
+        ValueError: If there are less than `count` names, or one is not supported.
     """
     if len(names) < count:
         raise ValueError(f"{len(names)} activations are too few")
@@ -70,6 +70,8 @@ def _make_activations(
     unused_betas = list(betas or [])
     functions: list[Activation] = []
     for name in map(str.lower, names):
+        if name not in _ACTIVATIONS:
+            raise ValueError(f"activation {name!r} is not supported")
         parameters = {}
         if name in _USES_ALPHA and unused_alphas:
             parameters["alpha"] = unused_alphas.pop(0)
@@ -142,9 +144,12 @@ def _run_directions(
     Returns:
         The outputs of all steps, and the last value of each state.
     """
+    direction_axis = 1 if layout else 0
     if layout:
         x = x.transpose(0, 1)
-    lengths = None if sequence_lens is None else sequence_lens.to(x.device).long()
+    lengths = None
+    if sequence_lens is not None:
+        lengths = sequence_lens.to(x.device).long()
     outputs = []
     last_states = []
     for d in range(len(w)):
@@ -154,16 +159,17 @@ def _run_directions(
             if initial is None:
                 states.append(x.new_zeros(x.shape[1], hidden))
             else:
-                states.append(initial.select(1 if layout else 0, d))
+                states.append(initial.select(direction_axis, d))
         data = _reverse_steps(x, lengths) if is_backward else x
-        y, last = _run_steps(make_cell(d), data @ w[d].T + bias[d], tuple(states), lengths)
+        projected = data @ w[d].T + bias[d]
+        y, last = _run_steps(make_cell(d), projected, tuple(states), lengths)
         outputs.append(_reverse_steps(y, lengths) if is_backward else y)
         last_states.append(last)
     y = torch.stack(outputs, 1)
-    stacked = [torch.stack(states, 1 if layout else 0) for states in zip(*last_states, strict=True)]
     if layout:
         y = y.permute(2, 0, 1, 3)
-    return y, *stacked
+    by_state = zip(*last_states, strict=True)
+    return y, *(torch.stack(states, direction_axis) for states in by_state)
 
 
 def _reverse_steps(x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -187,7 +193,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
-    functions = _make_activations(activations, len(w), activation_alpha, activation_beta)
+    functions = make_activations(activations, len(w), activation_alpha, activation_beta)
     clipped = [_clip_input(function, clip) for function in functions]
     input_bias, recurrent_bias = _split_biases(b, w)
 
@@ -221,7 +227,7 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations or ["Sigmoid", "Tanh"] * 2
-    functions = _make_activations(names, 2 * len(w), activation_alpha, activation_beta)
+    functions = make_activations(names, 2 * len(w), activation_alpha, activation_beta)
     clipped = [_clip_input(function, clip) for function in functions]
     hidden = r.shape[-1]
     input_bias, recurrent_bias = _split_biases(b, w)
@@ -272,7 +278,7 @@ def lstm(
     layout: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations or ["Sigmoid", "Tanh", "Tanh"] * 2
-    functions = _make_activations(names, 3 * len(w), activation_alpha, activation_beta)
+    functions = make_activations(names, 3 * len(w), activation_alpha, activation_beta)
     clipped = [_clip_input(function, clip) for function in functions]
     input_bias, recurrent_bias = _split_biases(b, w)
 
@@ -280,11 +286,13 @@ def lstm(
         f, g = clipped[3 * d : 3 * d + 2]
         h = functions[3 * d + 2]  # onnxruntime does not clip the cell's state
         weight = r[d].T
-        peep_i, peep_o, peep_f = (0.0, 0.0, 0.0) if p is None else p[d].chunk(3)
+        peepholes = (0.0, 0.0, 0.0) if p is None else p[d].chunk(3)
+        peep_i, peep_o, peep_f = peepholes
 
         def cell(step: Tensor, states: States) -> States:
             last, c = states
-            i, o, forget, new = (step + last @ weight).chunk(4, 1)
+            gates = step + last @ weight
+            i, o, forget, new = gates.chunk(4, 1)
             i = f(i + peep_i * c)
             forget = 1 - i if input_forget else f(forget + peep_f * c)
             c = forget * c + i * g(new)

@@ -19,109 +19,109 @@ from ltp_pipeline.stages.import_model.ops.common import (
 from ltp_pipeline.stages.import_model.registry import OpFunction, op
 
 Reduction = Callable[[Tensor, list[int], bool], Tensor]
+Elementwise = Callable[[Tensor], Tensor]
 
 
-def _register_reduction(name: str) -> Callable[[Reduction], Reduction]:
-    """Register the decorated function, which reduces axes and may keep them."""
+def _register_reduction(
+    name: str,
+    function: Reduction,
+    prepare: Elementwise | None = None,
+    finish: Elementwise | None = None,
+) -> None:
+    """Register an operator that reduces axes.
 
-    def register(function: Reduction) -> Reduction:
-        @op(name, constants=(1,))
-        @accept_unsigned
-        def reduce(
-            x: Tensor, axes: Axes = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
-        ) -> Tensor:
-            if x.dim() == 0 or (noop_with_empty_axes and not to_ints(axes)):
-                return function(x.unsqueeze(-1), [x.dim()], False)  # each element by itself
-            return function(x, positive_axes(axes, x.dim()), bool(keepdims))
+    Args:
+        name: Name of the operator.
+        function: Reduces axes of a tensor, and keeps them with size 1 if its last argument is True.
+        prepare: Function of the input before it is reduced.
+        finish: Function of the result.
+    """
 
-        return function
+    def reduce_dims(x: Tensor, dims: list[int], keep: bool) -> Tensor:
+        y = x if prepare is None else prepare(x)
+        y = function(y, dims, keep)
+        if finish is not None:
+            y = finish(y)
+        return y if y.dtype is x.dtype else y.to(x.dtype)
 
-    return register
-
-
-@_register_reduction("ReduceMax")
-def reduce_max(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    if 0 in [x.shape[dim] for dim in dims]:
-        return torch.full_like(reduce_sum(x, dims, keep), _get_lowest(x.dtype))
-    return x.amax(dims, keep)
-
-
-@_register_reduction("ReduceMin")
-def reduce_min(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    if 0 in [x.shape[dim] for dim in dims]:
-        return torch.full_like(reduce_sum(x, dims, keep), _get_highest(x.dtype))
-    return x.amin(dims, keep)
-
-
-def _get_lowest(dtype: torch.dtype) -> float:
-    if dtype.is_floating_point:
-        return float("-inf")
-    return 0 if dtype is torch.bool else torch.iinfo(dtype).min
-
-
-def _get_highest(dtype: torch.dtype) -> float:
-    if dtype.is_floating_point:
-        return float("inf")
-    return 1 if dtype is torch.bool else torch.iinfo(dtype).max
-
-
-@_register_reduction("ReduceSum")
-def reduce_sum(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return x.sum(dims, keep, dtype=x.dtype)
-
-
-@_register_reduction("ReduceMean")
-def reduce_mean(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    if x.is_floating_point():
-        return x.mean(dims, keep)
-    return x.double().mean(dims, keep).to(x.dtype)
-
-
-@_register_reduction("ReduceProd")
-def reduce_prod(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    for dim in sorted(dims, reverse=True):
-        x = x.prod(dim, keep, dtype=x.dtype)
-    return x
-
-
-@_register_reduction("ReduceL1")
-def reduce_l1(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return reduce_sum(x.abs(), dims, keep)
-
-
-@_register_reduction("ReduceL2")
-def reduce_l2(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    norm: Tensor = torch.linalg.vector_norm(_to_float(x), 2, dims, keep)
-    return norm.to(x.dtype)
-
-
-@_register_reduction("ReduceSumSquare")
-def reduce_sum_square(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return reduce_sum(x * x, dims, keep)
-
-
-@_register_reduction("ReduceLogSum")
-def reduce_log_sum(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return reduce_sum(x, dims, keep).log().to(x.dtype)
-
-
-@_register_reduction("ReduceLogSumExp")
-def reduce_log_sum_exp(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-    return torch.logsumexp(_to_float(x), dims, keep).to(x.dtype)
+    @op(name, constants=(1,))
+    @accept_unsigned
+    def reduce(
+        x: Tensor,
+        axes: Axes = None,
+        *,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Tensor:
+        rank = x.dim()
+        if rank == 0 or (noop_with_empty_axes and not to_ints(axes)):
+            return reduce_dims(x.unsqueeze(-1), [rank], False)  # each element by itself
+        return reduce_dims(x, positive_axes(axes, rank), bool(keepdims))
 
 
 def _to_float(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.double()
 
 
+def _get_limits(dtype: torch.dtype) -> tuple[float, float]:
+    """Return the least and the greatest value of a type."""
+    if dtype is torch.bool:
+        return 0, 1
+    if dtype.is_floating_point:
+        return float("-inf"), float("inf")
+    limits = torch.iinfo(dtype)
+    return limits.min, limits.max
+
+
+def _fill_empty(function: Reduction, position: int) -> Reduction:
+    """Return amax or amin with one of the limits of the type as the extreme of no elements."""
+
+    def reduce(x: Tensor, dims: list[int], keep: bool) -> Tensor:
+        if x.numel() > 0:
+            return function(x, dims, keep)
+        value = _get_limits(x.dtype)[position]
+        return torch.full_like(x.sum(dims, keep), value, dtype=x.dtype)
+
+    return reduce
+
+
+def _reduce_prod(x: Tensor, dims: list[int], keep: bool) -> Tensor:
+    for dim in sorted(dims, reverse=True):
+        x = x.prod(dim, keep)
+    return x
+
+
+def _reduce_l2(x: Tensor, dims: list[int], keep: bool) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(x, 2, dims, keep)
+    return norm
+
+
+_register_reduction("ReduceL1", torch.sum, torch.abs)
+_register_reduction("ReduceL2", _reduce_l2, _to_float)
+_register_reduction("ReduceLogSum", torch.sum, finish=torch.log)
+_register_reduction("ReduceLogSumExp", torch.logsumexp, _to_float)
+_register_reduction("ReduceMax", _fill_empty(torch.amax, 0))
+_register_reduction("ReduceMean", torch.mean, _to_float)
+_register_reduction("ReduceMin", _fill_empty(torch.amin, 1))
+_register_reduction("ReduceProd", _reduce_prod)
+_register_reduction("ReduceSum", torch.sum)
+_register_reduction("ReduceSumSquare", torch.sum, torch.square)
+
+
 def _register_extreme_index(name: str, function: OpFunction) -> None:
     @op(name, untrained=(0,))
     def find_index(
-        x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0
+        x: Tensor,
+        *,
+        axis: int = 0,
+        keepdims: int = 1,
+        select_last_index: int = 0,
     ) -> Tensor:
         x = widen_unsigned(x)
         axis = positive_axis(axis, x.dim())
-        index: Tensor = function(x.flip(axis) if select_last_index else x, axis, bool(keepdims))
+        if select_last_index:
+            x = x.flip(axis)
+        index: Tensor = function(x, axis, bool(keepdims))
         return x.shape[axis] - 1 - index if select_last_index else index
 
 

@@ -2,13 +2,13 @@
 
 # ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ltp_pipeline.stages.import_model.ops.common import to_ints
+from ltp_pipeline.stages.import_model.ops.control_flow import Branch
 from ltp_pipeline.stages.import_model.registry import op
 
 
@@ -32,7 +32,8 @@ def sequence_insert(
     sequence: list[Tensor], tensor: Tensor, position: Tensor | None = None
 ) -> list[Tensor]:
     longer = list(sequence)
-    longer.insert(len(longer) if position is None else int(position), tensor)
+    index = len(longer) if position is None else int(position)
+    longer.insert(index, tensor)
     return longer
 
 
@@ -50,7 +51,10 @@ def sequence_length(sequence: list[Tensor]) -> Tensor:
 
 @op("SequenceMap")
 def sequence_map(
-    sequence: list[Any], *others: Any, body: Callable[..., tuple[Any, ...]], n_outputs: int = 1
+    sequence: list[Any],
+    *others: Any,
+    body: Branch,
+    n_outputs: int = 1,
 ) -> tuple[list[Any], ...]:
     outputs: tuple[list[Any], ...] = tuple([] for _ in range(n_outputs))
     for i, item in enumerate(sequence):
@@ -63,12 +67,20 @@ def sequence_map(
 
 @op("SplitToSequence", constants=(1,))
 def split_to_sequence(
-    x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1
+    x: Tensor,
+    split: Tensor | None = None,
+    *,
+    axis: int = 0,
+    keepdims: int = 1,
 ) -> list[Tensor]:
-    if split is None:
-        return list(torch.split(x, 1, axis) if keepdims else x.unbind(axis))
-    sizes = to_ints(split)
-    return list(torch.split(x, sizes if split.dim() else sizes[0], axis))
+    if split is not None:
+        sizes = to_ints(split) if split.dim() else int(split)
+        parts = torch.split(x, sizes, axis)
+    elif keepdims:
+        parts = torch.split(x, 1, axis)
+    else:
+        parts = x.unbind(axis)
+    return list(parts)
 
 
 @op("ConcatFromSequence")

@@ -16,6 +16,7 @@ from ltp_pipeline.stages.import_model.ops.common import (
     Axes,
     OptionalInts,
     check_sizes,
+    make_range,
     positive_axes,
     positive_axis,
     to_ints,
@@ -110,14 +111,15 @@ def split(
 
 @op("Expand", constants=(1,))
 def expand(x: Tensor, shape: Tensor) -> Tensor:
-    sizes = np.broadcast_shapes(tuple(x.shape), tuple(shape.tolist()))
+    sizes = np.broadcast_shapes(x.shape, shape.tolist())
     return x.expand(check_sizes(sizes, x))
 
 
 @op("Tile", constants=(1,))
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
     counts = repeats.tolist()
-    check_sizes([size * count for size, count in zip(x.shape, counts, strict=True)], x)
+    pairs = zip(x.shape, counts, strict=True)
+    check_sizes([size * count for size, count in pairs], x)
     return x.repeat(counts)
 
 
@@ -126,9 +128,11 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     b, c, h, w = x.shape
     depth = c // blocksize**2
     if mode == "DCR":
-        blocks = x.reshape(b, blocksize, blocksize, depth, h, w).permute(0, 3, 4, 1, 5, 2)
+        blocks = x.reshape(b, blocksize, blocksize, depth, h, w)
+        blocks = blocks.permute(0, 3, 4, 1, 5, 2)
     else:
-        blocks = x.reshape(b, depth, blocksize, blocksize, h, w).permute(0, 1, 4, 2, 5, 3)
+        blocks = x.reshape(b, depth, blocksize, blocksize, h, w)
+        blocks = blocks.permute(0, 1, 4, 2, 5, 3)
     return blocks.reshape(b, depth, h * blocksize, w * blocksize)
 
 
@@ -139,18 +143,29 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
     columns = w // blocksize
     blocks = x.reshape(b, c, rows, blocksize, columns, blocksize)
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return blocks.permute(order).reshape(b, c * blocksize**2, rows, columns)
+    blocks = blocks.permute(order)
+    return blocks.reshape(b, c * blocksize**2, rows, columns)
 
 
 @op("Cast")
-def cast(x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
+def cast(
+    x: Tensor,
+    *,
+    to: int,
+    saturate: int = 1,
+    round_mode: str = "up",
+) -> Tensor:
     # `saturate` and `round_mode` speak of 8-bit floats, which do not get here.
     return x.to(to_torch_type(to))
 
 
 @op("CastLike", constants=(1,))
 def cast_like(
-    x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: str = "up"
+    x: Tensor,
+    target_type: Tensor,
+    *,
+    saturate: int = 1,
+    round_mode: str = "up",
 ) -> Tensor:
     return x.to(target_type.dtype)
 
@@ -163,13 +178,18 @@ def bit_cast(x: Tensor, *, to: int) -> Tensor:
 @op("Trilu", constants=(1,))
 def trilu(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     diagonal = 0 if k is None else int(k)
-    diagonal = max(-(1 << 31), min(diagonal, (1 << 31) - 1))
+    limit = (1 << 31) - 1
+    diagonal = max(-limit, min(diagonal, limit))
     return x.triu(diagonal) if upper else x.tril(diagonal)
 
 
 @op("ReverseSequence", constants=(1,))
 def reverse_sequence(
-    x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0
+    x: Tensor,
+    sequence_lens: Tensor,
+    *,
+    batch_axis: int = 1,
+    time_axis: int = 0,
 ) -> Tensor:
     batch, time = positive_axes([batch_axis, time_axis], x.dim())
     steps_first = x.movedim((time, batch), (0, 1))
@@ -184,7 +204,7 @@ def reverse_time(x: Tensor, lengths: Tensor) -> Tensor:
         x: Sequences, with the steps on the first axis and the sequences on the second.
         lengths: Number of steps of each sequence; the steps behind them stay.
     """
-    steps = torch.arange(len(x), device=x.device).unsqueeze(1)
+    steps = make_range(len(x), x).unsqueeze(1)
     source = torch.where(steps < lengths, lengths - 1 - steps, steps)
     view = [*source.shape, *[1] * (x.dim() - 2)]
     return x.gather(0, source.reshape(view).expand_as(x))

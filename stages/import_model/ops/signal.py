@@ -12,7 +12,9 @@ from ltp_pipeline.stages.import_model.registry import op
 
 def _to_complex(x: Tensor) -> Tensor:
     """Return a complex tensor; the last axis holds a real number or a pair."""
-    return torch.view_as_complex(x.contiguous()) if x.shape[-1] == 2 else x.squeeze(-1)
+    if x.shape[-1] == 2:
+        return torch.view_as_complex(x.contiguous())
+    return x.squeeze(-1)
 
 
 @op("DFT", since=20, constants=(1, 2))
@@ -24,7 +26,8 @@ def dft(
     inverse: int = 0,
     onesided: int = 0,
 ) -> Tensor:
-    dim = positive_axis(-2 if axis is None else int(axis), x.dim())
+    dim = -2 if axis is None else int(axis)
+    dim = positive_axis(dim, x.dim())
     length = None if dft_length is None else int(dft_length)
     check_sizes([length or 0])
     signal = _to_complex(x)
@@ -95,5 +98,6 @@ def mel_weight_matrix(
     fall = (right - line) / (right - center).clamp(min=1)
     is_rising = (line >= left) & (line <= center)
     is_falling = (line >= center) & (line < right)
-    y = torch.where(is_falling, fall, torch.where(is_rising, rise, 0.0))
+    y = torch.where(is_rising, rise, 0.0)
+    y = torch.where(is_falling, fall, y)
     return y.to(to_torch_type(output_datatype))
