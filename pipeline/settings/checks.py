@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ltp_pipeline.errors import InputError
 
@@ -20,31 +20,14 @@ if TYPE_CHECKING:
     )
 
 
-class FractionRange(NamedTuple):
-    """Range of a limit if the metric is a fraction."""
-
-    lowest: float
-    highest: float
-    includes_highest: bool
-
-    def contains(self, value: float) -> bool:
-        """Return True if a value lies in the range."""
-        if value == self.highest:
-            return self.includes_highest
-        return self.lowest <= value < self.highest
-
-    def __str__(self) -> str:
-        upper_end = "at most" if self.includes_highest else "less than"
-        return f"at least {self.lowest:g} and {upper_end} {self.highest:g}"
-
-
+# For each limit, its lowest value if the metric is a fraction, and whether it may be 1.
 # A drop of 1 or more would let every result pass.
 FRACTION_RANGES = {
-    "accuracy_budget": FractionRange(0.0, 1.0, includes_highest=True),
-    "min_accuracy": FractionRange(0.0, 1.0, includes_highest=True),
-    "max_drop": FractionRange(-1.0, 1.0, includes_highest=False),
-    "baseline_margin": FractionRange(0.0, 1.0, includes_highest=False),
-    "int8_max_drop": FractionRange(0.0, 1.0, includes_highest=False),
+    "accuracy_budget": (0, True),
+    "min_accuracy": (0, True),
+    "max_drop": (-1, False),
+    "baseline_margin": (0, False),
+    "int8_max_drop": (0, False),
 }
 
 
@@ -67,15 +50,11 @@ def check_metric_limits(
     export: ExportSettings | None = None,
 ) -> None:
     """Raise InputError if a limit of these settings makes no sense in the unit of the metric."""
-    limits = {
-        "gates.min_accuracy": gates.min_accuracy,
-        "gates.max_drop": gates.max_drop,
-        "gates.baseline_margin": gates.baseline_margin,
-    }
-    if budget is not None:
-        limits["budget.accuracy_budget"] = budget.accuracy_budget
-    if export is not None:
-        limits["export.int8_max_drop"] = export.int8_max_drop
+    limits = {}
+    for name, section in (("gates", gates), ("budget", budget), ("export", export)):
+        for key, value in section or ():
+            if key in FRACTION_RANGES:
+                limits[f"{name}.{key}"] = value
     check_limit_units(metric, limits)
 
 
@@ -92,11 +71,15 @@ def check_limit_units(metric: MetricUnit, limits: Mapping[str, float | None]) ->
         hint = f"the metric is {metric.described}; change {name}"
         if not math.isfinite(value):
             raise InputError(f"{name} must be a number, got {value}", hint)
-        allowed = FRACTION_RANGES[name.rpartition(".")[2]]
-        if metric.is_fraction and not allowed.contains(value):
+        lowest, may_be_one = FRACTION_RANGES[name.rpartition(".")[2]]
+        is_allowed = lowest <= value < 1 or (may_be_one and value == 1)
+        if metric.is_fraction and not is_allowed:
             if abs(value) > 1:
                 hint = f"{hint}: write {value / 100:g} for {value:g} %"
-            raise InputError(f"{name} must be {allowed}, got {value:g}", hint)
+            upper_end = "at most" if may_be_one else "less than"
+            raise InputError(
+                f"{name} must be at least {lowest} and {upper_end} 1, got {value:g}", hint
+            )
 
 
 def check_lambda(settings: Settings) -> None:
@@ -150,6 +133,7 @@ def check_baseline_mode(settings: Settings) -> None:
 
 
 def _check_quantization(settings: Settings) -> None:
+    """Raise InputError if there is nothing to train on in 8 bits, or no epoch for it."""
     if not settings.train.quantization_aware:
         return
     if not settings.export.has_int8:

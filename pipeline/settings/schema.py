@@ -55,14 +55,6 @@ BaselineMode = Literal["auto", "curve", "quick", "none"]
 
 MAX_CONFIDENCE = 1 - 1e-6  # nearer to 1, an interval is so wide that it says nothing
 PILLOW_MAX_PIXELS = 178_956_970  # Pillow refuses to open larger images
-# Settings of an export that change its graphs, not only which files are written.
-GRAPH_SETTINGS = (
-    "int8_reduce_range",
-    "int8_samples",
-    "int8_max_drop",
-    "int8_trials",
-    "accelerate_min_sparsity",
-)
 
 
 class Section(BaseModel):
@@ -451,11 +443,11 @@ class ExportSettings(Section):
         Rounded files must be the same ones. The accuracy of a network is that of its worst file,
         which may be a rounded one.
         """
+        choices = {"formats", "weight_storage"}  # the other settings change what is in a file
         return (
             set(other.formats) <= set(self.formats)
             and set(other.weight_storage) == set(self.weight_storage)
-            and other.external_data == self.external_data
-            and all(getattr(other, key) == getattr(self, key) for key in GRAPH_SETTINGS)
+            and other.model_dump(exclude=choices) == self.model_dump(exclude=choices)
         )
 
 

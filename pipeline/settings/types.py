@@ -9,8 +9,6 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from ltp_pipeline.settings.file_names import EXACT, find_format
 from ltp_pipeline.settings.write import format_section_name
 
-_SURROGATES = ("\ud800", "\udfff")  # Python decodes bytes that are not UTF-8 to these characters
-
 
 def setting(
     default: Any, description: str, *, option: str | None = None, **field_options: Any
@@ -51,8 +49,10 @@ def check_path(value: Any) -> Any:
         return path
     if "\0" in path:
         raise ValueError("a path must not contain a zero byte")
-    if any(_SURROGATES[0] <= character <= _SURROGATES[1] for character in path):
-        raise ValueError("the name must be UTF-8, as reports are; rename the file")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ValueError("the name must be UTF-8, as reports are; rename the file") from None
     return path
 
 
@@ -96,8 +96,7 @@ def drop_exact_storage(value: Any) -> Any:
 def parse_file_limits(value: Any) -> Any:
     """Return the limits of an option as a number, or as a mapping for `NAME=LIMIT`.
 
-    Args:
-        value: Texts from the command line, or a value from ltp.toml, which is returned as it is.
+    Lists of texts come from the command line. A value from ltp.toml is returned as it is.
     """
     if not isinstance(value, list | tuple):
         return reject_bool(value)

@@ -11,12 +11,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 def format_toml(settings: Mapping[str, Any]) -> str:
     """Return a mapping as a TOML document.
 
-    Args:
-        settings: Values by key. Mappings become sections, also inside each other. TOML has no
-            null, so keys with the value None are left out.
-
-    Returns:
-        The document, which ends with a line break; sections are separated by an empty line.
+    Mappings become sections, also inside each other. TOML has no null, so keys with the value None
+    are left out.
     """
     sections = ["\n".join(lines) for lines in _iter_sections(settings, ())]
     return "\n\n".join(sections) + "\n"
