@@ -148,15 +148,12 @@ def _check_values(value: Any, depth: int) -> None:
 
 
 def _read_preset(name: str) -> dict[str, Any]:
-    files = {
-        file.name.removesuffix(".toml"): file
-        for file in resources.files("ltp_pipeline.presets").iterdir()
-        if file.name.endswith(".toml")
-    }
-    if name not in files:
-        presets = ", ".join(sorted(files)) or "none"
+    folder = resources.files("ltp_pipeline.presets")
+    files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".toml"))
+    if f"{name}.toml" not in files:
+        presets = ", ".join(files).replace(".toml", "")
         raise InputError(f"there is no preset {quote_name(name)}", f"presets: {presets}")
-    return parse_toml(files[name].read_text(encoding="utf-8"))
+    return parse_toml((folder / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def _merge_source(values: dict[str, dict[str, Any]], source: Mapping[str, Any]) -> None:

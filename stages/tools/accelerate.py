@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.exporters.files import run_proof
@@ -14,24 +14,21 @@ from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.sparse_ops.library import query_instruction_sets, sparse_ops_library
 from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.schema_parts import SparseKernelInfo
 from ltp_pipeline.settings.file_names import FAST, ExportFormat
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import is_numeric, iter_likely_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.measure.any_file import ValidationResult, validate_against
 from ltp_pipeline.stages.measure.session import Session, run_in_child
-from ltp_pipeline.system.files import check_output_path
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.files import AnyPath, check_output_path
 from ltp_pipeline.system.timing import time_interleaved
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_model_data
-
-if TYPE_CHECKING:
-    from ltp_pipeline.graph.model_file import TensorInfo
-    from ltp_pipeline.settings.schema import Settings
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.system.files import AnyPath
-    from ltp_pipeline.tasks.custom import CustomTask
 
 
 @dataclass(frozen=True)
@@ -127,19 +124,7 @@ def accelerate(
 def _find_random_inputs(
     path: Path, session: Any, inputs: Sequence[TensorInfo]
 ) -> tuple[dict[str, Array], str]:
-    """Find random inputs on which a model runs.
-
-    Args:
-        path: The file of the model.
-        session: Session of the file in onnxruntime.
-        inputs: Inputs of the model.
-
-    Returns:
-        Inputs by name, and a description of them.
-
-    Raises:
-        InputError: If the model runs on none of them.
-    """
+    """Return random inputs on which the model of a session runs, and a description of them."""
     no_inputs = InputError("the model does not run on random inputs", "give samples with --data")
     if not all(map(is_numeric, inputs)):
         raise no_inputs
@@ -149,7 +134,7 @@ def _find_random_inputs(
         run_in_child(path, feeds.arrays)
         try:
             session.run(None, feeds.arrays)
-        except Exception:  # noqa: BLE001, S112 - onnxruntime's errors have no common root; another shape may do
+        except Exception:  # noqa: BLE001, S112 - they have no common root
             continue
         return feeds.arrays, feeds.description
     raise no_inputs

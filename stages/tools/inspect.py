@@ -133,12 +133,7 @@ class InspectionResult:
 
 
 def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:
-    """Describe a model.
-
-    Args:
-        model: The ONNX file.
-        kernels: Patterns of the layer weights to prune; None for all.
-    """
+    """Describe an ONNX file; `kernels` has patterns of the layer weights to prune, None for all."""
     file = read_model_file(model)
     metadata = read_metadata(file.model)
     try:
@@ -217,37 +212,27 @@ def _count_folded_norms(graph: GraphProto) -> int:
 
     Most exporters leave these of a convolution with a normalization layer.
     """
-    convolutions = [
-        n for n in graph.node if is_standard(n, "Conv") and len(n.input) > 2 and n.input[2]
-    ]
-    if not convolutions:
-        return 0
     consumers = GraphView(graph).consumers
     count = 0
-    for convolution in convolutions:
-        uses = consumers.get(convolution.output[0], ())
-        count += not any(
-            is_standard(use.node, "BatchNormalization") and use.slot == 0 for use in uses
-        )
+    for node in graph.node:
+        if is_standard(node, "Conv") and len(node.input) > 2 and node.input[2]:
+            uses = consumers.get(node.output[0], ())
+            followers = [use.node for use in uses if use.slot == 0]
+            count += not any(is_standard(follower, "BatchNormalization") for follower in followers)
     return count
 
 
 def _describe_plan(result: InspectionResult) -> tuple[str, ...]:
     """Return what `run` would do, a sentence in each line of the template."""
     prunable = [layer for layer in result.layers if layer.prunable]
-    has_open_sizes = any(
-        not isinstance(dim, int) for info in result.inputs for dim in (info.shape or (None,))[1:]
-    )
-    page = render_template(
-        [Path(__file__).parent],
-        "plan.txt.j2",
-        {
-            "result": result,
-            "num_prunable": len(prunable),
-            "num_blocks": sum(layer.block_axis is not None for layer in prunable),
-            "num_dense": len(result.layers) - len(prunable),
-            "has_open_sizes": has_open_sizes,
-        },
-        {"pluralize": pluralize},
-    )
+    sizes = [size for info in result.inputs for size in (info.shape or ())[1:]]
+    values = {
+        "result": result,
+        "num_prunable": len(prunable),
+        "num_blocks": sum(layer.block_axis is not None for layer in prunable),
+        "num_dense": len(result.layers) - len(prunable),
+        "has_open_sizes": not all(isinstance(size, int) for size in sizes),
+    }
+    filters = {"pluralize": pluralize}
+    page = render_template(Path(__file__).parent, "plan.txt.j2", values, filters)
     return tuple(line for line in page.splitlines() if line)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ltp_pipeline.data.dataset import DatasetSplits, Split
 from ltp_pipeline.exporters.files.run_proof import Feeds
 from ltp_pipeline.exporters.graphs import int8
 from ltp_pipeline.exporters.graphs.graph import GraphContext
 from ltp_pipeline.exporters.int8.search import Calibration, FileEvaluation
 from ltp_pipeline.graph.layer_weights import find_layer_weights
+from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.results.schema_parts import QuantizationInfo
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.file_names import INT8, ExportFormat
+from ltp_pipeline.settings.schema import ExportSettings, Settings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity_inputs import to_input
 from ltp_pipeline.stages.import_model.read import read_model_file
@@ -27,17 +29,11 @@ from ltp_pipeline.stages.measure.any_file import (
     validate_against,
 )
 from ltp_pipeline.stages.measure.session import Session
-from ltp_pipeline.system.files import check_output_path
+from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.files import AnyPath, check_output_path
+from ltp_pipeline.tasks.custom import CustomTask
 from ltp_pipeline.tasks.custom_data import open_model_data
-
-if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import DatasetSplits, Split
-    from ltp_pipeline.graph.model_file import TensorInfo
-    from ltp_pipeline.settings.schema import ExportSettings, Settings
-    from ltp_pipeline.system.arrays import Array
-    from ltp_pipeline.system.files import AnyPath
-    from ltp_pipeline.tasks.custom import CustomTask
-    from ltp_pipeline.tasks.evaluator import Evaluator
+from ltp_pipeline.tasks.evaluator import Evaluator
 
 BATCH_SIZE = 8  # small, because all activations of a batch are in memory
 MAX_EVALUATED = 2000  # samples of the validation split that a variant is evaluated on
@@ -76,10 +72,9 @@ def make_calibration(
 
     def evaluate(path: Path) -> FileEvaluation:
         session = Session(path, positions=positions)
-        value = evaluator(session.compute_outputs, data.val, rows)[0].value
-        return FileEvaluation(
-            value, session.compute_outputs(data.val.read_first(NUM_COMPARED).inputs)
-        )
+        result, _ = evaluator(session.compute_outputs, data.val, rows)
+        outputs = session.compute_outputs(data.val.read_first(NUM_COMPARED).inputs)
+        return FileEvaluation(result.value, outputs)
 
     def read_samples(count: int) -> Iterator[Feeds]:
         return _iter_batches(inputs, data.train, count)
@@ -148,10 +143,7 @@ def quantize(
 def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Iterator[Feeds]:
     """Yield samples, evenly selected, in batches that the model takes.
 
-    Args:
-        inputs: Inputs of the model. If its batch size is fixed, the last batch is filled up.
-        split: Samples to select from.
-        count: Number of samples.
+    If the batch size of the model is fixed, the last batch is filled up.
     """
     rows = _select_evenly(len(split), min(count, len(split)))
     batch_size = BATCH_SIZE
@@ -166,10 +158,5 @@ def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Ite
 
 
 def _select_evenly(size: int, count: int) -> Array:
-    """Return row numbers, evenly spread over a split.
-
-    Args:
-        size: Number of rows of the split.
-        count: Number of rows to select.
-    """
+    """Return `count` row numbers, evenly spread over a split with `size` rows."""
     return np.arange(count, dtype=np.int64) * size // count
