@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
@@ -59,10 +59,6 @@ class SupervisedTask:
     def is_distilled(self) -> bool:
         """Whether the loss needs the original's output."""
         return self.distillation_weight > 0
-
-    def with_distillation(self, weight: float, label_smoothing: float = 0.0) -> Self:
-        """Return the task with this weight of the distillation loss and with smoothed labels."""
-        return replace(self, distillation_weight=weight, label_smoothing=label_smoothing)
 
     def describe_output(self) -> TaskSummary:
         """Return the summary of the task for the report."""

@@ -91,19 +91,22 @@ def _apply_defaults(
     context = replace(context, resolved=resolved)
     if not isinstance(context.task, SupervisedTask):
         return context
-    weight = resolved.distillation_weight
-    task = context.task.with_distillation(weight, context.settings.train.label_smoothing)
-    return replace(context, task=task, teacher=original if weight else context.teacher)
+    task = replace(
+        context.task,
+        distillation_weight=resolved.distillation_weight,
+        label_smoothing=context.settings.train.label_smoothing,
+    )
+    teacher = original if task.is_distilled else context.teacher
+    return replace(context, task=task, teacher=teacher)
 
 
 def _measure_once(context: RunContext, name: str, measure: Callable[[], float]) -> float:
     """Return a value from the manifest; if it has none, measure it and keep it there."""
     measured = context.run_directory.manifest.rules
-    value = distributed.broadcast_from_main(measured.get(name, NOT_MEASURED))
-    if value >= 0:
-        return value
-    value = measure()
-    context.run_directory.update_manifest(rules={**measured, name: value})
+    value = _broadcast_saved(measured.get(name))
+    if value is None:
+        value = measure()
+        context.run_directory.update_manifest(rules={**measured, name: value})
     return value
 
 
@@ -111,13 +114,17 @@ def _resolve_budget(context: RunContext, accuracy: float) -> float | None:
     """Return the default budget, from the manifest if it has one; None for a budget of the user."""
     if not context.settings.has_default_budget:
         return None
-    saved = context.run_directory.manifest.default_budget
-    saved = NOT_MEASURED if saved is None else saved
-    budget = distributed.broadcast_from_main(saved)
-    if budget < 0:
+    budget = _broadcast_saved(context.run_directory.manifest.default_budget)
+    if budget is None:
         budget = context.task.metric.default_budget(accuracy)
     context.run_directory.update_manifest(default_budget=budget)
     return budget
+
+
+def _broadcast_saved(saved: float | None) -> float | None:
+    """Return a value of rank 0, which alone reads the manifest; None if it has no value."""
+    value = distributed.broadcast_from_main(NOT_MEASURED if saved is None else saved)
+    return None if value < 0 else value
 
 
 def _choose_distillation_weight(context: RunContext, accuracy: float) -> float:

@@ -76,7 +76,6 @@ def init(
         "custom_task": None if task is None else task.origin,
         "model": inspection,
         "file_name": model.name,
-        "unpruned": [layer for layer in inspection.layers if not layer.prunable],
         "max_named": MAX_NAMED,
         "search": search,
         **_suggest_settings(inspection, search, settings, model, task),
@@ -121,7 +120,6 @@ def _describe_trial(search: SearchResult, settings: Settings) -> dict[str, Any]:
         "splits": {split.name: len(split) for split in trial.data.splits},
         "samples": describe_inputs(trial.data),
         "task_settings": task_settings,
-        "outputs": outputs,
         "inferred": trial.task_settings.model_fields_set - settings.task.model_fields_set,
         "chance_value": trial.task.chance_level(trial.data.val),
     }
@@ -174,15 +172,18 @@ def _suggest_input(
     """Return the settings of an input for ltp.toml; `section` is None if they stand in `[data]`."""
     chosen: Mapping[str, Any] = {}
     scaled = None
+    scale = BYTE_SCALE
     if search is not None:
         chosen = search.trial.inputs.get(name, {})
         scaled = search.trial if "scale" in chosen else search.scaled_trials.get(name)
+    if scaled is not None:
+        scale = scaled.inputs[name]["scale"]
     return {
         "section": section,
         "passed": passed,
-        "scale": BYTE_SCALE if scaled is None else scaled.inputs[name]["scale"],
+        "scale": scale,
+        "scaled": scaled,
         "is_scaled": "scale" in chosen,
-        "value_with_scale": None if scaled is None else scaled.value,
         "is_channels_last": "layout" in chosen,
     }
 

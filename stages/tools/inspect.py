@@ -224,13 +224,9 @@ def _count_folded_norms(graph: GraphProto) -> int:
 
 def _describe_plan(result: InspectionResult) -> tuple[str, ...]:
     """Return what `run` would do, a sentence in each line of the template."""
-    prunable = [layer for layer in result.layers if layer.prunable]
     sizes = [size for info in result.inputs for size in (info.shape or ())[1:]]
     values = {
         "result": result,
-        "num_prunable": len(prunable),
-        "num_blocks": sum(layer.block_axis is not None for layer in prunable),
-        "num_dense": len(result.layers) - len(prunable),
         "has_open_sizes": not all(isinstance(size, int) for size in sizes),
     }
     filters = {"pluralize": pluralize}

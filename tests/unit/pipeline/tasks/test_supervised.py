@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ def test_compute_loss_descent_improves_the_metric(
 def test_distillation_loss_is_zero_for_equal_outputs(task: SupervisedTask, output, target):
     teacher = torch.tensor(output, dtype=torch.float32)
     other = teacher + torch.tensor(RNG.normal(size=output.shape), dtype=torch.float32)
-    distilled, labels = task.with_distillation(1.0), {TARGET: torch.tensor(target)}
+    distilled, labels = replace(task, distillation_weight=1.0), {TARGET: torch.tensor(target)}
     assert float(distilled.compute_loss([teacher], labels, [teacher])) == pytest.approx(0, abs=1e-6)
     assert float(distilled.compute_loss([other], labels, [teacher])) > 1e-4
 

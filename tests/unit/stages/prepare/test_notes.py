@@ -65,7 +65,7 @@ def test_warn_of_weak_result_names_few_steps() -> None:
 def test_describe_loss_names_the_weight_of_distillation_next_to_labels() -> None:
     context = context_of()
     assert not describe_loss(context)
-    (note,) = describe_loss(replace(context, task=context.task.with_distillation(0.5)))
+    (note,) = describe_loss(replace(context, task=replace(context.task, distillation_weight=0.5)))
     assert "50%" in note
 
 
