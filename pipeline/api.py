@@ -66,11 +66,8 @@ def run(
             fails raises nothing.
     """
     if settings is not None and options:
-        names = ", ".join(options)
-        raise InputError(
-            f"settings are passed as a whole and by section ({names})",
-            "put the sections into the settings",
-        )
+        message = f"settings are passed as a whole and by section ({', '.join(options)})"
+        raise InputError(message, "put the sections into the settings")
     if isinstance(task, Mapping):
         options["task"] = task
         task = None
@@ -232,15 +229,12 @@ def accelerate(
     custom_task = _load_task(task)
     settings = _load_file_settings(model, data, config, custom_task)
     if accelerate_min_sparsity is not None:
-        export_settings = update_export(
-            settings.export, accelerate_min_sparsity=accelerate_min_sparsity
-        )
+        changes = {"accelerate_min_sparsity": accelerate_min_sparsity}
+        export_settings = update_export(settings.export, **changes)
         settings = settings.model_copy(update={"export": export_settings})
     is_data_passed = data is not None or config is not None
-    has_data = is_data_passed and settings.data.path is not None
-    return write_fast(
-        model, out, settings, encoding, has_data or custom_task is not None, custom_task
-    )
+    has_data = custom_task is not None or (is_data_passed and settings.data.path is not None)
+    return write_fast(model, out, settings, encoding, has_data, custom_task)
 
 
 def sparse_ops_library() -> Path:
@@ -385,15 +379,15 @@ def handoff(
     samples = None
     if example_samples:
         samples = load_samples(directory, content, example_samples, _load_task(task))
-    if network == "baseline":
-        run_directory = RunDirectory(directory)
-        if run_directory.is_run:
-            run_directory.load_inputs()
-        selected = select_baseline(content, is_picked=run_directory.entry is not None)
-        target = Path(out) if out is not None else directory / stage.FOLDER_OF_BASELINE
-        return stage.run_baseline(evaluate_own_gates(selected), directory, target, samples)
-    target = Path(out) if out is not None else directory / stage.FOLDER
-    return stage.run(content, directory, target, samples)
+    folder = stage.FOLDER if network == "pruned" else stage.FOLDER_OF_BASELINE
+    target = directory / folder if out is None else Path(out)
+    if network == "pruned":
+        return stage.run(content, directory, target, samples)
+    run_directory = RunDirectory(directory)
+    if run_directory.is_run:
+        run_directory.load_inputs()
+    selected = select_baseline(content, is_picked=run_directory.entry is not None)
+    return stage.run_baseline(evaluate_own_gates(selected), directory, target, samples)
 
 
 def report(run: AnyPath) -> Report:

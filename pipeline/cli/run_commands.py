@@ -80,16 +80,7 @@ def _prune_model(
     shown_in: Path = Path(),
     **arguments: Any,
 ) -> None:
-    """Prune a model and print the result.
-
-    Args:
-        model: The model.
-        settings: All settings.
-        as_json: Print the report as JSON.
-        quiet: Print no progress.
-        shown_in: Folder that comes before the run directory in printed paths.
-        arguments: Further arguments of `ltp_pipeline.run`.
-    """
+    """Call `ltp_pipeline.run` and print the result; `shown_in` begins each printed path."""
     reporter = make_reporter(quiet or not distributed.is_main_process())
     if not model.is_file():
         raise InputError(f"there is no file {model}", "pass the path of an ONNX model")

@@ -37,9 +37,8 @@ def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
     """Print the entries of a trail; `folder` comes before the paths of their files."""
     metric = entries[0].metric if entries else Metric()
     titles = ("", "entry", "", "compression", "full model", name_validation_metric(metric), "file")
-    rows = []
-    for entry in entries:
-        row = (
+    rows = [
+        (
             ">" if entry.selected else "",
             str(entry.entry),
             "*" if entry.pareto else "",
@@ -48,7 +47,8 @@ def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
             metric.format_value(entry.accuracy),
             os.path.normpath(folder / entry.file),
         )
-        rows.append(row)
+        for entry in entries
+    ]
     # A wrapped path could not be copied.
     _print_table(titles, rows, numbers=titles[:-1], wraps=False)
 
@@ -60,10 +60,9 @@ def show_model(result: InspectionResult) -> None:
     if result.format:
         description += f", {result.format} format"
     _print_line(f"{result.path}: {description}")
-    for tensor in result.inputs:
-        _print_line(f"  input {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
-    for tensor in result.outputs:
-        _print_line(f"  output {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
+    for kind, tensors in (("input", result.inputs), ("output", result.outputs)):
+        for tensor in tensors:
+            _print_line(f"  {kind} {tensor.name}: {tensor.type} {format_shape(tensor.shape)}")
     _print_line(f"  operators: {', '.join(map(_format_operator, result.operators))}")
     _print_line(
         f"  BatchNormalization: {result.batch_norms} present, {result.folded_batch_norms} probably "
@@ -87,9 +86,8 @@ def _format_operator(operator: InspectedOperator) -> str:
 def _show_layers(result: InspectionResult) -> None:
     """Print a table of the layers, and the sums of their weights."""
     titles = ("layer", "operator", "shape", "weights", "fraction", "zeros", "blocks", "pruned")
-    rows = []
-    for layer in result.layers:
-        row = (
+    rows = [
+        (
             layer.name,
             layer.op,
             format_shape(layer.shape),
@@ -99,7 +97,8 @@ def _show_layers(result: InspectionResult) -> None:
             "-" if layer.block_axis is None else "4x1",
             layer.reason or "yes",
         )
-        rows.append(row)
+        for layer in result.layers
+    ]
     _print_table(titles, rows, numbers=("weights", "fraction", "zeros"))
     _print_line(
         f"{pluralize(len(result.layers), 'layer')} with {result.layer_elements:,} of the model's "
@@ -112,16 +111,10 @@ def _show_layers(result: InspectionResult) -> None:
 def _show_other_weights(result: InspectionResult) -> None:
     """Print a table of the float weights that do not belong to a layer."""
     titles = ("other weights", "tensors", "weights", "role", "largest")
-    rows = []
-    for other in result.others:
-        row = (
-            other.operator or "-",
-            str(other.num_tensors),
-            f"{other.elements:,}",
-            other.role,
-            other.largest,
-        )
-        rows.append(row)
+    rows = [
+        (part.operator or "-", str(part.num_tensors), f"{part.elements:,}", part.role, part.largest)
+        for part in result.others
+    ]
     _print_table(titles, rows, numbers=("tensors", "weights"))
 
 
@@ -169,10 +162,8 @@ def show_validation(result: ValidationResult) -> None:
         _print_pair(extra.metric.label, extra.text)
     if result.sparsity is not None:
         layers, model = format_ratio(result.compression), format_ratio(result.model_compression)
-        _print_pair(
-            "sparsity",
-            f"{format_percent(result.sparsity)}, compression {layers} (full model {model})",
-        )
+        sparsity = format_percent(result.sparsity)
+        _print_pair("sparsity", f"{sparsity}, compression {layers} (full model {model})")
     low, high = result.latency_quartiles_ms
     batch, threads = pluralize(result.batch, "sample"), pluralize(result.threads, "thread")
     _print_pair(

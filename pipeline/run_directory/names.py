@@ -113,11 +113,9 @@ def remove_leftovers(root: Path) -> None:
 
 
 def _iter_written_files(root: Path, name: Callable[[str], str] = str) -> Iterator[Path]:
-    """Yield the files whose names a run writes. Folders that are links are not followed.
+    """Yield the files of a run, by patterns that `name` makes of those of its files.
 
-    Args:
-        root: The run directory.
-        name: Maps the pattern of a file to that of the files to yield.
+    Folders that are links are not followed.
     """
     for folder, patterns in _FILES.items():
         for place in _match_folders(root, folder):

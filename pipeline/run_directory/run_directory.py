@@ -188,11 +188,7 @@ class RunDirectory:
         self._manifest.write()
 
     def saved_threads(self, fresh: bool = False) -> int | None:
-        """Return the number of threads that the run computes with; None if it has not begun.
-
-        Args:
-            fresh: The run starts over, so that nothing is kept.
-        """
+        """Return the number of threads that the run began with; None if it begins now."""
         return None if fresh or not self.is_run else self._manifest.read().threads
 
     def add_time(self, stage: str, seconds: float) -> None:
@@ -275,13 +271,7 @@ class RunDirectory:
     def save_trail_entry(
         self, entry: int, hashes: tuple[str | None, str | None], entries: list[dict[str, Any]]
     ) -> None:
-        """Save the hashes of a trail entry, and the list of all entries.
-
-        Args:
-            entry: Number of the entry, whose file is written.
-            hashes: SHA-256 of the file and of its external data.
-            entries: All entries, as trail.json holds them.
-        """
+        """Save the hashes of an entry's file and external data, and trail.json with all entries."""
         file = names.trail_file_name(entry)
         for name, digest in zip((file, file + DATA_SUFFIX), hashes, strict=True):
             if digest:
@@ -331,15 +321,9 @@ class RunDirectory:
         return lines
 
     def remove_other_models(self, requested: Collection[str]) -> list[str]:
-        """Remove models of an earlier call that were not requested now.
+        """Remove models that were not requested now, and return their names.
 
         Nothing in the new report verifies them.
-
-        Args:
-            requested: Names of the files to keep.
-
-        Returns:
-            Names of the removed files.
         """
         there = {self.relative_name(file): file for file in names.list_models(self.root)}
         removed = sorted(name for name in there if name.removesuffix(DATA_SUFFIX) not in requested)

@@ -19,15 +19,7 @@ MAX_NUMBER_LENGTH = 40  # characters; a float has up to 24, an integer of 64 bit
 
 
 def read_json(path: AnyPath, hint: str) -> Any:
-    """Return the content of a JSON file.
-
-    Args:
-        path: The file.
-        hint: What the user can do if it cannot be read.
-
-    Raises:
-        InputError: The file cannot be read, or is not strict JSON.
-    """
+    """Return the content of a JSON file; raise InputError with a hint if that fails."""
     return parse_json(read_text(path, hint), str(path), hint)
 
 

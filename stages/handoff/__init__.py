@@ -65,14 +65,7 @@ def run_baseline(
 ) -> Path:
     """Fill a handoff folder with the baseline of a run.
 
-    Args:
-        report: Report in which the baseline is the pruned network, of `select_baseline`.
-        source: Run directory.
-        out: Folder to fill.
-        samples: Stored samples by input for the example; None for generated ones.
-
-    Returns:
-        `out`.
+    The arguments are those of `run`, with the report of `select_baseline`.
     """
     log = [line for line in RunDirectory(source).read_log() if line.get("stage") == BASELINE]
     pages = {
@@ -92,12 +85,7 @@ def _fill_folder(
 ) -> Path:
     """Write a handoff and remove the files of an earlier one.
 
-    Args:
-        out: Folder to fill.
-        report: Report of the handoff.
-        copied: Files to copy, by their names in the folder.
-        pages: Texts to write, by their names in the folder.
-        samples: Stored samples for the example; None for generated ones.
+    `copied` are files and `pages` are texts by their names in the folder.
     """
     _check_folder(out)
     models = [path for path in copied.values() if path.suffix == ".onnx"]
