@@ -6,6 +6,7 @@ it once for all of them.
 
 from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class ValueUse(NamedTuple):
     slot: int
 
 
+@dataclass(eq=False)
 class GraphView:
     """Producers and consumers of the values of one graph.
 
@@ -28,8 +30,7 @@ class GraphView:
     follows later changes of the graph.
     """
 
-    def __init__(self, graph: GraphProto) -> None:
-        self.graph = graph
+    graph: GraphProto
 
     @cached_property
     def producers(self) -> dict[str, NodeProto]:

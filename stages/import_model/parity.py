@@ -11,7 +11,7 @@ file's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
-from onnx import GraphProto, TensorProto
+from onnx import GraphProto
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
@@ -33,6 +33,7 @@ from ltp_pipeline.stages.import_model.onnxruntime_child import LoadFailed, Outpu
 from ltp_pipeline.stages.import_model.parity_inputs import ParityInputs
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.values import (
+    HALF_DATA_TYPES,
     HALF_TYPES,
     array_to_torch,
     to_single_precision,
@@ -46,8 +47,6 @@ from ltp_pipeline.system.tolerance import Agreement, MaxDifference
 TOLERANCE = 1e-4
 # For files in half precision: torch computes in single precision, onnxruntime rounds at every node.
 HALF_TOLERANCE = 2e-2
-_HALF_TYPE_NAMES = ("FLOAT16", "BFLOAT16")
-_HALF_DATA_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _SIZE_ERROR = "beyond reason"  # part of the errors that operators raise about sizes
 _MAX_STEPS_BACK = 3  # nodes between an inconclusive output and the values compared instead
 
@@ -185,19 +184,21 @@ def _make_error(error: NodeError) -> UnsupportedModel:
     return UnsupportedModel(f"the model cannot be run in torch: {error}", hint, [str(error)])
 
 
+@dataclass
 class _Comparison:
     """Compares one output after the other; an output that differs is an error."""
 
-    def __init__(self, path: Path, model: OnnxModel, network: Network, state: StateDict) -> None:
-        self.path = path
-        self.model = model
-        self.network = network
-        self.state = state
-        has_half_inputs = any(info.type in _HALF_TYPE_NAMES for info in network.file.inputs)
-        has_half_tensors = any(t.data_type in _HALF_DATA_TYPES for t in model.graph.initializer)
-        self.is_half = has_half_inputs or has_half_tensors
+    path: Path  # file of the model, as onnxruntime runs it
+    model: OnnxModel
+    network: Network
+    state: StateDict
+    differences: dict[str, float] = field(default_factory=dict)  # relative, of all equal values
+
+    def __post_init__(self) -> None:
+        has_half_inputs = any(i.type in ("FLOAT16", "BFLOAT16") for i in self.network.file.inputs)
+        tensors = self.model.graph.initializer
+        self.is_half = has_half_inputs or any(t.data_type in HALF_DATA_TYPES for t in tensors)
         self.tolerance = HALF_TOLERANCE if self.is_half else TOLERANCE
-        self.differences: dict[str, float] = {}  # relative, of every value found to be equal
 
     def compare(self, first_run: ParityRun) -> tuple[float | None, str | None]:
         """Return the largest difference, and which outputs could not be compared."""

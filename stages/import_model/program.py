@@ -25,6 +25,7 @@ from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.body_functions import BodyFunction
 from ltp_pipeline.stages.import_model.unsupported import find_node_problem
 from ltp_pipeline.stages.import_model.values import (
+    HALF_DATA_TYPES,
     get_attribute_value,
     get_constant_value,
     to_single_precision,
@@ -33,13 +34,14 @@ from ltp_pipeline.stages.import_model.values import (
 
 ABSENT = 0  # this slot always holds None, for optional inputs that are absent
 MAX_FOLDED_ELEMENTS = 2 * MAX_CONSTANT_ELEMENTS  # elements of all computed constants together
-_RANDOM_OPERATORS = frozenset(
-    {
-        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
-        *("Multinomial", "Bernoulli"),
-    }
+_RANDOM_OPERATORS = (
+    "RandomNormal",
+    "RandomUniform",
+    "RandomNormalLike",
+    "RandomUniformLike",
+    "Multinomial",
+    "Bernoulli",
 )
-_HALF_DATA_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 Values = list[Any]  # one value for each slot
 
@@ -337,7 +339,7 @@ class GraphCompiler:
             with name_errors(label):
                 value = get_attribute_value(attribute)
             names_type = attribute.name in TYPE_ATTRIBUTES
-            if self.wide and names_type and value in _HALF_DATA_TYPES:
+            if self.wide and names_type and value in HALF_DATA_TYPES:
                 value = TensorProto.FLOAT
             keywords[attribute.name] = self._widen(value)
         return keywords, tuple(branches)

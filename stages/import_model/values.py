@@ -35,6 +35,7 @@ TORCH_TYPES: dict[int, torch.dtype] = {
     TensorProto.COMPLEX64: torch.complex64,
     TensorProto.COMPLEX128: torch.complex128,
 }
+HALF_DATA_TYPES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 HALF_TYPES = frozenset({torch.float16, torch.bfloat16})
 
 

@@ -6,6 +6,7 @@ branch get new names, because two copies of a branch may define the same ones.
 """
 
 from collections import ChainMap, Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, inliner
@@ -17,9 +18,9 @@ from ltp_pipeline.graph.constants import (
     get_node_constant,
     get_small_value,
 )
-from ltp_pipeline.graph.edit import UniqueNames, copy_fields
+from ltp_pipeline.graph.edit import UniqueNames, copy_fields, rename_inputs, rename_outputs
 from ltp_pipeline.graph.model import OnnxModel, separate_weights
-from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_graphs
+from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard, iter_graphs
 from ltp_pipeline.graph.schemas import get_opset, get_standard_opset
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -124,7 +125,7 @@ def _replace_constant_ifs(model: ModelProto) -> tuple[ModelProto, int]:
         copy = flat.graph.node.add()
         copy.CopyFrom(node)
         if names:
-            _rename_values(copy, names)
+            _rename_values([copy], names)
     flat.graph.initializer.extend(tensors)
     return flat, count
 
@@ -144,16 +145,12 @@ def _find_branch(
         The branch, or None if the condition is not constant or a tensor of the branch shares its
         name with one of another branch.
     """
-    if not node.input:
-        return None
     condition = get_small_value(constants, names.get(node.input[0], node.input[0]))
     if condition is None or condition.size != 1:
         return None
-    branch_name = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-    branch: GraphProto | None = next((a.g for a in node.attribute if a.name == branch_name), None)
-    if branch is None or any(name_counts[name] > 1 for name in collect_stored_tensors(branch)):
-        return None
-    return branch
+    branch: GraphProto = get_attribute(node, "then_branch" if condition.all() else "else_branch")
+    has_shared_name = any(name_counts[name] > 1 for name in collect_stored_tensors(branch))
+    return None if has_shared_name else branch
 
 
 def _name_branch_values(
@@ -162,8 +159,7 @@ def _name_branch_values(
     """Return new names, prefixed with that of the If, for what the nodes of a branch compute."""
     stored = set(collect_stored_tensors(branch))
     values = {name for inner in branch.node for name in inner.output if name not in stored}
-    first_output = next(iter(node.output), "If")
-    prefix = node.name or names.get(first_output, first_output)
+    prefix = node.name or names.get(node.output[0], node.output[0])
     return {name: used_names.make_unique(f"{prefix}/{name}") for name in sorted(values - {""})}
 
 
@@ -179,14 +175,12 @@ def _connect_outputs(
     return connections
 
 
-def _rename_values(node: NodeProto, names: NewNames) -> None:
-    """Replace the names of values in a node and in the graphs nested in it."""
-    for i, name in enumerate(node.input):
-        node.input[i] = names.get(name, name)
-    for i, name in enumerate(node.output):
-        node.output[i] = names.get(name, name)
-    for nested in get_subgraphs(node):
-        for inner in nested.node:
-            _rename_values(inner, names)
-        for output in nested.output:
-            output.name = names.get(output.name, output.name)
+def _rename_values(nodes: Sequence[NodeProto], names: NewNames) -> None:
+    """Replace the names of values in nodes and in the graphs nested in them."""
+    rename_inputs(nodes, names)
+    rename_outputs(nodes, names)
+    for node in nodes:
+        for nested in get_subgraphs(node):
+            _rename_values(nested.node, names)
+            for output in nested.output:
+                output.name = names.get(output.name, output.name)
