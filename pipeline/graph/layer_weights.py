@@ -2,9 +2,8 @@
 
 A layer weight is a stored tensor that a Conv, ConvTranspose, Gemm, MatMul, LSTM, GRU, RNN, or one
 of onnxruntime's fused forms multiplies data by, possibly through operators that only move its
-elements. Each one carries the reason if it cannot be pruned. Other float tensors, such as biases
-and embedding tables, are grouped by the operators that read them, so that a user sees what is
-left out. Nothing here needs torch.
+elements. Other float tensors, such as biases and embedding tables, are grouped by the operators
+that read them, so that a user sees what is left out.
 """
 
 import math
@@ -169,10 +168,7 @@ def find_other_weights(
 ) -> list[OtherWeights]:
     """Return the float weights outside layer weights, in groups, the largest group first.
 
-    Args:
-        model: The model, its functions inlined.
-        layer_weights: Its layer weights.
-        readers: Readers of the stored tensors, if they are known already.
+    The functions of the model are inlined. Pass readers of its tensors if they are known already.
     """
     readers = readers or find_readers(model.graph)
     layer_names = {weight.name for weight in layer_weights}

@@ -93,11 +93,6 @@ def run_in_chunks(run: RunFunction, inputs: Mapping[str, Tensor], size: int) -> 
     The last part is filled up with copies of the last sample. Inputs with another number of rows
     than there are samples are passed to every part as they are.
 
-    Args:
-        run: Runs a graph on inputs of `size` samples.
-        inputs: Inputs by name.
-        size: Number of samples of a part.
-
     Raises:
         ValueError: If an output has neither one row for each sample nor the same value for all
             parts.
@@ -141,12 +136,6 @@ def supports_any_batch(
     """Return True if a graph for `size` samples gives the same results in a larger batch.
 
     The batch has one sample more: the first one with its values in reverse, which are as valid.
-
-    Args:
-        run: Runs the graph.
-        inputs: Inputs of `size` samples.
-        size: Batch size that the graph declares.
-        is_equal: Compares two outputs.
     """
     batched = {name for name, x in inputs.items() if x.dim() and len(x) == size}
     reversed_inputs: dict[str, Tensor] = {}

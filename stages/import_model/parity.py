@@ -3,9 +3,8 @@
 Both run the model on samples if there are any, else on random inputs. A difference counts against
 the largest value of an output, and must exceed the noise of onnxruntime itself. An output that is
 too small for that is compared on random inputs of other scales; if it stays inconclusive, the
-values that it is computed from are compared instead. onnxruntime runs in a child process. A
-network that differs is rejected, so that training never starts from another function than the
-file's.
+values that it is computed from are compared instead. A network that differs is rejected, so that
+training never starts from another function than the file's.
 """
 
 from __future__ import annotations
@@ -110,10 +109,7 @@ def find_fixed_batch(
 ) -> int | None:
     """Return the batch size that a graph declares if a larger batch has other outputs, else None.
 
-    Args:
-        network: The network.
-        state: Its tensors by name.
-        samples: Samples by input name; None tries random inputs.
+    It is tried on samples by input name, or on random inputs.
     """
     size = get_declared_batch(network.file.model.graph)
     infos = network.file.inputs
@@ -336,14 +332,9 @@ def _run_torch(
 
 
 def compare_outputs(actual: object, expected: object) -> MaxDifference:
-    """Return the largest difference of two outputs.
+    """Return the largest difference of two outputs: tensors, arrays, or lists of them.
 
-    Args:
-        actual: Tensor, array, or list of them; of lists, the largest difference of a part counts.
-        expected: Array or list of arrays.
-
-    Returns:
-        The difference; outputs that are not made of numbers count as equal.
+    Outputs that are not made of numbers count as equal.
     """
     if isinstance(expected, list) and isinstance(actual, list):
         if len(actual) != len(expected):

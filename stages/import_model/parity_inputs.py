@@ -37,10 +37,6 @@ def iter_likely_inputs(
 ) -> Iterator[ParityInputs | None]:
     """Yield inputs to try until one runs: the samples if there are any, then random ones.
 
-    Args:
-        infos: The inputs of the graph.
-        samples: Samples by input name.
-
     Yields:
         Inputs, or None for a shape that is too large.
     """
@@ -57,12 +53,9 @@ def iter_likely_inputs(
 def iter_scaled_inputs(
     infos: Sequence[TensorInfo], like: ParityInputs, is_half: bool
 ) -> Iterator[ParityInputs]:
-    """Yield random inputs of other scales.
+    """Yield random inputs of the same shapes as others, with other scales.
 
-    Args:
-        infos: The inputs of the graph.
-        like: Inputs of the same shapes that were tried before.
-        is_half: True for a model in half precision, in which large values would overflow.
+    In a model in half precision, large values would overflow.
     """
     if not any(_is_floating(info) for info in infos):
         return

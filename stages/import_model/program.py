@@ -1,10 +1,9 @@
 """A graph as straight-line code: each node becomes one instruction over numbered value slots.
 
 Names are resolved once, when a graph is compiled; a forward pass only indexes a list. What
-depends on constants alone is computed while compiling, so that shape arithmetic on fixed sizes
-costs nothing later. A value is dropped after the last instruction that reads it, unless autograd
-still needs it. Nested graphs, such as the body of a Loop, become programs of their own, which
-capture the outer values that they read.
+depends on constants alone is computed while compiling. A value is dropped after the last
+instruction that reads it. Nested graphs, such as the body of a Loop, become programs of their own,
+which capture the outer values that they read.
 """
 
 from __future__ import annotations
@@ -77,13 +76,9 @@ class Instruction:
     def execute(
         self, arguments: Sequence[Any], outer: Any, training: bool, off_cpu: bool
     ) -> tuple[Any, ...]:
-        """Run the node and return its results.
+        """Run the node on arguments and return its results.
 
-        Args:
-            arguments: Values of the inputs.
-            outer: Values by slot, from which nested graphs take what they capture.
-            training: True while the network is trained.
-            off_cpu: True if some values are on another device than the CPU.
+        Nested graphs take what they capture from `outer`, the values by slot. See `Program.run`.
         """
         keywords = self.keywords
         if self.uses_training or self.branches:
@@ -229,13 +224,9 @@ class GraphCompiler:
     def compile(
         self, graph: GraphProto, tensors: Mapping[str, Tensor], trained: Iterable[str] = ()
     ) -> Program:
-        """Compile a graph.
+        """Compile a graph with stored tensors.
 
-        Args:
-            graph: The graph.
-            tensors: Its stored tensors by name.
-            trained: Names of tensors whose values may change, so that nothing computed from them
-                is a constant.
+        The values of `trained` tensors may change, so nothing computed from them is a constant.
 
         Raises:
             NodeError: If a node cannot be built.

@@ -61,14 +61,7 @@ InputTensors = Mapping[str, Tensor]
 def run(
     network: Network, state: StateDict, train: Split, batch_size: int, device: torch.device
 ) -> tuple[Network, StateDict]:
-    """Restore the folded BatchNormalizations of a network.
-
-    Args:
-        network: The network.
-        state: Its tensors by name, on the device.
-        train: Training split, for the statistics.
-        batch_size: Number of samples of a batch.
-        device: Device to compute on.
+    """Restore the folded BatchNormalizations of a network, with statistics of the training split.
 
     Returns:
         The network with restored layers and its tensors; both unchanged, perhaps with a note, if

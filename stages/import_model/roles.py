@@ -32,13 +32,7 @@ class TensorRole(Enum):
 def assign_roles(
     graph: GraphProto, tensors: Mapping[str, Tensor], opset: int
 ) -> dict[str, TensorRole]:
-    """Return the role of every tensor.
-
-    Args:
-        graph: The graph, its functions inlined.
-        tensors: Values of its stored tensors by name.
-        opset: Version of the standard operator set.
-    """
+    """Return the role of every stored tensor of a flat graph; `tensors` has their values."""
     uses: dict[str, set[TensorRole]] = defaultdict(set)
 
     def find_constant_slots(node: NodeProto) -> Collection[int]:

@@ -2,9 +2,9 @@
 
 `inspect` and `run` give the same answer, so both call `find_problems`. Problems are collected,
 not raised at the first one, so that a user sees all of them at once. They are of three kinds: a
-single node cannot run (unknown operator, no implementation, a type that torch lacks); the model
-computes with quantized numbers or strings; or control flow depends on the data, so that training
-could not follow it. Problems of the last two kinds remain whatever rewrites are applied.
+single node cannot run; the model computes with quantized numbers or strings; or control flow
+depends on the data, so that training could not follow it. Problems of the last two kinds remain
+whatever rewrites are applied.
 """
 
 from collections import ChainMap
@@ -57,14 +57,7 @@ _CONSTANT_ATTRIBUTES = ("value", "value_float", "value_floats", "value_int", "va
 
 
 def find_problems(model: ModelProto) -> list[str]:
-    """Return every reason why a model cannot be imported.
-
-    Args:
-        model: The model, its functions inlined as `flatten_model` leaves it.
-
-    Returns:
-        One line for each problem; empty if the model can be imported.
-    """
+    """Return every reason why a flat model cannot be imported, one line each."""
     node_problems = _iter_node_problems(model.graph, get_opsets(model), {})
     return [*find_inherent_problems(model), *node_problems]
 

@@ -1,11 +1,9 @@
 """Reject models that are not valid ONNX, and small files that would become huge models.
 
 onnx's own checker verifies nodes against their schemas, names and the order of values, but trusts
-stored tensors, text and functions. What it leaves out is checked first: names are text of a
-reasonable length, tensors hold exactly the values that their dims promise, and functions neither
-call themselves nor multiply without bound when they are inlined. The checker then sees an outline
-of the model: the graph without the values of large tensors, with what only runtimes tolerate put
-right. All errors are InputError and name what is wrong.
+stored tensors, text and functions. What it leaves out is checked first. The checker then sees an
+outline of the model: the graph without the values of large tensors, with what only runtimes
+tolerate put right.
 """
 
 import math
@@ -66,12 +64,7 @@ class InlinedSize(NamedTuple):
 
 
 def check_validity(model: OnnxModel, path: Path | None = None) -> None:
-    """Raise InputError if a model is not valid ONNX.
-
-    Args:
-        model: The model.
-        path: Its file, for the message.
-    """
+    """Raise InputError if a model is not valid ONNX; its path is for the message."""
     name = str(path or "the model")
     proto = model.proto
     if not proto.graph.node:
@@ -162,9 +155,7 @@ def _check_versions(model: ModelProto) -> None:
 def _check_values(tensor: TensorProto, is_separate: bool) -> None:
     """Raise InputError if a tensor does not hold the values of its dims exactly once.
 
-    Args:
-        tensor: The tensor.
-        is_separate: True if its values were moved out of it when the file was read.
+    Those of a separate tensor were moved out of it when the file was read.
     """
     label = f"tensor '{tensor.name}'"
     if tensor.HasField("segment"):
