@@ -293,4 +293,4 @@ def build_decoder(group: PackedGroup, opset: int) -> DecoderGraph:
 
 def get_opset(model: ModelProto) -> int:
     """Return the version of the standard operators in a model, 0 if it uses none."""
-    return schemas.get_opset(model, "", 0)
+    return schemas.get_standard_opset(model, default=0)

@@ -26,14 +26,9 @@ def get_opsets(model: ModelProto | FunctionProto) -> dict[str, int]:
     return versions
 
 
-def get_opset(model: ModelProto | FunctionProto, domain: str, default: int = 1) -> int:
-    """Return the version of one operator set that a model imports."""
-    return get_opsets(model).get(normalize_domain(domain), default)
-
-
-def get_standard_opset(model: ModelProto) -> int:
-    """Return the version of the standard operator set that a model imports."""
-    return get_opset(model, "")
+def get_standard_opset(model: ModelProto | FunctionProto, default: int = 1) -> int:
+    """Return the version of the standard operator set that a model or function imports."""
+    return get_opsets(model).get("", default)
 
 
 @cache

@@ -24,7 +24,7 @@ from onnx import (
 )
 from torch import Tensor
 
-from ltp_pipeline.graph.schemas import get_opset
+from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class BodyFunction:
         for name in filter(None, node.output):
             model.graph.output.add(name=name)
         flat = inliner.inline_local_functions(model)
-        return self.compile_body(flat.graph, get_opset(function, "", self.opset))
+        return self.compile_body(flat.graph, get_standard_opset(function, self.opset))
 
     def _make_body(self, inputs: Sequence[Tensor | None]) -> FunctionProto:
         """Return the schema's function for inputs of these types."""

@@ -7,8 +7,8 @@ tolerate put right.
 """
 
 import math
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
@@ -54,13 +54,6 @@ _VALUE_FIELDS = (
 )
 
 FunctionKey = tuple[str, str, str]  # domain, name, overload
-
-
-class InlinedSize(NamedTuple):
-    """Number of nodes and bytes that calls of functions stand for."""
-
-    nodes: int
-    bytes: int
 
 
 def check_validity(model: OnnxModel, path: Path | None = None) -> None:
@@ -189,17 +182,17 @@ def _check_outputs(graph: GraphProto) -> None:
 def _check_functions(model: ModelProto) -> None:
     """Raise InputError if functions call themselves, or would make the model too large."""
     functions = {_get_key(f.domain, f.name, f): f for f in model.functions}
-    sizes: dict[FunctionKey, InlinedSize] = {}
-    own_sizes: dict[FunctionKey, InlinedSize] = {}
+    own_sizes: dict[FunctionKey, Counter[str]] = {}
     for key, function in functions.items():
-        own_sizes[key] = InlinedSize(len(list(iter_nodes(function))), function.ByteSize())
+        num_nodes = sum(1 for _ in iter_nodes(function))
+        own_sizes[key] = Counter(nodes=num_nodes, bytes=function.ByteSize())
+    inlined_sizes: dict[FunctionKey, Counter[str]] = {}
 
     def measure_calls(
         part: GraphProto | FunctionProto, callers: tuple[FunctionKey, ...]
-    ) -> InlinedSize:
+    ) -> Counter[str]:
         """Add up the sizes of the functions that a graph or function calls."""
-        num_nodes = 0
-        num_bytes = 0
+        total: Counter[str] = Counter()
         for node in iter_nodes(part):
             key = _get_key(node.domain, node.op_type, node)
             if key not in functions:
@@ -209,21 +202,20 @@ def _check_functions(model: ModelProto) -> None:
             if len(callers) >= MAX_CALL_DEPTH:
                 message = f"the function '{key[1]}' is called through over {MAX_CALL_DEPTH} others"
                 raise InputError(message, FUNCTION_HINT)
-            if key not in sizes:
-                own = own_sizes[key]
+            if key not in inlined_sizes:
                 calls = measure_calls(functions[key], (*callers, key))
-                sizes[key] = InlinedSize(own.nodes + calls.nodes, own.bytes + calls.bytes)
-            num_nodes += sizes[key].nodes
-            num_bytes += sizes[key].bytes
-        return InlinedSize(num_nodes, num_bytes)
+                inlined_sizes[key] = own_sizes[key] + calls
+            total.update(inlined_sizes[key])
+        return total
 
     total = measure_calls(model.graph, ())
     # Every function stands in the file once; only what calls add to that makes the model larger.
-    added_nodes = total.nodes - sum(size.nodes for size in own_sizes.values())
-    added_bytes = total.bytes - sum(size.bytes for size in own_sizes.values())
-    if added_nodes > MAX_INLINED_NODES or added_bytes > MAX_INLINED_BYTES:
+    added = total.copy()
+    for size in own_sizes.values():
+        added.subtract(size)
+    if added["nodes"] > MAX_INLINED_NODES or added["bytes"] > MAX_INLINED_BYTES:
         raise InputError(
-            f"the model's functions have {total.nodes:,} nodes and {total.bytes:,} bytes "
+            f"the model's functions have {total['nodes']:,} nodes and {total['bytes']:,} bytes "
             "when they are inlined",
             FUNCTION_HINT,
         )

@@ -21,7 +21,7 @@ from ltp_pipeline.graph.constants import (
 from ltp_pipeline.graph.edit import UniqueNames, copy_fields, rename_inputs, rename_outputs
 from ltp_pipeline.graph.model import OnnxModel, separate_weights
 from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard, iter_graphs
-from ltp_pipeline.graph.schemas import get_opset, get_standard_opset
+from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
     collect_stored_tensors,
@@ -68,7 +68,7 @@ def has_weights_in_functions(model: ModelProto) -> bool:
 
 def _inline_functions(model: ModelProto) -> ModelProto:
     opset = get_standard_opset(model)
-    is_mixed = any(get_opset(function, "", opset) != opset for function in model.functions)
+    is_mixed = any(get_standard_opset(function, opset) != opset for function in model.functions)
     try:
         flat: ModelProto = inliner.inline_local_functions(model, convert_version=is_mixed)
     except Exception as error:  # noqa: BLE001 - the inliner's C++ errors share no narrower type
