@@ -140,11 +140,7 @@ class CustomInput:
     ) -> None:
         """Read an input, and check the first sample.
 
-        Args:
-            source: The samples.
-            info: Name, type and shape of the input.
-            table_size: Number of rows of the model's embedding table; None without tokens.
-            first_row: Number of the first sample.
+        `table_size` is the number of rows of the model's embedding table, None without tokens.
         """
         self.name = info.name
         self.type = get_input_type(info)
@@ -227,15 +223,7 @@ class CustomSplit(Split):
         rows: Array,
         num_workers: int = 0,
     ) -> None:
-        """Select rows of a data set.
-
-        Args:
-            name: Name of the split.
-            source: The data set.
-            inputs: Inputs of the model.
-            rows: Numbers of the samples.
-            num_workers: Number of worker processes; 0 reads in the main process.
-        """
+        """Select rows of a data set; `num_workers` 0 reads them in the main process."""
         self.source = source
         self._columns = inputs
         columns = {

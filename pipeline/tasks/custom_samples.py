@@ -28,16 +28,7 @@ class CustomSamples:
     """
 
     def __init__(self, task: CustomTask, split: str, dataset: Any) -> None:
-        """Read a split of a task.
-
-        Args:
-            task: The user's task.
-            split: Name of the split.
-            dataset: What the task's `dataset` returns for the split.
-
-        Raises:
-            InputError: The data set is empty.
-        """
+        """Read what the task's `dataset` returns for a split; raise InputError if it is empty."""
         self.dataset = dataset
         self.origin = f"dataset({split!r}) of {task.origin}"
         self.task_origin = task.origin

@@ -69,15 +69,9 @@ class Evaluator:
 
 
 def count_pairs(task: Task, before: Array, after: Array) -> PairedCounts | None:
-    """Return how many samples each of two networks has correct.
+    """Return how many samples each of two networks has correct; None if samples are not counted.
 
-    Args:
-        task: The task.
-        before: Statistics of the first network.
-        after: Statistics of the second network on the same samples.
-
-    Returns:
-        The counts; None if samples are not just correct or incorrect.
+    `before` and `after` are the statistics of both networks on the same samples.
     """
     first = task.correct_samples(before)
     second = task.correct_samples(after)

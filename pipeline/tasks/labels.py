@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ltp_pipeline.data.checks import iter_chunks
-from ltp_pipeline.data.dataset import TARGET, Split
+from ltp_pipeline.data.dataset import TARGET, DatasetSplits, Samples, Split
 from ltp_pipeline.errors import InputError
-
-if TYPE_CHECKING:
-    from ltp_pipeline.data.dataset import DatasetSplits, Samples
-    from ltp_pipeline.system.arrays import Array
+from ltp_pipeline.system.arrays import Array
 
 
 class OneHotClasses:
@@ -37,18 +34,12 @@ class OneHotClasses:
 
 
 def convert_one_hot(data: DatasetSplits, axis: int) -> DatasetSplits:
-    """Return the data with class numbers instead of one-hot labels.
-
-    Args:
-        data: Data with one-hot labels.
-        axis: Axis of the stored labels along which a 1 marks the class.
-    """
-    converted: dict[int, Split] = {}
-    for split in data.splits:
-        if id(split) not in converted:
-            targets = {TARGET: OneHotClasses(split.targets[TARGET], axis)}
-            converted[id(split)] = Split(split.name, split.inputs, targets, split.rows)
-    train, val, test = (converted[id(split)] for split in data.splits)
+    """Return the data with class numbers; a 1 along this axis of stored labels marks the class."""
+    converted = {}
+    for split in dict.fromkeys(data.splits):  # two of them may be the same
+        targets = {TARGET: OneHotClasses(split.targets[TARGET], axis)}
+        converted[split] = Split(split.name, split.inputs, targets, split.rows)
+    train, val, test = map(converted.__getitem__, data.splits)
     note = "the labels are one-hot: the position of the 1 is used as the class number"
     return replace(data, train=train, val=val, test=test, notes=(*data.notes, note))
 

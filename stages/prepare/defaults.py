@@ -55,10 +55,7 @@ def resolve_defaults(context: RunContext, original: StateDict, accuracy: float) 
 def load_defaults(context: RunContext, original: StateDict, run: RunDirectory) -> RunContext:
     """Return the context with the values that rules chose for a run which has begun.
 
-    Args:
-        context: A context that finishes an entry of that run's trail.
-        original: Weights of the original model.
-        run: Directory of the run.
+    `context` finishes an entry of that run's trail.
     """
     measured = run.manifest.rules
     resolved = ResolvedDefaults(

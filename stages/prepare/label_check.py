@@ -64,13 +64,8 @@ def exceeds_chance(accuracy: float, num_samples: int, chance: float) -> bool:
 def check_labels(context: RunContext, state: StateDict, value: float, chance: float) -> None:
     """Raise InputError if the original is not better than a constant prediction.
 
-    All ranks stop; only rank 0 looks for the cause and prints it.
-
-    Args:
-        context: The run.
-        state: Weights of the original.
-        value: Metric of the original on the validation split.
-        chance: Metric of the best constant prediction.
+    All ranks stop; only rank 0 looks for the cause and prints it. `value` and `chance` are metrics
+    on the validation split.
     """
     if context.settings.train.skip_label_check or not is_at_chance(context, value, chance):
         return
@@ -164,6 +159,8 @@ def _iter_output_trials(context: RunContext, state: StateDict, initial: Trial) -
 
 def get_float_shapes(outputs: Sequence[Any]) -> list[tuple[int, ...] | None]:
     """Return the shapes of outputs; None for an output that is no tensor of floating point."""
-    return [
-        tuple(y.shape) if isinstance(y, Tensor) and y.is_floating_point() else None for y in outputs
-    ]
+    shapes: list[tuple[int, ...] | None] = []
+    for output in outputs:
+        is_float = isinstance(output, Tensor) and output.is_floating_point()
+        shapes.append(tuple(output.shape) if is_float else None)
+    return shapes
