@@ -1,65 +1,70 @@
-"""The same model at two times: what got better, what got worse, and whether that is too much."""
+"""Compare two reports of one model: what got better or worse, and whether limits are kept."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import ROUNDING, Metric
-from ltp_pipeline.results.schema import FileResult, Report
+from ltp_pipeline.results.schema import BaselineResult, FileResult, Report
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.settings.checks import check_limit_units
 from ltp_pipeline.system.text import format_value, make_printable
 
+MAX_NAMED_CHANGES = 3  # differences between two runs
+NOT_BOTH = "not measured in both reports"
+NUMBER = Metric("number", is_fraction=False)
+
 
 @dataclass(frozen=True)
 class Change:
-    """One measurement in both reports; `better` is None when nothing changed or a side is missing.
+    """A quantity in two reports.
 
-    A `share` is shown in percent, anything else as a number with its unit.
+    Attributes:
+        name: Name of the quantity.
+        old: Value in the old report; None if it was not measured.
+        new: Value in the new report; None if it was not measured.
+        better: Whether the new value is better; None if it is equal, or if that is not known.
+        old_bound: "at least" or "at most" if the old value is only a bound.
+        new_bound: "at least" or "at most" if the new value is only a bound.
+        unit: Unit of the values.
+        is_fraction: Whether the values are shown in percent.
     """
 
     name: str
     old: float | None
     new: float | None
     better: bool | None
-    old_bound: str | None = None  # where a value is only known to one side
+    old_bound: str | None = None
     new_bound: str | None = None
     unit: str | None = None
     is_fraction: bool = False
 
     @property
     def line(self) -> str:
-        """Old, new and the word for it in one line."""
+        """Old value, new value and the result in one line."""
         word = {True: "better", False: "worse", None: "same"}[self.better]
         if self.old is None or self.new is None:
             word = "not measured in both"
         elif self.better is None and (self.old_bound or self.new_bound):
             word = "cannot be told from bounds"
-        old, new = (
-            f"{bound} {self._show(value)}" if bound else self._show(value)
-            for value, bound in self._sides
-        )
+        old = self._format_side(self.old, self.old_bound)
+        new = self._format_side(self.new, self.new_bound)
         return make_printable(f"{self.name}: {old} → {new}, {word}")
 
-    @property
-    def _sides(self) -> tuple[tuple[float | None, str | None], tuple[float | None, str | None]]:
-        return (self.old, self.old_bound), (self.new, self.new_bound)
-
-    def _show(self, value: float | None) -> str:
+    def _format_side(self, value: float | None, bound: str | None) -> str:
+        text = format_value(value)
         if value is not None and self.is_fraction:
-            return f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
-        return (
-            format_value(value)
-            if value is None or not self.unit
-            else f"{format_value(value)} {self.unit}"
-        )
+            text = f"{100 * value:.6g} %"  # six digits: one of 50,000 samples makes 0.002 %
+        elif value is not None and self.unit:
+            text = f"{text} {self.unit}"
+        return f"{bound} {text}" if bound else text
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All changes, the verdicts on those with a limit, and what makes the two hard to compare."""
+    """All changes, the results of the limits, and what makes the two reports hard to compare."""
 
     changes: tuple[Change, ...]
     gate_results: tuple[GateResult, ...]
@@ -68,46 +73,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity that is compared: how it is read from a report, and which direction is better.
+    """A number of a report that is compared.
 
-    Of the metric's values, None leaves that to the metric.
+    Attributes:
+        value: The value; None if it was not measured.
+        metric: Unit and direction of the value.
+        rounding: Difference up to which two values are equal.
+        is_loss: Whether less is better, whatever the direction of the metric.
+        bound: "at least" or "at most" if the value is only a bound.
     """
 
-    read: Callable[[Report], float | None]
-    more_is_better: bool | None = True
-    of_metric: bool = False
-    is_fraction: bool = False
-    bound: Callable[[Report], str | None] = lambda _: None  # to which side the value is known
-
-
-MAX_NAMED_CHANGES = 3  # differences between two runs
-NOT_BOTH = "not measured in both reports"
-# In the order in which they are shown; METRIC stands for the name of the metric.
-QUANTITIES = {
-    "original METRIC": Quantity(lambda r: r.original.value, None, of_metric=True),
-    "METRIC": Quantity(lambda r: r.pruned.value, None, of_metric=True),
-    "drop": Quantity(lambda r: r.pruned.drop, more_is_better=False, of_metric=True),
-    "compression": Quantity(lambda r: r.pruned.compression),
-    "model compression": Quantity(lambda r: r.pruned.model_compression),
-    "sparsity": Quantity(lambda r: r.pruned.sparsity, is_fraction=True),
-    "baseline METRIC": Quantity(
-        lambda r: r.baseline.value if r.baseline else None, None, of_metric=True
-    ),
-    "gain": Quantity(
-        lambda r: r.baseline.gain if r.baseline else None,
-        bound=lambda r: r.baseline.gain_bound if r.baseline else None,
-    ),
-    "smallest file, bytes": Quantity(
-        lambda r: min((f.bytes for f in r.pruned.files if f.bytes is not None), default=None),
-        more_is_better=False,
-    ),
-    "fastest file, ms": Quantity(
-        lambda r: min(
-            (e.ms for f in r.pruned.files for e in f.latency[:1] if e.ms is not None), default=None
-        ),
-        more_is_better=False,
-    ),
-}
+    value: float | None
+    metric: Metric = NUMBER
+    rounding: float = ROUNDING
+    is_loss: bool = False
+    bound: str | None = None
 
 
 def compare_reports(
@@ -120,153 +100,157 @@ def compare_reports(
 ) -> Comparison:
     """Compare two reports.
 
-    Limits are the largest loss of the metric, and of compression and size as a fraction.
+    Args:
+        old: The old report.
+        new: The new report.
+        max_drop: Largest loss of the metric.
+        max_compression_loss: Largest loss of compression, as a fraction.
+        max_size_increase: Largest growth of the smallest file, as a fraction.
+        allow_different_models: Whether the reports may be about different models.
+
+    Raises:
+        InputError: The reports are about different models, or a limit is invalid.
     """
     if not allow_different_models and old.model.sha256 != new.model.sha256:
-        message = (
-            f"the reports are about different models: {old.model.title} and {new.model.title}, "
-            "with other hashes"
-        )
         raise InputError(
-            message,
+            f"the reports are about different models: {old.model.title} and {new.model.title}, "
+            "with other hashes",
             "give two reports of one model, or --allow-different-models to compare all the same",
         )
+    check_limit_units(new.metric, {"max_drop": max_drop})
+    _check_fraction("max_compression_loss", max_compression_loss, 1.0)
+    _check_fraction("max_size_increase", max_size_increase, math.inf)
+    fast_files = [file for file in (*old.pruned.files, *new.pruned.files) if file.is_for_speed]
+    labels = dict.fromkeys(file.label for file in fast_files)
+    before = _list_quantities(old, labels)
+    after = _list_quantities(new, labels)
+    changes = {}
+    for key, quantity in after.items():
+        # Fractions of correct samples and of agreement differ, and so do °C and °F.
+        if quantity.metric == before[key].metric:
+            name = key.replace("METRIC", new.metric.label)
+            changes[key] = _compare_quantity(name, before[key], quantity)
+    losses = _compute_losses(changes, new.metric)
     limits = {
         "max_drop": max_drop,
         "max_compression_loss": max_compression_loss,
         "max_size_increase": max_size_increase,
     }
-    check_limit_units(new.metric, {"max_drop": max_drop})
+    gate_results = []
     for name, limit in limits.items():
-        if name == "max_drop" or limit is None:
-            continue
-        if not (-1 <= limit < 1 or (name == "max_size_increase" and 1 <= limit < math.inf)):
-            raise InputError(
-                f"{name} of {limit:g} is no fraction",
-                f"if {limit:g} % is meant, give {limit / 100:g}",
-            )
-    comparable = (
-        old.metric == new.metric
-    )  # right answers and nearness to an original are not, nor °C and °F
-    changes = {
-        name: _compare_quantity(name.replace("METRIC", new.metric.label), quantity, old, new)
-        for name, quantity in QUANTITIES.items()
-        if comparable or not quantity.of_metric
-    }
-    for label in dict.fromkeys(
-        f.label for r in (old, new) for f in r.pruned.files if f.is_for_speed
-    ):
-        for message, quantity in _file_quantities(label).items():
-            if comparable or not quantity.of_metric:
-                name = f"{label}, {message.replace('METRIC', new.metric.label)}"
-                changes[name] = _compare_quantity(name, quantity, old, new)
-    losses = {
-        "max_drop": _compute_drop(changes["METRIC"], new.metric) if comparable else None,
-        "max_compression_loss": _compute_loss(changes["compression"]),
-        "max_size_increase": _compute_growth(changes["smallest file, bytes"]),
-    }
-    gate_results = [
-        _check_limit(name, limit, losses[name], old, new)
-        for name, limit in limits.items()
-        if limit is not None
-    ]
-    return Comparison(
-        tuple(changes.values()), tuple(gate_results), tuple(_describe_differences(old, new))
-    )
+        if limit is not None:
+            gate_results.append(_check_limit(name, limit, losses.get(name), old, new))
+    notes = _describe_differences(old, new)
+    return Comparison(tuple(changes.values()), tuple(gate_results), tuple(notes))
 
 
-def _file_quantities(label: str) -> dict[str, Quantity]:
-    """Return what is compared of a file that was written to be faster."""
-
-    def found(report: Report) -> FileResult:
-        return next((file for file in report.pruned.files if file.label == label), FileResult())
-
-    return {
-        "METRIC": Quantity(lambda r: found(r).value, None, of_metric=True),
-        "bytes": Quantity(lambda r: found(r).bytes, more_is_better=False),
-        "latency / the original's": Quantity(
-            lambda r: found(r).gated_latency_ratio, more_is_better=False
-        ),
-    }
+def _check_fraction(name: str, limit: float | None, highest: float) -> None:
+    if limit is not None and not -1 <= limit < highest:
+        raise InputError(
+            f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}"
+        )
 
 
-def _compare_quantity(name: str, quantity: Quantity, old: Report, new: Report) -> Change:
-    metric = new.metric if quantity.of_metric else Metric(is_fraction=quantity.is_fraction)
-    before, after = quantity.read(old), quantity.read(new)
-    bounds = quantity.bound(old), quantity.bound(new)
-    same = Change(name, before, after, None, *bounds, metric.unit, metric.is_fraction)
-    if before is None or after is None or abs(after - before) <= _get_rounding(quantity, old, new):
-        return same
-    unsure = ("at least", "at most") if after > before else ("at most", "at least")
-    if bounds[0] == unsure[0] or bounds[1] == unsure[1]:
-        return same
-    more_is_better = (
-        metric.higher_is_better if quantity.more_is_better is None else quantity.more_is_better
-    )
-    return replace(same, better=(after > before) == more_is_better)
+def _list_quantities(report: Report, labels: Iterable[str]) -> dict[str, Quantity]:
+    """Return the quantities that are compared, in the order in which they are shown.
 
+    Args:
+        report: The report.
+        labels: Labels of files that one of the reports has for speed.
 
-def _get_rounding(quantity: Quantity, old: Report, new: Report) -> float:
-    """Return the difference that counts as none.
-
-    For a metric that is not a fraction, it is relative to the originals' values.
+    Returns:
+        Quantities by name, with METRIC for the label of the metric.
     """
-    values = [report.original.value or 0.0 for report in (old, new)]
-    return new.metric.get_rounding(*values) if quantity.of_metric else ROUNDING
+    metric = report.metric
+    rounding = _get_rounding(report)
+    pruned = report.pruned
+    baseline = report.baseline or BaselineResult()
+    sizes = [file.bytes for file in pruned.files if file.bytes is not None]
+    first_latencies = [file.latency[0].ms for file in pruned.files if file.latency]
+    times = [ms for ms in first_latencies if ms is not None]
+    quantities = {
+        "original METRIC": Quantity(report.original.value, metric, rounding),
+        "METRIC": Quantity(pruned.value, metric, rounding),
+        "drop": Quantity(pruned.drop, metric, rounding, is_loss=True),
+        "compression": Quantity(pruned.compression),
+        "model compression": Quantity(pruned.model_compression),
+        "sparsity": Quantity(pruned.sparsity, Metric("sparsity")),
+        "baseline METRIC": Quantity(baseline.value, metric, rounding),
+        "gain": Quantity(baseline.gain, bound=baseline.gain_bound),
+        "smallest file, bytes": Quantity(min(sizes, default=None), is_loss=True),
+        "fastest file, ms": Quantity(min(times, default=None), is_loss=True),
+    }
+    files = {file.label: file for file in pruned.files}
+    for label in labels:
+        file = files.get(label, FileResult())
+        quantities[f"{label}, METRIC"] = Quantity(file.value, metric, rounding)
+        quantities[f"{label}, bytes"] = Quantity(file.bytes, is_loss=True)
+        ratio = file.gated_latency_ratio
+        quantities[f"{label}, latency / the original's"] = Quantity(ratio, is_loss=True)
+    return quantities
 
 
-def _compute_drop(change: Change, metric: Metric) -> float | None:
-    return (
-        None
-        if change.old is None or change.new is None
-        else metric.compute_drop(change.old, change.new)
+def _get_rounding(*reports: Report) -> float:
+    """Return the difference up to which values of the metric are equal."""
+    values = [report.original.value or 0.0 for report in reports]
+    return reports[0].metric.get_rounding(*values)
+
+
+def _compare_quantity(name: str, old: Quantity, new: Quantity) -> Change:
+    metric = new.metric
+    change = Change(
+        name, old.value, new.value, None, old.bound, new.bound, metric.unit, metric.is_fraction
     )
+    if old.value is None or new.value is None:
+        return change
+    if abs(new.value - old.value) <= max(old.rounding, new.rounding):
+        return change
+    has_grown = new.value > old.value
+    unsure_bounds = ("at least", "at most") if has_grown else ("at most", "at least")
+    if old.bound == unsure_bounds[0] or new.bound == unsure_bounds[1]:
+        return change
+    more_is_better = metric.higher_is_better and not new.is_loss
+    return replace(change, better=has_grown == more_is_better)
 
 
-def _compute_loss(change: Change) -> float | None:
-    return None if not change.old or change.new is None else (change.old - change.new) / change.old
-
-
-def _compute_growth(change: Change) -> float | None:
-    return None if not change.old or change.new is None else change.new / change.old - 1
+def _compute_losses(changes: Mapping[str, Change], metric: Metric) -> dict[str, float]:
+    """Return the losses that were measured, by the names of their limits."""
+    losses = {}
+    value = changes.get("METRIC")
+    if value is not None and value.old is not None and value.new is not None:
+        losses["max_drop"] = metric.compute_drop(value.old, value.new)
+    compression = changes["compression"]
+    if compression.old and compression.new is not None:
+        losses["max_compression_loss"] = (compression.old - compression.new) / compression.old
+    size = changes["smallest file, bytes"]
+    if size.old and size.new is not None:
+        losses["max_size_increase"] = size.new / size.old - 1
+    return losses
 
 
 def _check_limit(
     name: str, limit: float, loss: float | None, old: Report, new: Report
 ) -> GateResult:
     if loss is None:
-        return GateResult(
-            name,
-            limit,
-            None,
-            False,
-            NOT_BOTH,
-            "give two reports that both measured it, in the same metric",
-        )
-    of_metric = name == "max_drop"
-    passed = loss <= limit + _get_rounding(
-        QUANTITIES["METRIC" if of_metric else "compression"], old, new
-    )
-    return GateResult(
-        name,
-        limit,
-        loss,
-        passed,
-        new.metric.described if of_metric else "",
-        "" if passed else _suggest_cause(old, new),
-    )
+        advice = "give two reports that both measured it, in the same metric"
+        return GateResult(name, limit, None, False, NOT_BOTH, advice)
+    detail = ""
+    rounding = ROUNDING
+    if name == "max_drop":
+        detail = new.metric.described
+        rounding = _get_rounding(new, old)
+    if loss <= limit + rounding:
+        return GateResult(name, limit, loss, True, detail)
+    return GateResult(name, limit, loss, False, detail, _suggest_cause(old, new))
 
 
 def _suggest_cause(old: Report, new: Report) -> str:
     """Return what differs between the two runs, above all in their settings."""
-    before, after = (
-        _flatten_values({**_run_conditions(r), "versions": r.environment.versions})
-        for r in (old, new)
-    )
+    before = _list_run_conditions(old)
     changed = [
-        f"{k} was {format_value(before.get(k))}, is {format_value(v)}"
-        for k, v in after.items()
-        if before.get(k) != v
+        f"{key} was {format_value(before.get(key))}, is {format_value(value)}"
+        for key, value in _list_run_conditions(new).items()
+        if before.get(key) != value
     ]
     if not changed:
         return (
@@ -277,13 +261,12 @@ def _suggest_cause(old: Report, new: Report) -> str:
     return f"look at what changed: {'; '.join(changed[:MAX_NAMED_CHANGES])}{ellipsis}"
 
 
-def _run_conditions(report: Report) -> dict[str, Any]:
-    """Return the settings that a result depends on."""
-    return {
-        section: values
-        for section, values in report.used_settings.items()
-        if section not in ("gates", "log")
-    }
+def _list_run_conditions(report: Report) -> dict[str, Any]:
+    """Return the settings and versions that a result depends on, by dotted keys."""
+    conditions = {**report.used_settings, "versions": report.environment.versions}
+    for section in ("gates", "log"):
+        conditions.pop(section, None)
+    return _flatten_values(conditions)
 
 
 def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -298,17 +281,17 @@ def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, An
 
 
 def _describe_differences(old: Report, new: Report) -> list[str]:
-    before, after = (_measurement_conditions(report) for report in (old, new))
-    return [
-        f"another {condition}: {format_value(before[condition])} before, "
-        f"{format_value(after[condition])} now"
-        for condition in before
-        if before[condition] != after[condition]
-    ]
+    """Return a note for each condition that makes two measurements hard to compare."""
+    after = _list_measurement_conditions(new)
+    notes = []
+    for condition, value in _list_measurement_conditions(old).items():
+        if value != after[condition]:
+            values = f"{format_value(value)} before, {format_value(after[condition])} now"
+            notes.append(f"another {condition}: {values}")
+    return notes
 
 
-def _measurement_conditions(report: Report) -> dict[str, object]:
-    """Return what must be equal for two measurements to be comparable."""
+def _list_measurement_conditions(report: Report) -> dict[str, object]:
     accuracy, environment = report.original.accuracy, report.environment
     return {
         "original model": report.model.sha256,
