@@ -41,6 +41,7 @@ from ltp_pipeline.results.values import (
     NonNegative,
     PairedCounts,
     PrintablePath,
+    make_field,
 )
 from ltp_pipeline.settings.file_names import EXACT, FAST, INT8, ExportFormat
 from ltp_pipeline.system.text import quote_name
@@ -78,7 +79,7 @@ class FileLatencyResult(LatencyResult):
     """Latency of a file and of the original, measured interleaved."""
 
     original_ms: NonNegative | None = None
-    ratio: NonNegative | None = Field(default=None, description="ms / original_ms")
+    ratio: NonNegative | None = make_field(None, "ms / original_ms")
 
 
 class OriginalResult(EvaluatedResult):
@@ -95,9 +96,7 @@ class HashedFile(ReportPart):
 
     path: PrintablePath = ""
     sha256: str | None = None
-    data_sha256: str | None = Field(
-        default=None, description="of PATH.data, if the weights are external"
-    )
+    data_sha256: str | None = make_field(None, "of PATH.data, if the weights are external")
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -110,26 +109,22 @@ class FileResult(EvaluatedResult, HashedFile):
 
     graph: str = "original"
     encoding: str = ""
-    weight_storage: str = Field(default="exact", description="exact, or the rounding: fp16, int8")
+    weight_storage: str = make_field("exact", "exact, or the rounding: fp16, int8")
     bytes: Count | None = None
-    nonzeros: Count | None = Field(
-        default=None, description="of its layer weights; rounding may make more of them zero"
+    nonzeros: Count | None = make_field(
+        None, "of its layer weights; rounding may make more of them zero"
     )
-    paired_counts: PairedCounts | None = Field(
-        default=None,
-        description="first: the original, second: this file; null if a sample may be partly "
-        "correct",
+    paired_counts: PairedCounts | None = make_field(
+        None, "first: the original, second: this file; null if a sample may be partly correct"
     )
-    parity_max_abs: NonNegative | None = Field(
-        default=None, description="largest difference between outputs of the file and of torch"
+    parity_max_abs: NonNegative | None = make_field(
+        None, "largest difference between outputs of the file and of torch"
     )
     load_ms: NonNegative | None = None
     latency: tuple[FileLatencyResult, ...] = ()
-    quantization: QuantizationInfo | None = Field(
-        default=None, description="null for a float graph"
-    )
-    sparse_kernels: SparseKernelInfo | None = Field(
-        default=None, description="null for a graph without sparse operators"
+    quantization: QuantizationInfo | None = make_field(None, "null for a float graph")
+    sparse_kernels: SparseKernelInfo | None = make_field(
+        None, "null for a graph without sparse operators"
     )
 
     @property
@@ -181,23 +176,20 @@ class NetworkResult(EvaluatedResult):
     """A pruned network. Its accuracy is that of its least accurate file."""
 
     method: str = LTP_METHOD
-    drop: float | None = Field(
-        default=None,
-        description="how much worse than the original, in the unit of the metric; negative if "
-        "better",
+    drop: float | None = make_field(
+        None, "how much worse than the original, in the unit of the metric; negative if better"
     )
     drop_interval: Interval | None = None
     compression: float | None = Field(default=None, ge=1)
-    model_compression: float | None = Field(
-        default=None, gt=0, description="float weights of the model / nonzero float weights"
+    model_compression: float | None = make_field(
+        None, "float weights of the model / nonzero float weights", gt=0
     )
     sparsity: Fraction | None = None
     nonzeros: Count | None = None
-    model_nonzeros: Count | None = Field(default=None, description="of all float weights")
+    model_nonzeros: Count | None = make_field(None, "of all float weights")
     epochs: EpochCounts | None = None
-    num_trainings: Count | None = Field(
-        default=None,
-        description="number of trained networks: fine-tuned trail entries, or points of the curve",
+    num_trainings: Count | None = make_field(
+        None, "number of trained networks: fine-tuned trail entries, or points of the curve"
     )
     files: Annotated[tuple[FileResult, ...], SHORT_LIST] = ()
 
@@ -233,8 +225,8 @@ class BaselinePoint(HashedFile):
 
     compression: float | None = Field(default=None, gt=0)
     accuracy: float | None = None
-    validation_accuracy: float | None = Field(
-        default=None, description="on the validation split, which selects the points"
+    validation_accuracy: float | None = make_field(
+        None, "on the validation split, which selects the points"
     )
     nonzeros: Count | None = None
 
@@ -243,28 +235,25 @@ class BaselineResult(NetworkResult):
     """Global magnitude pruning to the compression of LTP, with the same number of epochs."""
 
     method: str = MAGNITUDE_METHOD
-    curve: Annotated[tuple[BaselinePoint, ...], SHORT_LIST] | None = Field(
-        default=None, description="points at several compressions; the first at that of LTP"
+    curve: Annotated[tuple[BaselinePoint, ...], SHORT_LIST] | None = make_field(
+        None, "points at several compressions; the first at that of LTP"
     )
-    budget: NonNegative | None = Field(
-        default=None,
-        description="largest drop within which the gain is computed; null: at equal accuracy",
+    budget: NonNegative | None = make_field(
+        None, "largest drop within which the gain is computed; null: at equal accuracy"
     )
-    compression_at_equal_accuracy: float | None = Field(
-        default=None,
+    compression_at_equal_accuracy: float | None = make_field(
+        None,
+        "linear in log compression between two points; within a budget, that of the sparsest point",
         gt=0,
-        description="linear in log compression between two points; within a budget, that of the "
-        "sparsest point",
     )
-    gain: float | None = Field(
-        default=None, gt=0, description="compression of LTP / compression_at_equal_accuracy"
+    gain: float | None = make_field(
+        None, "compression of LTP / compression_at_equal_accuracy", gt=0
     )
-    gain_bound: Literal["at least", "at most"] | None = Field(
-        default=None, description="null if the gain is known exactly"
+    gain_bound: Literal["at least", "at most"] | None = make_field(
+        None, "null if the gain is known exactly"
     )
-    unstructured: BaselinePoint | None = Field(
-        default=None,
-        description="unstructured pruning to the same nonzeros, if LTP prunes in blocks",
+    unstructured: BaselinePoint | None = make_field(
+        None, "unstructured pruning to the same nonzeros, if LTP prunes in blocks"
     )
 
 
@@ -273,8 +262,8 @@ class BaselineDifference(ReportPart):
 
     value: float | None = None
     interval: Interval | None = None
-    paired_counts: PairedCounts | None = Field(
-        default=None, description="first: the pruned network, second: the baseline"
+    paired_counts: PairedCounts | None = make_field(
+        None, "first: the pruned network, second: the baseline"
     )
     reasons: Reasons = Field(default_factory=dict)
 
@@ -289,7 +278,7 @@ class Report(ReportPart):
     task: TaskSummary = TaskSummary()
     model: ModelInfo = ModelInfo()
     data: DataInfo = DataInfo()
-    custom_task: CustomTaskInfo | None = Field(default=None, description="null for a built-in task")
+    custom_task: CustomTaskInfo | None = make_field(None, "null for a built-in task")
     original: OriginalResult = OriginalResult()
     pruned: NetworkResult = NetworkResult()
     baseline: BaselineResult | None = None
@@ -306,12 +295,9 @@ class Report(ReportPart):
         default_factory=dict, description="seconds of each stage"
     )
     notes: tuple[str, ...] = ()
-    budget_not_met: str | None = Field(
-        default=None, description="why the network is outside its accuracy budget"
-    )
-    suspicious_improvement: str | None = Field(
-        default=None,
-        description="warning that the network is better than the original beyond chance",
+    budget_not_met: str | None = make_field(None, "why the network is outside its accuracy budget")
+    suspicious_improvement: str | None = make_field(
+        None, "warning that the network is better than the original beyond chance"
     )
     histograms: tuple[WeightHistogram, ...] = ()
     scatter: WeightScatter | None = None

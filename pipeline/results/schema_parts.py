@@ -15,6 +15,7 @@ from ltp_pipeline.results.values import (
     NumberType,
     RelativePath,
     TrailPath,
+    make_field,
 )
 from ltp_pipeline.system.files import DATA_SUFFIX
 from ltp_pipeline.system.text import format_value, make_printable
@@ -32,7 +33,10 @@ STRICT = ConfigDict(
 
 def list_hashes(name: str, sha256: str | None, data_sha256: str | None) -> dict[str, str | None]:
     """Return the hashes of a file and of its external data, by name."""
-    return {name: sha256, **({name + DATA_SUFFIX: data_sha256} if data_sha256 else {})}
+    hashes = {name: sha256}
+    if data_sha256:
+        hashes[name + DATA_SUFFIX] = data_sha256
+    return hashes
 
 
 class ReportPart(BaseModel):
@@ -105,15 +109,12 @@ class AccuracyResult(ReportPart):
     top5: Fraction | None = None
     samples: Count | None = None
     split: str | None = None
-    argmax_agreement: Annotated[
-        Fraction | None,
-        Field(
-            description="beside explained: share of samples whose largest output is the original's"
-        ),
-    ] = None
-    extra_metrics: Annotated[
-        tuple[ExtraMetric, ...], Field(description="what else the task tells of the network")
-    ] = ()
+    argmax_agreement: Fraction | None = make_field(
+        None, "beside explained: share of samples whose largest output is the original's"
+    )
+    extra_metrics: tuple[ExtraMetric, ...] = make_field(
+        (), "what else the task tells of the network"
+    )
 
     @model_validator(mode="after")
     def _check_top5(self) -> Self:
@@ -125,49 +126,34 @@ class AccuracyResult(ReportPart):
 class QuantizationInfo(ReportPart):
     """How the graph of a file was quantized."""
 
-    method: Annotated[
-        str,
-        Field(description="how ranges of activations were chosen; dynamic: at every run"),
-    ] = ""
+    method: str = make_field("", "how ranges of activations were chosen; dynamic: at every run")
     weight_bits: Count | None = None
-    samples: Annotated[
-        Count | None, Field(description="of the training split, by which ranges were chosen")
-    ] = None
-    num_layers: Annotated[Count | None, Field(description="in 8 bits")] = None
+    samples: Count | None = make_field(None, "of the training split, by which ranges were chosen")
+    num_layers: Count | None = make_field(None, "in 8 bits")
     float_layers: Annotated[
         dict[str, str], Field(description="kernels that are not in 8 bits, and why")
     ] = Field(default_factory=dict)
-    validation_drop: Annotated[float | None, Field(description="against the float graph")] = None
-    trained_epochs: Annotated[
-        Count, Field(description="that the network was trained in 8 bits, after fine-tuning")
-    ] = 0
+    validation_drop: float | None = make_field(None, "against the float graph")
+    trained_epochs: Count = make_field(
+        0, "that the network was trained in 8 bits, after fine-tuning"
+    )
 
 
 class SparseKernelInfo(ReportPart):
     """Which layers of a file run on sparse operators if the library is registered."""
 
-    instruction_set: Annotated[
-        str, Field(description="the instructions that it took on this processor")
-    ] = ""
+    instruction_set: str = make_field("", "the instructions that it took on this processor")
     library_sha256: str | None = None
-    converted_layers: Annotated[tuple[str, ...], Field(description="kernels that it computes")] = ()
+    converted_layers: tuple[str, ...] = make_field((), "kernels that it computes")
     dense_layers: Annotated[
         dict[str, str], Field(description="kernels that it does not, and why")
     ] = Field(default_factory=dict)
-    latency_ratio: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            description="time / that of the dense deploy graph; null: it was not measured",
-        ),
-    ] = None
-    largest_difference: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            description="difference of outputs with and without the library / the largest output",
-        ),
-    ] = None
+    latency_ratio: float | None = make_field(
+        None, "time / that of the dense deploy graph; null: it was not measured", gt=0
+    )
+    largest_difference: float | None = make_field(
+        None, "difference of outputs with and without the library / the largest output", ge=0
+    )
 
 
 class ModelTensorInfo(ReportPart):
@@ -194,16 +180,13 @@ class ModelInfo(ReportPart):
     opset: Count | None = None
     num_layers: Count | None = None
     layer_elements: Count | None = None
-    float_elements: Annotated[
-        Count | None, Field(description="of all float weights, kernels among them")
-    ] = None
-    largest_other_weights: Annotated[
-        tuple[WeightInfo, ...], Field(description="the largest float weights that are no kernels")
-    ] = ()
-    data: Annotated[
-        tuple[RelativePath, ...],
-        Field(description="files beside it that hold weights; the hash covers them"),
-    ] = ()
+    float_elements: Count | None = make_field(None, "of all float weights, kernels among them")
+    largest_other_weights: tuple[WeightInfo, ...] = make_field(
+        (), "the largest float weights that are no kernels"
+    )
+    data: tuple[RelativePath, ...] = make_field(
+        (), "files beside it that hold weights; the hash covers them"
+    )
     inputs: tuple[ModelTensorInfo, ...] = ()
     outputs: tuple[ModelTensorInfo, ...] = ()
 
@@ -238,26 +221,22 @@ class LayerResult(WeightInfo):
     baseline_nonzeros: Count | None = None
     prunable: bool = True
     reason: str | None = None
-    block: Annotated[
-        str | None,
-        Field(description="4x1: four neighbouring output channels together; null: single weights"),
-    ] = None
+    block: str | None = make_field(
+        None, "4x1: four neighbouring output channels together; null: single weights"
+    )
 
     @property
     def density(self) -> float | None:
         """Fraction of its weights that remain."""
-        return (
-            self.nonzeros / self.elements if self.elements and self.nonzeros is not None else None
-        )
+        return self._compute_density(self.nonzeros)
 
     @property
     def baseline_density(self) -> float | None:
         """Fraction of its weights that remain in the baseline."""
-        return (
-            self.baseline_nonzeros / self.elements
-            if self.elements and self.baseline_nonzeros is not None
-            else None
-        )
+        return self._compute_density(self.baseline_nonzeros)
+
+    def _compute_density(self, nonzeros: int | None) -> float | None:
+        return None if nonzeros is None or not self.elements else nonzeros / self.elements
 
     @model_validator(mode="after")
     def _check_nonzeros(self) -> Self:
@@ -273,15 +252,11 @@ class TrailEntry(ReportPart):
     entry: Count = 0
     epoch: Count = 0
     compression: NonNegative | None = None
-    accuracy: Annotated[
-        float | None, Field(description="on the validation split, before fine-tuning")
-    ] = None
+    accuracy: float | None = make_field(None, "on the validation split, before fine-tuning")
     file: TrailPath = ""
     model_compression: NonNegative | None = None
     sha256: str | None = None
-    data_sha256: Annotated[
-        str | None, Field(description="of FILE.data, if the weights are outside")
-    ] = None
+    data_sha256: str | None = make_field(None, "of FILE.data, if the weights are outside")
     selected: bool = False
 
     @property
@@ -307,10 +282,8 @@ class LearnedEntry(TrailEntry):
 class TrailEntryInfo(LearnedEntry):
     """A trail entry as `trail` lists it, with its file relative to the run that was passed."""
 
-    metric: Annotated[Metric, Field(description="meaning of the accuracy")] = Metric()
-    pareto: Annotated[
-        bool, Field(description="no other entry is better in both compression and accuracy")
-    ] = False
+    metric: Metric = make_field(Metric(), "meaning of the accuracy")
+    pareto: bool = make_field(False, "no other entry is better in both compression and accuracy")
 
 
 class EnvironmentInfo(ReportPart):
@@ -328,16 +301,13 @@ class StoredSamples(ReportPart):
     """Samples before they are prepared; image files, once they are decoded."""
 
     type: NumberType = "float32"
-    shape: Annotated[
-        tuple[Count | None, ...] | None,
-        Field(description="of one sample; null for the axis of sequences of uneven length"),
-    ] = None
-    lengths: Annotated[
-        CountPair | None, Field(description="shortest and longest, of sequences of uneven length")
-    ] = None
-    range: Annotated[
-        tuple[int | float, int | float] | None, Field(description="smallest and largest value")
-    ] = None
+    shape: tuple[Count | None, ...] | None = make_field(
+        None, "of one sample; null for the axis of sequences of uneven length"
+    )
+    lengths: CountPair | None = make_field(
+        None, "shortest and longest, of sequences of uneven length"
+    )
+    range: tuple[int | float, int | float] | None = make_field(None, "smallest and largest value")
 
 
 class ImageForm(ReportPart):
@@ -345,9 +315,7 @@ class ImageForm(ReportPart):
 
     mode: Literal["L", "RGB", "RGBA"]
     size: Annotated[CountPair, Field(description="height and width")]
-    crop: Annotated[
-        float | None, Field(description="fraction of the shorter side that the center crop keeps")
-    ] = None
+    crop: float | None = make_field(None, "fraction of the shorter side that the center crop keeps")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -364,42 +332,35 @@ class InputRecipe(ReportPart):
     """Preprocessing of one input: steps from stored samples to the model's input, in this order."""
 
     stored: StoredSamples | None = None
-    image: Annotated[ImageForm | None, Field(description="null if samples are arrays")] = None
+    image: ImageForm | None = make_field(None, "null if samples are arrays")
     add_channel: bool = False
     channels_to_front: bool = False
-    resize: Annotated[CountPair | None, Field(description="height and width")] = None
+    resize: CountPair | None = make_field(None, "height and width")
     type: NumberType = "float32"
     scale: float | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     channels_to_back: bool = False
     flatten: bool = False
-    pad: Annotated[
-        float | None, Field(description="value that fills up sequences of uneven length")
-    ] = None
-    mask_of: Annotated[
-        str | None,
-        Field(description="input whose padding this mask marks; masks are computed, not stored"),
-    ] = None
-    marks_padding: Annotated[
-        bool, Field(description="a mask is 1 at padding, instead of at values")
-    ] = False
+    pad: float | None = make_field(None, "value that fills up sequences of uneven length")
+    mask_of: str | None = make_field(
+        None, "input whose padding this mask marks; masks are computed, not stored"
+    )
+    marks_padding: bool = make_field(False, "a mask is 1 at padding, instead of at values")
 
 
 class InputInfo(ReportPart):
     """Samples of one input of the model."""
 
-    sample_shape: Annotated[
-        tuple[Count | None, ...] | None, Field(description="of one sample as the model takes it")
-    ] = None
-    preprocessing_steps: Annotated[
-        tuple[str, ...] | None,
-        Field(description="from a stored sample to the input, but for scale, mean and std"),
-    ] = None
-    preprocessing: Annotated[
-        InputRecipe | None,
-        Field(description="all steps for machines, with scale, mean and std"),
-    ] = None
+    sample_shape: tuple[Count | None, ...] | None = make_field(
+        None, "of one sample as the model takes it"
+    )
+    preprocessing_steps: tuple[str, ...] | None = make_field(
+        None, "from a stored sample to the input, but for scale, mean and std"
+    )
+    preprocessing: InputRecipe | None = make_field(
+        None, "all steps for machines, with scale, mean and std"
+    )
 
 
 class DataInfo(ReportPart):
@@ -412,17 +373,15 @@ class DataInfo(ReportPart):
         default_factory=dict
     )
     notes: tuple[str, ...] = ()
-    class_names: Annotated[
-        tuple[str, ...] | None, Field(description="by number, where the data have names")
-    ] = None
+    class_names: tuple[str, ...] | None = make_field(None, "by number, where the data have names")
 
 
 class CustomTaskInfo(ReportPart):
     """The custom task that the network was trained and measured with."""
 
-    name: Annotated[str, Field(description="of its file, or what messages call the object")] = ""
-    sha256: Annotated[str | None, Field(description="of its file; null for an object")] = None
-    fingerprint: Annotated[str | None, Field(description="that the task gives itself")] = None
+    name: str = make_field("", "of its file, or what messages call the object")
+    sha256: str | None = make_field(None, "of its file; null for an object")
+    fingerprint: str | None = make_field(None, "that the task gives itself")
 
     @property
     def label(self) -> str:

@@ -1,8 +1,8 @@
 """Types of values in a report, each read strictly: fractions, counts, names and intervals."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -11,6 +11,17 @@ from ltp_pipeline.results.metric import DATACLASS_CONFIG
 from ltp_pipeline.system.text import make_printable, quote_name
 
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes of a file's name, and between two slashes of it
+
+
+def make_field(default: Any, description: str, **limits: Any) -> Any:
+    """Return a key of the report.
+
+    Args:
+        default: Value of a report without the key.
+        description: Description in the JSON Schema.
+        **limits: Limits of its values, as in `pydantic.Field`.
+    """
+    return Field(default=default, description=description, **limits)
 
 
 def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
@@ -24,9 +35,8 @@ def _check_path(name: str) -> str:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
         raise ValueError(f"{quote_name(name)} is no name of a file in the report's folder")
-    if len(name.encode()) > LONGEST_NAME or any(
-        len(part.encode()) > LONGEST_PART for part in parts
-    ):
+    longest = max(len(part.encode()) for part in parts)
+    if len(name.encode()) > LONGEST_NAME or longest > LONGEST_PART:
         raise ValueError(f"the name {quote_name(name)} is too long")
     return name
 
@@ -72,26 +82,20 @@ class PairedCounts:
     @property
     def samples(self) -> int:
         """Number of samples."""
-        return (
-            self.both_correct
-            + self.only_first_correct
-            + self.only_second_correct
-            + self.both_incorrect
-        )
+        return sum(astuple(self))
 
     @property
     def first_fraction(self) -> float | None:
         """Fraction of samples that the first network has correct."""
-        return (
-            (self.both_correct + self.only_first_correct) / self.samples if self.samples else None
-        )
+        return self._compute_fraction(self.only_first_correct)
 
     @property
     def second_fraction(self) -> float | None:
         """Fraction of samples that the second network has correct."""
-        return (
-            (self.both_correct + self.only_second_correct) / self.samples if self.samples else None
-        )
+        return self._compute_fraction(self.only_second_correct)
+
+    def _compute_fraction(self, only_correct: int) -> float | None:
+        return (self.both_correct + only_correct) / self.samples if self.samples else None
 
     def compute_interval(
         self, confidence: float = intervals.CONFIDENCE
