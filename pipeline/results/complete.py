@@ -1,7 +1,7 @@
 """Compute every number of a report that follows from other numbers, each in one place."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ltp_pipeline.graph.sparsity import Sparsity
@@ -17,12 +17,7 @@ from ltp_pipeline.results.schema import (
     OriginalResult,
     Report,
 )
-from ltp_pipeline.results.schema_parts import (
-    AccuracyResult,
-    EnvironmentInfo,
-    LayerResult,
-    ModelInfo,
-)
+from ltp_pipeline.results.schema_parts import AccuracyResult, LayerResult, ModelInfo
 from ltp_pipeline.results.values import Interval, PairedCounts
 
 UNSUPPORTED = "nothing else in the report supports it"
@@ -34,6 +29,7 @@ GATED_KEYS = (
     "model_compression",
     "sparsity",
 )  # keys of a network whose values gates check
+NONZEROS_KEYS = {"pruned": "nonzeros", "baseline": "baseline_nonzeros"}  # of a layer, by network
 
 NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 T = TypeVar("T")
@@ -47,23 +43,18 @@ def complete(report: Report) -> Report:
     Raises:
         ContradictionError: Two numbers that a third one follows from contradict each other.
     """
-    layers = tuple(_complete_layer(layer) for layer in report.layers)
+    layers = tuple(map(_complete_layer, report.layers))
+    seed = report.settings.get("train", {}).get("seed")
+    if seed is not None:
+        report = report.replace(environment=report.environment.replace(seed=seed))
     report = report.replace(
-        metric=_complete_metric(report),
-        layers=layers,
-        model=_complete_model(report.model, layers),
-        pruned=_complete_files("pruned", report.pruned, report),
-        environment=_complete_environment(report),
+        metric=_complete_metric(report), layers=layers, model=_complete_model(report.model, layers)
     )
-    if report.baseline is not None:
-        report = report.replace(baseline=_complete_files("baseline", report.baseline, report))
+    report = _update_networks(report, _complete_files)
     report = report.replace(original=_complete_original(report))
-    nonzeros = [layer.nonzeros for layer in layers]
-    report = report.replace(pruned=_complete_network("pruned", report.pruned, nonzeros, report))
+    report = _update_networks(report, _complete_network)
     if report.baseline is not None:
-        nonzeros = [layer.baseline_nonzeros for layer in layers]
-        baseline = _complete_network("baseline", report.baseline, nonzeros, report)
-        report = report.replace(baseline=_complete_points(baseline, report.model))
+        report = report.replace(baseline=_complete_points(report.baseline, report.model))
         report = report.replace(baseline=_complete_gain(report))
     if report.difference is not None:
         report = report.replace(difference=_complete_difference(report.difference, report))
@@ -75,24 +66,21 @@ def drop_unsupported_values(report: Report) -> Report:
 
     A dropped value becomes null, with its reason, and counts as not measured.
     """
-    metric = report.metric
-    cleared = report.replace(pruned=_clear_network(report.pruned, metric))
-    if report.baseline is not None:
-        cleared = cleared.replace(baseline=_clear_network(report.baseline, metric))
-    if report.difference is not None:
-        difference = report.difference.replace(value=None)
-        if _is_interval_counted(metric, difference.reasons):
-            difference = difference.replace(interval=None)
-        cleared = cleared.replace(difference=difference)
+    cleared = _update_networks(report, _clear_network)
+    difference = report.difference
+    if difference is not None:
+        changes: dict[str, Any] = {"value": None}
+        if _is_interval_counted(report.metric, difference.reasons):
+            changes["interval"] = None
+        cleared = cleared.replace(difference=difference.replace(**changes))
     supported = complete(cleared)
-    result = report.replace(pruned=_drop_values(report.pruned, supported.pruned))
-    if report.baseline is not None and supported.baseline is not None:
-        result = result.replace(baseline=_drop_values(report.baseline, supported.baseline))
-    if report.difference is not None and supported.difference is not None:
-        difference = supported.difference
-        if difference.interval is None or difference.value is None:
-            result = result.replace(difference=report.difference.replace(interval=None))
-    return result
+    computed = supported.difference
+    is_known = computed is not None and None not in (computed.value, computed.interval)
+    if difference is not None and not is_known:
+        report = report.replace(difference=difference.replace(interval=None))
+    return _update_networks(
+        report, lambda key, network, _: _drop_values(network, getattr(supported, key))
+    )
 
 
 def bound_size(original_bytes: int, elements: int, nonzeros: int) -> int:
@@ -111,17 +99,16 @@ def bound_size(original_bytes: int, elements: int, nonzeros: int) -> int:
     return math.ceil((elements * entropy + 32 * nonzeros) / 8 + rest)
 
 
+def _update_networks(report: Report, update: Callable[[str, Any, Report], Any]) -> Report:
+    """Return the report with its networks replaced by those that a function returns for them."""
+    report = report.replace(pruned=update("pruned", report.pruned, report))
+    if report.baseline is not None:
+        report = report.replace(baseline=update("baseline", report.baseline, report))
+    return report
+
+
 def _resolve(key: str, stated: T, *sources: T | None) -> T:
-    """Return the value of the known sources, or the stated value if no source is known.
-
-    Args:
-        key: Key of the value.
-        stated: The value in the report.
-        *sources: Values that other numbers give.
-
-    Raises:
-        ContradictionError: Two sources have different values.
-    """
+    """Return the value that the known sources agree on, or the stated one if none is known."""
     known_values = [source for source in sources if source is not None]
     for source in known_values[1:]:
         check_same(key, known_values[0], source)
@@ -134,12 +121,6 @@ def _complete_metric(report: Report) -> Metric:
     if report.custom_task is not None:
         return metric
     return Metric(metric.name) if metric.name in BUILT_IN_METRICS else Metric()
-
-
-def _complete_environment(report: Report) -> EnvironmentInfo:
-    seed = report.settings.get("train", {}).get("seed")
-    environment = report.environment
-    return environment if seed is None else environment.replace(seed=seed)
 
 
 def _complete_layer(layer: LayerResult) -> LayerResult:
@@ -155,22 +136,17 @@ def _complete_model(model: ModelInfo, layers: Sequence[LayerResult]) -> ModelInf
 
 
 def _complete_files(key: str, network: NetworkT, report: Report) -> NetworkT:
-    """Return a network with complete files.
-
-    Args:
-        key: Key of the network.
-        network: The network.
-        report: The report, for the metric and the number of test samples.
-    """
+    """Return a network with complete files."""
     files = []
     for number, file in enumerate(network.files):
-        value = samples = None
-        if file.paired_counts is not None:
-            value = file.paired_counts.second_fraction
-            samples = file.paired_counts.samples
-        accuracy = _complete_accuracy(
-            f"{key}.files.{number}", file.accuracy, report, value, samples
-        )
+        file_key = f"{key}.files.{number}"
+        counts = file.paired_counts
+        if counts is None:
+            accuracy = _complete_accuracy(file_key, file.accuracy, report)
+        else:
+            accuracy = _complete_accuracy(
+                file_key, file.accuracy, report, counts.second_fraction, counts.samples
+            )
         latency = tuple(map(_complete_latency, file.latency))
         files.append(file.replace(accuracy=accuracy, latency=latency))
     return network.replace(files=tuple(files))
@@ -186,17 +162,12 @@ def _complete_accuracy(
     key: str,
     accuracy: AccuracyResult | None,
     report: Report,
-    value: float | None,
+    value: float | None = None,
     samples: int | None = None,
 ) -> AccuracyResult | None:
-    """Return an accuracy with its value and its number of samples.
+    """Return an accuracy with the value and the number of samples that other numbers give, if any.
 
-    Args:
-        key: Key of the object that has the accuracy.
-        accuracy: The accuracy.
-        report: The report, for the metric and the number of test samples.
-        value: Value that other numbers give, if any.
-        samples: Number of samples that other numbers give, if any.
+    `key` is the key of the object that has the accuracy.
     """
     if accuracy is None:
         return None
@@ -219,17 +190,8 @@ def _complete_original(report: Report) -> OriginalResult:
     return original.replace(accuracy=accuracy)
 
 
-def _complete_network(
-    key: str, network: NetworkT, layer_nonzeros: Sequence[int | None], report: Report
-) -> NetworkT:
-    """Return a network whose files are complete with its own numbers.
-
-    Args:
-        key: Key of the network.
-        network: The network.
-        layer_nonzeros: Nonzeros of each layer of the report in this network; None if not counted.
-        report: The report, with its original complete.
-    """
+def _complete_network(key: str, network: NetworkT, report: Report) -> NetworkT:
+    """Return a network whose files are complete, and whose original is, with its own numbers."""
     accuracy = network.accuracy
     drop = network.drop
     value = counts = None
@@ -244,49 +206,30 @@ def _complete_network(
         drop = report.metric.compute_drop(original, accuracy.value)
     interval = _complete_interval(network.drop_interval, counts, drop)
     network = network.replace(accuracy=accuracy, drop=drop, drop_interval=interval)
-    return _complete_counts(key, network, layer_nonzeros, report.model)
-
-
-def _complete_counts(
-    key: str, network: NetworkT, layer_nonzeros: Sequence[int | None], model: ModelInfo
-) -> NetworkT:
-    """Return a network with its nonzeros, sparsity and compression.
-
-    Args:
-        key: Key of the network.
-        network: The network.
-        layer_nonzeros: Nonzeros of each layer in this network; None if not counted.
-        model: The model.
-    """
-    total = _reduce_known(sum, layer_nonzeros)
-    most = _reduce_known(max, [file.nonzeros for file in network.files])
+    layer_nonzeros = _list_all([getattr(layer, NONZEROS_KEYS[key]) for layer in report.layers])
+    total = sum(layer_nonzeros) if layer_nonzeros else None
+    most = max(_list_all([file.nonzeros for file in network.files]), default=None)
     network = network.replace(nonzeros=_resolve(f"{key}.nonzeros", network.nonzeros, total, most))
+    model = report.model
     if model.layer_elements and total is not None:
-        counts = Sparsity(model.layer_elements, total)
-        network = network.replace(sparsity=counts.sparsity, compression=counts.compression)
+        sparsity = Sparsity(model.layer_elements, total)
+        network = network.replace(sparsity=sparsity.sparsity, compression=sparsity.compression)
     if model.float_elements and network.model_nonzeros:
-        counts = Sparsity(model.float_elements, network.model_nonzeros)
-        network = network.replace(model_compression=counts.compression)
+        sparsity = Sparsity(model.float_elements, network.model_nonzeros)
+        network = network.replace(model_compression=sparsity.compression)
     return network
 
 
-def _reduce_known(reduce: Any, counts: Sequence[int | None]) -> int | None:
-    """Return the sum or the maximum of counts; None if one is unknown, or there are none."""
-    if not counts or None in counts:
-        return None
-    return int(reduce(counts))
+def _list_all(counts: Sequence[int | None]) -> list[int]:
+    """Return the counts, or none of them if one is unknown."""
+    known_counts = [count for count in counts if count is not None]
+    return known_counts if len(known_counts) == len(counts) else []
 
 
 def _complete_interval(
     stated: Interval | None, counts: PairedCounts | None, value: float | None
 ) -> Interval | None:
-    """Return the interval that counts of samples give, or a measured one that holds the value.
-
-    Args:
-        stated: The interval in the report.
-        counts: Counts of samples, if they can be counted.
-        value: The value that the interval belongs to.
-    """
+    """Return the interval that counts of samples give, or a stated one stretched to the value."""
     interval = None if counts is None else counts.compute_interval()
     if interval is not None:
         return interval
@@ -328,8 +271,9 @@ def _complete_gain(report: Report) -> BaselineResult | None:
     baseline = report.baseline
     if baseline is None or gain is None:
         return baseline
-    key = "compression_at_equal_accuracy"
-    reasons = baseline.reasons if gain.reason is None else {**baseline.reasons, key: gain.reason}
+    reasons = baseline.reasons
+    if gain.reason is not None:
+        reasons = {**reasons, "compression_at_equal_accuracy": gain.reason}
     return baseline.replace(
         gain=gain.value,
         gain_bound=gain.bound,
@@ -370,11 +314,11 @@ def _collect_sizes(report: Report) -> dict[str, int | None]:
     return {**sizes, "entropy_bound": bound}
 
 
-def _clear_network(network: NetworkT, metric: Metric) -> NetworkT:
+def _clear_network(_key: str, network: NetworkT, report: Report) -> NetworkT:
     """Return a network without the gated values that must follow from other values."""
     cleared: dict[str, Any] = dict.fromkeys(GATED_KEYS)
-    least_accurate = network.least_accurate(metric)
-    if least_accurate is not None and not _is_interval_counted(metric, least_accurate.reasons):
+    worst = network.least_accurate(report.metric)
+    if worst is not None and not _is_interval_counted(report.metric, worst.reasons):
         del cleared["drop_interval"]
     return network.replace(**cleared)
 
