@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 from ltp_pipeline.results.metric import Metric
 
 WIDE_RATIO = 1.5  # ratio of compressions up to which two points are near each other
-Bound = Literal["at least", "at most"]
 
 
 class TradeoffPoint(NamedTuple):
@@ -32,16 +31,17 @@ class Gain:
 
     value: float
     compression_at_equal_accuracy: float | None
-    bound: Bound | None = None
-    reason: str | None = None  # why there is no compression at equal accuracy
-    ends: tuple[TradeoffPoint, ...] = ()  # the two measured points that it was interpolated between
+    bound: Literal["at least", "at most"] | None = None
+    reason: str | None = None
+    ends: tuple[TradeoffPoint, ...] = ()
 
     @property
     def is_wide(self) -> bool:
         """Whether the two points are too far apart for a straight line between them."""
-        return (
-            len(self.ends) == 2 and self.ends[1].compression > WIDE_RATIO * self.ends[0].compression
-        )
+        if not self.ends:
+            return False
+        inside, outside = self.ends
+        return outside.compression > WIDE_RATIO * inside.compression
 
 
 def find_compared_value(
@@ -56,29 +56,6 @@ def find_compared_value(
     return metric.find_worst((accuracy, metric.find_worst_allowed(original, budget)), float)
 
 
-def compute_gain(
-    metric: Metric,
-    compression: float,
-    accuracy: float,
-    original: float | None,
-    budget: float | None,
-    points: Sequence[TradeoffPoint],
-) -> Gain:
-    """Return the gain of a network over the points of the baseline.
-
-    Args:
-        metric: The metric.
-        compression: Compression of the network.
-        accuracy: The network's value of the metric.
-        original: The original's value of the metric.
-        budget: Largest drop, if both networks are compared within it; None compares at equal
-            accuracy.
-        points: Points of the baseline.
-    """
-    least = find_compared_value(metric, accuracy, original, budget)
-    return compute_gain_at(metric, compression, least, points, interpolate=budget is None)
-
-
 def sort_points(metric: Metric, points: Sequence[TradeoffPoint]) -> list[TradeoffPoint]:
     """Return points in the order of compression; of equal compressions, the best last."""
     return sorted(points, key=lambda point: (point.compression, metric.oriented_value(point.value)))
@@ -88,15 +65,15 @@ def bracket_value(
     metric: Metric, points: Sequence[TradeoffPoint], least: float
 ) -> tuple[TradeoffPoint | None, TradeoffPoint | None]:
     """Return the sparsest point that reaches an accuracy, and the next sparser point."""
-    listed = sort_points(metric, points)
-    reached = [i for i, point in enumerate(listed) if metric.is_no_worse(point.value, least)]
-    if not reached:
-        return None, listed[0] if listed else None
-    inside = reached[-1]
-    return listed[inside], listed[inside + 1] if inside + 1 < len(listed) else None
+    outside = None
+    for point in reversed(sort_points(metric, points)):
+        if metric.is_no_worse(point.value, least):
+            return point, outside
+        outside = point
+    return None, outside
 
 
-def compute_gain_at(
+def compute_gain(
     metric: Metric,
     compression: float,
     least: float,
@@ -119,14 +96,14 @@ def compute_gain_at(
     inside, outside = bracket_value(metric, points, least)
     if inside is None:
         mildest = min(point.compression for point in points)
-        why = f"no measured point of the baseline is as accurate, down to {mildest:.3g}×"
-        return Gain(compression / mildest, None, "at least", why)
+        reason = f"no measured point of the baseline is as accurate, down to {mildest:.3g}×"
+        return Gain(compression / mildest, None, "at least", reason)
     if outside is None:
-        why = (
+        reason = (
             f"the sparsest measured point of the baseline, {inside.compression:.3g}×, "
             "is still as accurate"
         )
-        return Gain(compression / inside.compression, None, "at most", why)
+        return Gain(compression / inside.compression, None, "at most", reason)
     if not interpolate:
         return Gain(compression / inside.compression, inside.compression)
     equal = interpolate_compression(metric, inside, outside, least)
@@ -137,13 +114,9 @@ def interpolate_compression(
     metric: Metric, inside: TradeoffPoint, outside: TradeoffPoint, accuracy: float
 ) -> float:
     """Return the compression at an accuracy between two points, linear in log compression."""
-    apart = metric.compute_drop(inside.value, outside.value)
-    share = (
-        min(max(metric.compute_drop(inside.value, accuracy) / apart, 0.0), 1.0)
-        if apart > 0
-        else 0.0
-    )
-    compression = math.exp(
-        (1 - share) * math.log(inside.compression) + share * math.log(outside.compression)
-    )
-    return min(max(compression, inside.compression), outside.compression)
+    fall = metric.compute_drop(inside.value, outside.value)
+    weight = 0.0
+    if fall > 0:
+        weight = min(max(metric.compute_drop(inside.value, accuracy) / fall, 0.0), 1.0)
+    logarithm = (1 - weight) * math.log(inside.compression) + weight * math.log(outside.compression)
+    return min(max(math.exp(logarithm), inside.compression), outside.compression)

@@ -24,9 +24,8 @@ def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE
     """Return Wilson's score interval of a fraction of samples."""
     z2 = _normal_quantile(confidence) ** 2
     middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
-    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2))) / (
-        1 + z2 / samples
-    )
+    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2)))
+    half /= 1 + z2 / samples
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -51,20 +50,14 @@ def paired_interval(
     """
     import numpy as np
 
-    if (
-        before_correct.shape != after_correct.shape
-        or before_correct.ndim != 1
-        or not before_correct.size
-    ):
-        raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
     n = before_correct.size
+    if before_correct.shape != after_correct.shape or before_correct.ndim != 1 or not n:
+        raise ValueError("paired outcomes must be two vectors of the same length, at least 1")
     if before_correct.dtype != np.bool_ or after_correct.dtype != np.bool_:
-        apart = np.subtract(before_correct, after_correct, dtype=np.float64)
-        half = (
-            _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(n)) if n > 1 else 1.0
-        )
+        low, high = mean_interval(before_correct, after_correct, confidence)
+        if n == 1:  # of one difference, the deviation is not known
+            low, high = low - 1.0, high + 1.0
         point = max(float(before_correct.mean()), 0.0) - max(float(after_correct.mean()), 0.0)
-        low, high = float(apart.mean()) - half, float(apart.mean()) + half
         return max(-1.0, min(low, point)), min(1.0, max(high, point))
     lost = int(np.count_nonzero(before_correct & ~after_correct))
     gained = int(np.count_nonzero(~before_correct & after_correct))
@@ -105,11 +98,11 @@ def bootstrap_interval(
         )
     rng = np.random.default_rng(0)
     draws = min(max(MOST_DRAWN // before.size, FEWEST_DRAWS), DRAWS)
-    apart = []
+    drawn = []
     for _ in range(draws):
         rows = rng.integers(0, len(before), len(before))
-        apart.append(value(before[rows]) - value(after[rows]))
-    differences = _select_defined(np.array(apart))
+        drawn.append(value(before[rows]) - value(after[rows]))
+    differences = _select_defined(np.array(drawn))
     if differences is None:
         return None
     low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
@@ -130,38 +123,35 @@ def replicate_interval(
     """
     import numpy as np
 
-    apart = np.subtract(before, after, dtype=np.float64)
-    middle, differences = float(apart[0]), _select_defined(apart[1:])
-    if differences is None:
+    differences = np.subtract(before, after, dtype=np.float64)
+    replicates = _select_defined(differences[1:])
+    if replicates is None:
         return None
-    half = (
-        _normal_quantile(confidence) * float(differences.std(ddof=1))
-        if differences.size > 1
-        else 0.0
-    )
-    return middle - half, middle + half
-
-
-def _select_defined(apart: Outcomes) -> Outcomes | None:
-    """Return the differences that are numbers; None if most are not."""
-    import numpy as np
-
-    differences: Outcomes = apart[np.isfinite(apart)]
-    return differences if differences.size >= DEFINED * apart.size else None
+    half = _normal_quantile(confidence) * _standard_deviation(replicates)
+    return float(differences[0]) - half, float(differences[0]) + half
 
 
 def mean_interval(before: Outcomes, after: Outcomes, confidence: float = CONFIDENCE) -> Interval:
     """Return the interval of mean(before) - mean(after) for any numbers, paired by sample."""
     import numpy as np
 
-    apart = np.subtract(before, after, dtype=np.float64)
-    middle = float(apart.mean())
-    half = (
-        _normal_quantile(confidence) * float(apart.std(ddof=1) / np.sqrt(apart.size))
-        if apart.size > 1
-        else 0.0
-    )
+    differences = np.subtract(before, after, dtype=np.float64)
+    middle = float(differences.mean())
+    error = _standard_deviation(differences) / math.sqrt(differences.size)
+    half = _normal_quantile(confidence) * error
     return middle - half, middle + half
+
+
+def _select_defined(differences: Outcomes) -> Outcomes | None:
+    """Return the differences that are numbers; None if most are not."""
+    import numpy as np
+
+    defined: Outcomes = differences[np.isfinite(differences)]
+    return defined if defined.size >= DEFINED * differences.size else None
+
+
+def _standard_deviation(values: Outcomes) -> float:
+    return float(values.std(ddof=1)) if values.size > 1 else 0.0
 
 
 def _normal_quantile(confidence: float) -> float:

@@ -13,12 +13,10 @@ from pydantic import ConfigDict, Field
 
 from ltp_pipeline.system.text import format_number, format_percent, format_points, make_printable
 
-ROUNDING = (
-    1e-9  # of a share, or relative to a value: 0.95 - 0.94 is a little more than 0.01 in binary
-)
-DEFAULT_BUDGET = (
-    0.01  # the default drop of a share; of another metric, relative to the original's value
-)
+# Absolute for a fraction, else relative: 0.95 - 0.94 is a little more than 0.01 in binary.
+ROUNDING = 1e-9
+# The default drop of a fraction; of another metric, relative to the original's value.
+DEFAULT_BUDGET = 0.01
 SAMPLE_FRACTIONS = ("top-1", "agreement")  # fractions of samples
 RELATIVE_METRICS = ("agreement", "r2_vs_original")  # metrics that compare with the original
 # Metrics of inferred tasks. All are fractions, and higher is better.
@@ -101,7 +99,7 @@ class Metric:
 
     def default_budget(self, original: float) -> float:
         """Return the largest drop that is allowed by default."""
-        return DEFAULT_BUDGET if self.is_fraction else DEFAULT_BUDGET * abs(original)
+        return DEFAULT_BUDGET * (1.0 if self.is_fraction else abs(original))
 
     @property
     def label(self) -> str:
@@ -121,15 +119,13 @@ class Metric:
 
     def format_value(self, value: float) -> str:
         """Return a value as text, such as 91.32 % or 2.31 °C."""
-        return format_percent(value) if self.is_fraction else self._with_unit(format_number(value))
+        return format_percent(value) if self.is_fraction else self._format_number(value)
 
     def format_drop(self, value: float) -> str:
         """Return a difference as text, such as 0.45 percentage points or 0.04 °C."""
-        return (
-            f"{format_points(value)} percentage points"
-            if self.is_fraction
-            else self._with_unit(format_number(value))
-        )
+        if self.is_fraction:
+            return f"{format_points(value)} percentage points"
+        return self._format_number(value)
 
     def format_interval(self, interval: tuple[float, float]) -> str:
         """Return both ends of a difference, without the unit: −0.04 to 0.94."""
@@ -145,7 +141,8 @@ class Metric:
         """Return a value in the unit of an axis."""
         return 100 * value if self.is_fraction else value
 
-    def _with_unit(self, text: str) -> str:
+    def _format_number(self, value: float) -> str:
+        text = format_number(value)
         return f"{text} {self.unit}" if self.unit else text
 
 

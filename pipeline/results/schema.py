@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ltp_pipeline.results.gain import Gain, TradeoffPoint, compute_gain
+from ltp_pipeline.results.gain import Gain, TradeoffPoint, compute_gain, find_compared_value
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import (
     AccuracyResult,
@@ -355,9 +355,8 @@ class Report(ReportPart):
         if self.baseline is None or not self.points or compression is None or accuracy is None:
             return None
         budget = self.baseline.budget
-        return compute_gain(
-            self.metric, compression, accuracy, self.original.value, budget, self.points
-        )
+        least = find_compared_value(self.metric, accuracy, self.original.value, budget)
+        return compute_gain(self.metric, compression, least, self.points, budget is None)
 
     @property
     def hashes(self) -> dict[str, str | None]:

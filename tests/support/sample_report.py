@@ -8,7 +8,7 @@ import numpy as np
 
 from ltp_pipeline.gates.evaluation import evaluate_gates
 from ltp_pipeline.results.complete import bound_size as size_bound
-from ltp_pipeline.results.gain import TradeoffPoint, compute_gain_at
+from ltp_pipeline.results.gain import TradeoffPoint, compute_gain
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.results.schema_parts import GateResult
@@ -196,7 +196,7 @@ def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
     digests = [
         hex(hash_like(name))[2:].zfill(64) for name in ("baseline.packed", "second", "third")
     ]
-    over = compute_gain_at(Metric(), compression, 0.9132, points, interpolate=True)
+    over = compute_gain(Metric(), compression, 0.9132, points, interpolate=True)
     return {
         "num_trainings": 3,
         "curve": [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ltp_pipeline.results.gain import TradeoffPoint, bracket_value, compute_gain_at
+from ltp_pipeline.results.gain import TradeoffPoint, bracket_value, compute_gain
 from ltp_pipeline.results.metric import Metric
 
 METRIC = Metric()
@@ -22,19 +22,19 @@ POINTS = st.lists(
 
 
 def test_between_two_points_it_is_linear_in_log_compression() -> None:
-    found = compute_gain_at(METRIC, 16.0, 0.97, CURVE, interpolate=True)
+    found = compute_gain(METRIC, 16.0, 0.97, CURVE, interpolate=True)
     assert found.compression_at_equal_accuracy == pytest.approx(math.sqrt(4 * 8))
     assert found.value == pytest.approx(16 / math.sqrt(32))
     assert (found.bound, found.reason) == (None, None)
 
 
 def test_within_a_budget_it_is_the_sparsest_point_itself() -> None:
-    found = compute_gain_at(METRIC, 16.0, 0.95, CURVE, interpolate=False)
+    found = compute_gain(METRIC, 16.0, 0.95, CURVE, interpolate=False)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (2.0, 8.0, None)
 
 
 def test_where_no_point_is_as_accurate_it_is_at_least_that_over_the_mildest() -> None:
-    found = compute_gain_at(METRIC, 16.0, 0.99, CURVE, interpolate=True)
+    found = compute_gain(METRIC, 16.0, 0.99, CURVE, interpolate=True)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (
         4.0,
         None,
@@ -44,7 +44,7 @@ def test_where_no_point_is_as_accurate_it_is_at_least_that_over_the_mildest() ->
 
 
 def test_where_every_point_is_as_accurate_it_is_at_most_that_over_the_sparsest() -> None:
-    found = compute_gain_at(METRIC, 8.0, 0.85, CURVE, interpolate=True)
+    found = compute_gain(METRIC, 8.0, 0.85, CURVE, interpolate=True)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (0.5, None, "at most")
     assert "16×" in str(found.reason)
 
@@ -53,7 +53,7 @@ def test_equal_accuracy_counts_as_reached() -> None:
     assert bracket_value(METRIC, CURVE, 0.96) == (CURVE[2], CURVE[0])
     assert bracket_value(METRIC, CURVE, 0.96 + 1e-12) == (CURVE[2], CURVE[0])
     assert (
-        compute_gain_at(METRIC, 16.0, 0.96, CURVE, interpolate=True).compression_at_equal_accuracy
+        compute_gain(METRIC, 16.0, 0.96, CURVE, interpolate=True).compression_at_equal_accuracy
         == 8.0
     )
 
@@ -67,7 +67,7 @@ def test_of_a_curve_that_rises_again_the_sparsest_point_counts() -> None:
 def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(
     points, least, compression
 ) -> None:
-    found = compute_gain_at(METRIC, compression, least, points, interpolate=True)
+    found = compute_gain(METRIC, compression, least, points, interpolate=True)
     inside, outside = bracket_value(METRIC, points, least)
     if found.bound is None:
         assert compression / outside.compression <= found.value * (1 + 1e-12)
@@ -85,15 +85,15 @@ def test_a_bound_holds_whatever_else_would_have_been_measured_beyond(
     points, least, compression
 ) -> None:
     """Only where no measured point tells otherwise: a milder point that is accurate, a sparser one that is not."""
-    found = compute_gain_at(METRIC, compression, least, points, interpolate=True)
+    found = compute_gain(METRIC, compression, least, points, interpolate=True)
     if found.bound == "at least":
         milder = TradeoffPoint(min(points).compression / 1.5, 1.0)
-        assert compute_gain_at(
+        assert compute_gain(
             METRIC, compression, least, [*points, milder], interpolate=True
         ).value >= found.value * (1 - 1e-12)
     if found.bound == "at most":
         sparser = TradeoffPoint(max(points).compression * 1.5, -1.0)
-        assert compute_gain_at(
+        assert compute_gain(
             METRIC, compression, least, [*points, sparser], interpolate=True
         ).value <= found.value * (1 + 1e-12)
 
@@ -103,7 +103,7 @@ def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(
     points, least, compression
 ) -> None:
     of_point, interpolated = (
-        compute_gain_at(METRIC, compression, least, points, interpolate=i) for i in (False, True)
+        compute_gain(METRIC, compression, least, points, interpolate=i) for i in (False, True)
     )
     assert of_point.value >= interpolated.value * (1 - 1e-12)
     assert of_point.bound == interpolated.bound
@@ -111,11 +111,11 @@ def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
 def test_the_order_of_points_does_not_matter(points, least, compression) -> None:
-    assert compute_gain_at(METRIC, compression, least, points, True) == compute_gain_at(
+    assert compute_gain(METRIC, compression, least, points, True) == compute_gain(
         METRIC, compression, least, points[::-1], True
     )
 
 
 def test_without_points_there_is_none() -> None:
     with pytest.raises(ValueError, match="without points"):
-        compute_gain_at(METRIC, 8.0, 0.9, [], interpolate=True)
+        compute_gain(METRIC, 8.0, 0.9, [], interpolate=True)

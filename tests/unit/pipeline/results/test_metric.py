@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
-from ltp_pipeline.results.gain import TradeoffPoint, compute_gain
+from ltp_pipeline.results.gain import TradeoffPoint, compute_gain, find_compared_value
 from ltp_pipeline.results.metric import BUILT_IN_METRICS, ExtraMetric, Metric
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages import select_entry
@@ -125,8 +125,10 @@ def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
 def test_mirrored_values_give_the_same_gain(
     compression, accuracy, original, budget, points
 ) -> None:
-    found = compute_gain(UP, compression, accuracy, original, budget, points)
-    turned = compute_gain(DOWN, compression, -accuracy, -original, budget, mirrored(points))
+    least = find_compared_value(UP, accuracy, original, budget)
+    mirrored_least = find_compared_value(DOWN, -accuracy, -original, budget)
+    found = compute_gain(UP, compression, least, points, budget is None)
+    turned = compute_gain(DOWN, compression, mirrored_least, mirrored(points), budget is None)
     assert (turned.value, turned.bound, turned.reason) == (found.value, found.bound, found.reason)
     assert turned.compression_at_equal_accuracy == found.compression_at_equal_accuracy
     assert mirrored(list(turned.ends)) == list(found.ends)
