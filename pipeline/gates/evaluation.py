@@ -106,36 +106,24 @@ def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
     for name in list_gates(gates):
         gate = GATES[name]
         limit = getattr(gates, name)
-        if isinstance(limit, dict):
-            for file_name, file_limit in limit.items():
-                value = _read_file(report, file_name, gate)
-                results.append(
-                    _compare_with_limit(
-                        f"{name} {file_name}", gate, file_limit, value, report, gates
-                    )
-                )
-            continue
         if name == "beat_baseline":
             limit = gates.baseline_margin or 0.0
-        results.append(
-            _compare_with_limit(name, gate, limit, gate.read_value(report, gates), report, gates)
-        )
-    return [
-        result if result.passed else replace(result, advice=suggest_fix(result, report, gates))
-        for result in results
-    ]
+        limits = limit if isinstance(limit, dict) else {"": limit}
+        for file_name, file_limit in limits.items():
+            if file_name:
+                value = _read_file(report, file_name, gate)
+            else:
+                value = gate.read_value(report, gates)
+            full_name = f"{name} {file_name}".rstrip()
+            result = _compare_with_limit(full_name, gate, file_limit, value, report, gates)
+            if not result.passed:
+                result = replace(result, advice=suggest_fix(result, report, gates))
+            results.append(result)
+    return results
 
 
 def evaluate_run_gates(report: Report, gates: GateSettings) -> list[GateResult]:
-    """Evaluate gates on the files that the settings of the report request.
-
-    Args:
-        report: The report of a run.
-        gates: The limits.
-
-    Returns:
-        One result per gate, as of `evaluate_gates`.
-    """
+    """Evaluate gates on the files that the settings of the report request."""
     formats = report.settings.get("export", {}).get("formats")
     files = report.pruned.files
     if isinstance(formats, list):
@@ -165,16 +153,15 @@ def set_gate_results(report: Report, results: Sequence[GateResult]) -> Report:
 
 def check_gates(results: Sequence[GateResult]) -> None:
     """Raise GateFailed with a line for each gate that failed."""
-    failed = [result for result in results if not result.passed]
-    if not failed:
-        return
-    hints = [
-        result.advice if result.is_hash else f"{result.name}: {result.advice}" for result in failed
-    ]
-    raise GateFailed(
-        "\n".join(f"gate failed: {result.line}" for result in failed),
-        "\n  ".join(make_printable(hint) for hint in dict.fromkeys(hints)),
-    )
+    lines = []
+    hints = []
+    for result in results:
+        if not result.passed:
+            lines.append(f"gate failed: {result.line}")
+            prefix = "" if result.is_hash else f"{result.name}: "
+            hints.append(make_printable(prefix + result.advice))
+    if lines:
+        raise GateFailed("\n".join(lines), "\n  ".join(dict.fromkeys(hints)))
 
 
 def _set_values(gates: GateSettings) -> dict[str, Any]:
@@ -184,51 +171,36 @@ def _set_values(gates: GateSettings) -> dict[str, Any]:
 def _compare_with_limit(
     name: str, gate: Gate, limit: float, measured: GateValue, report: Report, gates: GateSettings
 ) -> GateResult:
-    """Compare a value with a limit.
-
-    Args:
-        name: Name of the gate, followed by the name of a file if the limit names one.
-        gate: How to compare.
-        limit: The limit.
-        measured: The value.
-        report: The report that the value was read from.
-        gates: All limits, for the confidence.
-
-    Returns:
-        The result, without advice.
-    """
+    """Compare a value with a limit; the result has no advice."""
     value = measured.value
     interval = measured.interval
-    if value is None:
-        reason = f"not measured: {measured.reason}" if measured.reason else "not measured"
-        return GateResult(name, limit, None, False, _join_parts(measured.detail, reason))
+    details = [measured.detail] if measured.detail else []
     confidence = gates.confidence if gate.is_in_metric_unit else None
-    if confidence is not None and interval is None:
-        detail = "confidence is set, and the report has no interval"
-        return GateResult(name, limit, value, False, _join_parts(measured.detail, detail))
-    has_upper_limit = gate.has_upper_limit(report.metric)
-    detail = ""
-    compared = value
-    if interval is not None:
-        percent = 100 * (confidence or CONFIDENCE)
-        detail = f"{percent:g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
-        if confidence is not None:
-            compared = interval[1] if has_upper_limit else interval[0]
-        elif interval[0] < limit < interval[1]:
-            detail += ", and the limit lies inside it: too few samples to be sure"
-    rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
-    if has_upper_limit:
-        passed = compared <= limit + rounding
-    elif measured.must_exceed_limit:
-        passed = compared >= limit + rounding
+    passed = False
+    if value is None:
+        details.append(f"not measured: {measured.reason}" if measured.reason else "not measured")
+    elif confidence is not None and interval is None:
+        details.append("confidence is set, and the report has no interval")
     else:
-        passed = compared >= limit - rounding
+        has_upper_limit = gate.has_upper_limit(report.metric)
+        compared = value
+        if interval is not None:
+            percent = 100 * (confidence or CONFIDENCE)
+            detail = f"{percent:g} % interval {interval[0]:.4g} to {interval[1]:.4g}"
+            if confidence is not None:
+                compared = interval[1] if has_upper_limit else interval[0]
+            elif interval[0] < limit < interval[1]:
+                detail += ", and the limit lies inside it: too few samples to be sure"
+            details.append(detail)
+        rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
+        if has_upper_limit:
+            passed = compared <= limit + rounding
+        elif measured.must_exceed_limit:
+            passed = compared >= limit + rounding
+        else:
+            passed = compared >= limit - rounding
     passed = passed and not measured.is_upper_bound
-    return GateResult(name, limit, value, passed, _join_parts(measured.detail, detail))
-
-
-def _join_parts(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+    return GateResult(name, limit, value, passed, "; ".join(details))
 
 
 def _read_accuracy(report: Report, gates: GateSettings) -> GateValue:
@@ -262,31 +234,23 @@ def _read_lead(report: Report, gates: GateSettings) -> GateValue:
     if accuracy is not None and baseline_accuracy is not None:
         value = report.metric.compute_drop(accuracy, baseline_accuracy)
         detail = f"{detail}: {format_value(accuracy)} against {format_value(baseline_accuracy)}"
-    if report.difference is not None:
-        interval = _at_confidence(
-            report.difference.interval, report.difference.paired_counts, gates.confidence
-        )
-    return GateValue(
-        value,
-        report.reasons.get("baseline", "the report has no accuracy of the baseline"),
-        detail,
-        interval,
-        must_exceed_limit=gates.baseline_margin is None,
-    )
+    difference = report.difference
+    if difference is not None:
+        interval = _at_confidence(difference.interval, difference.paired_counts, gates)
+    reason = report.reasons.get("baseline", "the report has no accuracy of the baseline")
+    must_exceed = gates.baseline_margin is None
+    return GateValue(value, reason, detail, interval, must_exceed_limit=must_exceed)
 
 
 def _read_network(report: Report, _gates: GateSettings, key: str, other_key: str = "") -> GateValue:
     """Read a number of the pruned network, with another one for the detail."""
     network = report.pruned
     value = getattr(network, key)
-    if value is None:
-        return GateValue(None, network.reasons.get(key, ""))
-    detail = ""
     other = getattr(network, other_key) if other_key else None
-    if other is not None:
-        weights, other_weights = COUNTED_WEIGHTS[key], COUNTED_WEIGHTS[other_key]
-        detail = f"{weights}; {other_weights} {format_value(other)}"
-    return GateValue(value, detail=detail)
+    detail = ""
+    if value is not None and other is not None:
+        detail = f"{COUNTED_WEIGHTS[key]}; {COUNTED_WEIGHTS[other_key]} {format_value(other)}"
+    return GateValue(value, network.reasons.get(key, ""), detail)
 
 
 def _read_gain(report: Report, _gates: GateSettings) -> GateValue:
@@ -308,35 +272,36 @@ def _read_gain(report: Report, _gates: GateSettings) -> GateValue:
 
 
 def _read_smallest_size(report: Report, _gates: GateSettings) -> GateValue:
-    sizes = [(file.bytes, file.path) for file in report.pruned.files if file.bytes is not None]
-    if not sizes:
-        return GateValue(None, "the report has no file size")
-    size, path = min(sizes)
-    return GateValue(size, detail=f"smallest file: {path}")
+    sizes = {file.path: file.bytes for file in report.pruned.files if file.bytes is not None}
+    return _select_extreme(min, sizes, "file size", "smallest file: ")
 
 
 def _read_slowest_ratio(report: Report, _gates: GateSettings) -> GateValue:
-    ratios = []
-    for file in report.pruned.files:
-        if file.gated_latency_ratio is None:
-            return GateValue(None, f"the report has no latency of {file.path}")
-        ratios.append((file.gated_latency_ratio, file.path))
-    if not ratios:
-        return GateValue(None, "the report has no latencies")
-    ratio, path = max(ratios, key=lambda pair: pair[0])
-    return GateValue(ratio, detail=f"slowest file: {path}")
+    ratios = {file.path: file.gated_latency_ratio for file in report.pruned.files}
+    return _select_extreme(max, ratios, "latency", "slowest file: ")
 
 
 def _read_layer_density(report: Report, _gates: GateSettings) -> GateValue:
-    densities = []
-    for layer in report.layers:
-        if layer.density is None:
-            return GateValue(None, f"the report has no count of layer {layer.name}")
-        densities.append((layer.density, layer.name))
-    if not densities:
-        return GateValue(None, "the report has no layers")
-    density, name = min(densities)
-    return GateValue(density, detail=f"layer {name}")
+    densities = {layer.name: layer.density for layer in report.layers}
+    return _select_extreme(min, densities, "density", "layer ")
+
+
+def _select_extreme(
+    select: Callable[[list[tuple[float, str]]], tuple[float, str]],
+    values: Mapping[str, float | None],
+    quantity: str,
+    title: str,
+) -> GateValue:
+    """Read the smallest or the largest value of files or layers, which must all be known."""
+    known_values = []
+    for name, value in values.items():
+        if value is None:
+            return GateValue(None, f"the report has no {quantity} of {name}")
+        known_values.append((value, name))
+    if not known_values:
+        return GateValue(None, f"the report has no {quantity}")
+    value, name = select(known_values)
+    return GateValue(value, detail=title + name)
 
 
 def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
@@ -362,18 +327,18 @@ def _metric_rounding(report: Report) -> float:
 def _drop_interval(report: Report, gates: GateSettings) -> Interval | None:
     worst_file = report.pruned.least_accurate(report.metric)
     counts = worst_file.paired_counts if worst_file else None
-    return _at_confidence(report.pruned.drop_interval, counts, gates.confidence)
+    return _at_confidence(report.pruned.drop_interval, counts, gates)
 
 
 def _at_confidence(
-    interval: Interval | None, counts: PairedCounts | None, confidence: float | None
+    interval: Interval | None, counts: PairedCounts | None, gates: GateSettings
 ) -> Interval | None:
-    """Return an interval at another confidence: from the counts of samples, or else stretched."""
-    if interval is None or confidence is None:
+    """Return an interval at the confidence of gates, from counts of samples or else stretched."""
+    if interval is None or gates.confidence is None:
         return interval
     if counts is None:
-        return change_confidence(interval, confidence)
-    return counts.compute_interval(confidence)
+        return change_confidence(interval, gates.confidence)
+    return counts.compute_interval(gates.confidence)
 
 
 COUNTED_WEIGHTS = {"compression": "layer weights", "model_compression": "all float weights"}

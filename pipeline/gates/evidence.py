@@ -19,7 +19,7 @@ from ltp_pipeline.gates.evaluation import (
 from ltp_pipeline.results import read_write
 from ltp_pipeline.results.consistency import ContradictionError, is_same
 from ltp_pipeline.results.schema import HashedFile, Report
-from ltp_pipeline.results.schema_parts import GateResult, ModelInfo
+from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.system.files import AnyPath
@@ -76,38 +76,38 @@ def check_files(report: Report, path: Path) -> list[GateResult]:
         A result for each file that is there or must be.
     """
     folder = path.parent
+    results = []
     required = _collect_hashes(report.pruned.files)
-    results: list[GateResult | None] = []
     if not required:
         reason = "the report names no exported file"
         results.append(GateResult("files", "", None, False, reason, MISSING))
     for name, expected in required.items():
-        results.append(_check_file(name, expected, folder, is_required=True))
-    if report.model.path not in required:  # otherwise the exported file replaced the original
-        results.append(_check_original(report.model, folder))
-    optional = _collect_hashes(report.baseline.files) if report.baseline else {}
-    optional |= _collect_hashes([*report.baseline_points.values()])
+        results.append(_check_hash(name, expected, [folder / name]))
+    hashes = _collect_hashes(report.baseline.files) if report.baseline else {}
+    hashes |= _collect_hashes([*report.baseline_points.values()])
     for entry in report.trail:
         if entry.sha256:
-            optional |= entry.hashes
-    for name, expected in optional.items():
-        results.append(_check_file(name, expected, folder, is_required=False))
-    results.append(_check_hash_list(report, path, required))
-    return [result for result in results if result is not None]
+            hashes |= entry.hashes
+    optional: list[tuple[str, str | None, Sequence[str]]] = []
+    model = report.model
+    if model.path and model.path not in required:  # an exported file may have replaced it
+        optional.append((model.path, model.sha256, model.data))
+    optional += [(name, expected, ()) for name, expected in hashes.items()]
+    for name, expected, data in optional:
+        file = _resolve_inside(folder, name)
+        if file is not None and _read_mode(file) is not None:
+            parts = [file, *(file.parent / part for part in data)]
+            results.append(_check_hash(name, expected, parts))
+    list_result = _check_hash_list(report, path, required)
+    return results if list_result is None else [*results, list_result]
 
 
 def _check_hash_list(
     report: Report, path: Path, required: dict[str, str | None]
 ) -> GateResult | None:
-    """Check SHA256SUMS: it lists the required files and the report, and no other hash of a file.
+    """Check that SHA256SUMS, if it is there, agrees with the report.
 
-    Args:
-        report: The report.
-        path: Path of the report.
-        required: Hashes of the required files, by name.
-
-    Returns:
-        The result; None if there is no list.
+    It must list the required files and the report itself.
     """
     list_path = path.with_name(SUMS)
     if not os.path.lexists(list_path):
@@ -136,59 +136,22 @@ def _collect_hashes(files: Sequence[HashedFile]) -> dict[str, str | None]:
     return hashes
 
 
-def _check_original(model: ModelInfo, folder: Path) -> GateResult | None:
-    """Check the original and its external data, which have one hash together; None if missing."""
-    name = model.path or ""
-    path = _resolve_inside(folder, name)
-    if path is None or _read_mode(path) is None:
-        return None
-    parts = []
-    for part_name in (path.name, *model.data):
-        part = _resolve_inside(path.parent, part_name)
-        if part is None:
-            return _make_failure(name, model.sha256, "its data are named outside the folder")
-        problem = _find_problem(part)
-        if problem is not None:
-            return _make_failure(name, model.sha256, f"{part.name} is {problem}")
-        parts.append(part)
-    return _compare_hash(name, model.sha256, parts)
+def _check_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
+    """Compare the hash of a file, together with its external data, with the hash in the report.
 
-
-def _check_file(
-    name: str, expected: str | None, folder: Path, is_required: bool
-) -> GateResult | None:
-    """Compare a file with its hash.
-
-    Args:
-        name: Name of the file in the report.
-        expected: Its hash in the report.
-        folder: Folder of the report.
-        is_required: Whether the file must be there.
-
-    Returns:
-        The result; None for a missing file that is not required.
+    A part is opened only if it is a regular file, because opening a pipe would wait forever.
     """
-    path = _resolve_inside(folder, name)
-    if path is None:
-        detail = "its name leads out of the report's folder"
-        return _make_failure(name, expected, detail, MISSING) if is_required else None
-    is_there = _read_mode(path) is not None
-    if not is_there and not is_required:
-        return None
-    problem = _find_problem(path)
-    if problem is not None:
-        return _make_failure(name, expected, problem, CHANGED if is_there else MISSING)
-    return _compare_hash(name, expected, [path])
-
-
-def _compare_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateResult:
-    """Compare the hash of a file, with its external data, with the hash in the report.
-
-    Args:
-        name: Name of the file in the report.
-        expected: Its hash in the report.
-        parts: The file and its external data.
-    """
+    for part in parts:
+        mode = _read_mode(part)
+        detail = "not a regular file"
+        if mode is None:
+            is_link = os.path.islink(part)  # noqa: PTH114 - never raises
+            detail = "a link that leads nowhere" if is_link else "not beside the report"
+        elif stat.S_ISREG(mode):
+            continue
+        if len(parts) > 1:
+            detail = f"{part.name} is {detail}"
+        return _make_failure(name, expected, detail, MISSING if mode is None else CHANGED)
     try:
         actual = sha256_files(parts)
     except OSError as error:
@@ -205,27 +168,7 @@ def _compare_hash(name: str, expected: str | None, parts: Sequence[Path]) -> Gat
 def _make_failure(
     name: str, expected: str | None, detail: str, advice: str = CHANGED
 ) -> GateResult:
-    """Return the failed result of a file.
-
-    Args:
-        name: Name of the file.
-        expected: Its hash in the report.
-        detail: What is wrong.
-        advice: What to do.
-    """
     return GateResult(f"file {name}", expected or "", None, False, detail, advice)
-
-
-def _find_problem(path: Path) -> str | None:
-    """Return why a file cannot be hashed, or None.
-
-    The type is checked before the file is opened, because opening a pipe would wait forever.
-    """
-    mode = _read_mode(path)
-    if mode is None:
-        is_link = os.path.islink(path)  # noqa: PTH114 - never raises
-        return "a link that leads nowhere" if is_link else "not beside the report"
-    return None if stat.S_ISREG(mode) else "not a regular file"
 
 
 def _read_mode(path: Path) -> int | None:

@@ -1,6 +1,5 @@
 """Count the files of a report again: sizes, zeros and labels. This needs neither data nor torch."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.graph.view import find_ancestors
+from ltp_pipeline.results.complete import NONZEROS_KEYS
 from ltp_pipeline.results.consistency import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.settings.file_names import ORIGINAL
@@ -42,8 +42,7 @@ def check_counts(report: Report, folder: Path) -> None:
         _check_layers(folder / file.path, file, names)
         counted.append(counts)
     if counted:
-        recounted = _put_layers(report, "pruned", "nonzeros", counted)
-        check_same_values(report, recounted, WHERE, "its files")
+        _check_network(report, "pruned", counted)
         _check_baseline(report, folder, names)
 
 
@@ -51,29 +50,18 @@ def _read(file: HashedFile, folder: Path) -> OnnxModel:
     """Read a file, whose external data must be the file that the report has the hash of."""
     path = folder / file.path
     model, data = read_model_with_data(path)
-    hashed = [external_data_path(path)] if file.data_sha256 else []
-    expected, actual = (
-        [os.path.relpath(part.resolve(), path.parent.resolve()) for part in parts]
-        for parts in (hashed, data)
-    )
-    if actual != expected:
+    expected = [external_data_path(path)] if file.data_sha256 else []
+    if [part.resolve() for part in data] != [part.resolve() for part in expected]:
         key = f"the list of data files of {file.path}"
-        raise ContradictionError(key, expected, actual, WHERE, "the file")
+        names = [part.name for part in expected]
+        raise ContradictionError(key, names, list(map(str, data)), WHERE, "the file")
     return model
 
 
 def _put_file(
     report: Report, number: int, folder: Path, labels: dict[str, str], counts: FileSparsity
 ) -> Report:
-    """Return the report with what a file of the pruned network tells.
-
-    Args:
-        report: The report.
-        number: Index of the file in `pruned.files`.
-        folder: Folder of the report.
-        labels: The metadata of the file.
-        counts: The counts of the file.
-    """
+    """Return the report with the size, the labels and the counts of a file of the network."""
     file = report.pruned.files[number]
     path = folder / file.path
     parts = [path, external_data_path(path)] if file.data_sha256 else [path]
@@ -95,20 +83,16 @@ def _put_file(
     return report.replace(pruned=pruned, model=model, layers=tuple(layers))
 
 
-def _put_layers(report: Report, network: str, key: str, counted: list[FileSparsity]) -> Report:
-    """Return the report with the counts of the file that has the most nonzeros.
-
-    Args:
-        report: The report.
-        network: "pruned" or "baseline".
-        key: Key of the network's nonzeros in a layer.
-        counted: The counts of all files of the network.
-    """
+def _check_network(report: Report, network: str, counted: list[FileSparsity]) -> None:
+    """Compare the counts of a network with those of its file that has the most nonzeros."""
     most = max(counted, key=lambda counts: counts.layers.nonzeros)
-    layers = (layer.replace(**{key: most.by_name[layer.name].nonzeros}) for layer in report.layers)
-    changes = {"model_nonzeros": most.model.nonzeros}
-    part = getattr(report, network).replace(**changes)
-    return report.replace(**{network: part}, layers=tuple(layers))
+    layers = []
+    for layer in report.layers:
+        nonzeros = {NONZEROS_KEYS[network]: most.by_name[layer.name].nonzeros}
+        layers.append(layer.replace(**nonzeros))
+    part = getattr(report, network).replace(model_nonzeros=most.model.nonzeros)
+    recounted = report.replace(**{network: part}, layers=tuple(layers))
+    check_same_values(report, recounted, WHERE, "its files")
 
 
 def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:
@@ -119,16 +103,17 @@ def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:
     counted: dict[str, FileSparsity] = {}
     files: list[FileResult | BaselinePoint] = [*baseline.files, *report.baseline_points.values()]
     for file in files:
-        if file.path not in counted and (folder / file.path).is_file():
+        if not (folder / file.path).is_file():
+            continue
+        if file.path not in counted:
             counted[file.path] = count_sparsity(_read(file, folder), names)
-        nonzeros = counted[file.path].layers.nonzeros if file.path in counted else None
-        if None not in (nonzeros, file.nonzeros) and nonzeros != file.nonzeros:
+        nonzeros = counted[file.path].layers.nonzeros
+        if file.nonzeros is not None and nonzeros != file.nonzeros:
             key = f"nonzeros of {file.path}"
             raise ContradictionError(key, file.nonzeros, nonzeros, WHERE, "the file")
     present = [counted[file.path] for file in baseline.files if file.path in counted]
     if present and len(present) == len(baseline.files):
-        recounted = _put_layers(report, "baseline", "baseline_nonzeros", present)
-        check_same_values(report, recounted, WHERE, "its files")
+        _check_network(report, "baseline", present)
 
 
 def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
@@ -140,26 +125,27 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
     _, walked, _ = import_model.prepare_graph(read_model_file(path))
     needed = find_ancestors(walked.graph, [output.name for output in walked.graph.output])
     used = {}
+    multiplied = set()
     for name, readers in find_readers(walked.graph).items():
         live_readers = [reader for reader in readers if needed.intersection(reader.node.output)]
         if live_readers:
             used[name] = live_readers
-    multiplied = {
-        name for name, readers in used.items() if any(reader.is_weight for reader in readers)
-    }
-    unread = [name for name in listed if multiplied.isdisjoint((name, name + QUANTIZED_SUFFIX))]
-    layer_names = {weight.name for weight in find_layer_weights(walked, readers=used)}
-    if file.graph == ORIGINAL:
-        stored = collect_stored_tensors(walked.graph)
-        layer_names = {name for name in layer_names if stored[name].data_type in FLOAT_TYPES}
-    else:
-        quantized = (name for name in layer_names if name.endswith(QUANTIZED_SUFFIX))
-        layer_names = {name.removesuffix(QUANTIZED_SUFFIX) for name in quantized}
-    missing = layer_names.difference(listed)
+        if any(reader.is_weight for reader in live_readers):
+            multiplied.add(name.removesuffix(QUANTIZED_SUFFIX))
+            multiplied.add(name)
+    stored = collect_stored_tensors(walked.graph)
+    layer_names = set()
+    for weight in find_layer_weights(walked, readers=used):
+        if file.graph != ORIGINAL and weight.name.endswith(QUANTIZED_SUFFIX):
+            layer_names.add(weight.name.removesuffix(QUANTIZED_SUFFIX))
+        elif file.graph == ORIGINAL and stored[weight.name].data_type in FLOAT_TYPES:
+            layer_names.add(weight.name)
+    unread = [name for name in listed if name not in multiplied]
+    missing = sorted(layer_names.difference(listed))
     problem = None
     if unread:
         problem = f"with {quote_name(unread[0])}, by which nothing is multiplied"
     elif missing:
-        problem = f"without {quote_name(min(missing))}"
+        problem = f"without {quote_name(missing[0])}"
     if problem is not None:
         raise ContradictionError("the list of layers", problem, "complete", WHERE, file.path)
