@@ -7,6 +7,7 @@ prunes in blocks, so does the baseline, and one more point is unstructured at LT
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
@@ -20,11 +21,15 @@ from ltp_pipeline.runner.networks import (
     measure_time,
     save_weights,
 )
-from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, next_compression
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
-from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredPoint, Reference
+from ltp_pipeline.stages.measure.network import (
+    MeasuredBaseline,
+    MeasuredNetwork,
+    MeasuredOriginal,
+    MeasuredPoint,
+)
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
@@ -64,7 +69,10 @@ class BaselineTarget:
 
 
 def run(
-    context: RunContext, original: StateDict, target: BaselineTarget, reference: Reference | None
+    context: RunContext,
+    original: StateDict,
+    target: BaselineTarget,
+    reference: MeasuredOriginal | None,
 ) -> MeasuredBaseline | None:
     """Train, export and measure the points of the baseline.
 
@@ -86,33 +94,20 @@ def run(
     original_nonzeros = sum(count_nonzeros(context.network, original).values())
     start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
     fewest = baseline.min_nonzeros(context.network, original, excluded, axes)
+    measure_point = partial(_measure_point, context, original, target, excluded, reference)
     points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
     nonzeros: int | None = target.nonzeros
     is_curve = True
     while nonzeros is not None:
         number = len(points) + 1
-        title = baseline.FIRST if number == 1 else baseline.LATER
-        try:
-            network, weights, accuracy = _train_point(
-                context, original, number, title, nonzeros, target.epochs, excluded, axes
-            )
-        except TrainingFailed as error:
-            # Other processes may not have failed, and would wait for this one.
-            if number == 1 or distributed.is_distributed():
-                raise
-            context.run_directory.progress.say(
-                f"The curve of the baseline ends here: {error.message}"
-            )
+        point = measure_point(number, nonzeros, axes)
+        if point is None:
             break
-        settings = context.settings.export if number == 1 else _single_file(context.settings.export)
-        result = export_and_evaluate(
-            context, network, weights, reference, point_folder(number), settings
-        )
+        point_nonzeros, accuracy, result = point
+        points.append(TradeoffPoint(elements / point_nonzeros, accuracy))
         if result is not None:
             measured.append(MeasuredPoint(result, accuracy))
-        points.append(TradeoffPoint(elements / network.nonzeros, accuracy))
-        del network, weights  # the next point needs the memory
         if number == 1:
             is_curve = _makes_curve(context)
         nonzeros = None
@@ -120,33 +115,53 @@ def run(
             nonzeros = _next_nonzeros(context, points, start, target, elements / fewest, elements)
     unstructured = None
     if axes:
-        unstructured = _measure_unstructured(context, original, target, excluded, reference)
-    if not measured:
+        point = measure_point(baseline.UNSTRUCTURED, target.nonzeros, NO_BLOCKS)
+        if point is not None:
+            _, accuracy, result = point
+            unstructured = None if result is None else MeasuredPoint(result, accuracy)
+    if reference is None:
         return None
     return MeasuredBaseline(tuple(measured), is_curve, bool(excluded), bool(axes), unstructured)
 
 
-def _measure_unstructured(
+def _measure_point(
     context: RunContext,
     original: StateDict,
     target: BaselineTarget,
     excluded: set[str],
-    reference: Reference | None,
-) -> MeasuredPoint | None:
-    """Train and measure an unstructured network at LTP's compression; None if that fails."""
-    name = baseline.UNSTRUCTURED
+    reference: MeasuredOriginal | None,
+    point: int | str,
+    nonzeros: int,
+    axes: BlockAxes,
+) -> tuple[int, float, MeasuredNetwork | None] | None:
+    """Train, export and measure a point of the baseline.
+
+    `point` is its number, counted from 1, or UNSTRUCTURED.
+
+    Returns:
+        Nonzeros, metric on the validation split, and the measured network, which is None in all
+        processes but the main one. None if a further point could not be trained.
+    """
     try:
         network, weights, accuracy = _train_point(
-            context, original, name, name, target.nonzeros, target.epochs, excluded, NO_BLOCKS
+            context, original, point, nonzeros, target.epochs, excluded, axes
         )
     except TrainingFailed as error:
-        if distributed.is_distributed():
+        # Other processes may not have failed, and would wait for this one.
+        if point == 1 or distributed.is_distributed():
             raise
-        context.run_directory.progress.say(f"The unstructured baseline is skipped: {error.message}")
+        consequence = "The curve of the baseline ends here"
+        if point == baseline.UNSTRUCTURED:
+            consequence = "The unstructured baseline is skipped"
+        context.run_directory.progress.say(f"{consequence}: {error.message}")
         return None
-    settings = _single_file(context.settings.export)
-    result = export_and_evaluate(context, network, weights, reference, point_folder(name), settings)
-    return None if result is None else MeasuredPoint(result, accuracy)
+    settings = context.settings.export
+    if point != 1:  # one file is enough
+        update = {"formats": (settings.comparison_format,), "weight_storage": ()}
+        settings = settings.model_copy(update=update)
+    folder = point_folder(point)
+    result = export_and_evaluate(context, network, weights, reference, folder, settings)
+    return network.nonzeros, accuracy, result
 
 
 def _find_excluded(context: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
@@ -158,10 +173,9 @@ def _find_excluded(context: RunContext, original: StateDict, target: BaselineTar
     if not context.settings.baseline.exclude_classifier:
         return set()
     excluded = baseline.find_classifier(context)
-    if (
-        baseline.min_nonzeros(context.network, original, excluded, baseline.block_axes_of(context))
-        <= MAX_EXCLUDED_FRACTION * target.nonzeros
-    ):
+    axes = baseline.block_axes_of(context)
+    fewest = baseline.min_nonzeros(context.network, original, excluded, axes)
+    if fewest <= MAX_EXCLUDED_FRACTION * target.nonzeros:
         return excluded
     context.run_directory.progress.say(
         "The baseline prunes the classifier too, because it would make up most of the kept weights"
@@ -173,7 +187,6 @@ def _train_point(
     context: RunContext,
     original: StateDict,
     point: int | str,
-    title: str,
     nonzeros: int,
     epochs: int,
     excluded: set[str],
@@ -181,19 +194,12 @@ def _train_point(
 ) -> tuple[PrunedNetwork, Weights, float]:
     """Train a point of the baseline, or load it if it was trained before.
 
-    Args:
-        context: The run.
-        original: Tensors of the original network.
-        point: Number of the point, counted from 1, or UNSTRUCTURED.
-        title: Name of the training in progress and timings.
-        nonzeros: Number of weights to keep.
-        epochs: Number of epochs.
-        excluded: Layers that are not pruned.
-        axes: Layers pruned in blocks.
-
     Returns:
         The network, its weights as a file has them, and its metric on the validation split.
     """
+    title = baseline.UNSTRUCTURED
+    if isinstance(point, int):
+        title = baseline.FIRST if point == 1 else baseline.LATER
     name = baseline.point_key(point, context.settings.baseline.exclude_classifier)
     with measure_time(context.run_directory, title):
         saved = load_saved_network(context, name)
@@ -204,13 +210,6 @@ def _train_point(
         accuracy = evaluate_metric(context, network.state, context.data.val)
         weights = save_weights(context, name, network, validation_accuracy=accuracy)
         return network, weights, accuracy
-
-
-def _single_file(settings: ExportSettings) -> ExportSettings:
-    """Return export settings for one file, which is enough to measure a further point."""
-    return settings.model_copy(
-        update={"formats": (settings.comparison_format,), "weight_storage": ()}
-    )
 
 
 def _makes_curve(context: RunContext) -> bool:
@@ -224,16 +223,14 @@ def _makes_curve(context: RunContext) -> bool:
         run_directory.update_manifest(curve=True)  # a later `auto` finds its points trained
     if mode != "auto":
         return mode == "curve"
-    # A picked entry may have inherited the baseline of its run.
-    runs = (
-        [run_directory] if run_directory.parent is None else [run_directory, run_directory.parent]
-    )
-    seconds = distributed.broadcast_from_main(
-        max(run.manifest.timings.get(baseline.FIRST, 0.0) for run in runs)
-    )
-    decided = -1.0 if run_directory.manifest.curve is None else float(run_directory.manifest.curve)
-    decided = distributed.broadcast_from_main(decided)
-    makes_curve = seconds < MAX_CURVE_SECONDS if decided < 0 else bool(decided)
+    seconds = run_directory.manifest.timings.get(baseline.FIRST, 0.0)
+    if run_directory.parent is not None:  # a picked entry may have inherited the baseline
+        inherited = run_directory.parent.manifest.timings.get(baseline.FIRST, 0.0)
+        seconds = max(seconds, inherited)
+    makes_curve = run_directory.manifest.curve
+    if makes_curve is None:
+        makes_curve = seconds < MAX_CURVE_SECONDS
+    makes_curve = bool(distributed.broadcast_from_main(float(makes_curve)))
     run_directory.update_manifest(curve=makes_curve)
     if not makes_curve:
         further_points = MAX_POINTS - 1
@@ -256,14 +253,6 @@ def _next_nonzeros(
     """Return the number of nonzeros of the next point; None if the curve is done.
 
     A point that was trained before is taken again. Otherwise the search chooses the next one.
-
-    Args:
-        context: The run.
-        points: Points measured so far.
-        start: The original network.
-        target: LTP's network.
-        max_compression: The largest compression that can be reached.
-        elements: Elements of all layers.
     """
     name = baseline.point_key(len(points) + 1, context.settings.baseline.exclude_classifier)
     if len(points) < MAX_POINTS:

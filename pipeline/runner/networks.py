@@ -16,8 +16,11 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, finetune_qat
 from ltp_pipeline.stages.import_model.values import array_to_torch
-from ltp_pipeline.stages.measure import network
-from ltp_pipeline.stages.measure.network import MeasuredNetwork
+from ltp_pipeline.stages.measure.network import (
+    MeasuredNetwork,
+    MeasuredOriginal,
+    measure_network,
+)
 from ltp_pipeline.stages.prune import nonzero_masks
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
@@ -125,7 +128,7 @@ def export_and_evaluate(
     context: RunContext,
     tuned: PrunedNetwork,
     weights: Weights,
-    reference: network.Reference | None,
+    original: MeasuredOriginal | None,
     folder: str = "",
     settings: ExportSettings | None = None,
 ) -> MeasuredNetwork | None:
@@ -135,12 +138,12 @@ def export_and_evaluate(
         context: The run.
         tuned: The network.
         weights: Its weights as a file has them.
-        reference: The measured original; None in all processes but the main one, which then do
+        original: The measured original; None in all processes but the main one, which then do
             nothing.
         folder: Folder of the run directory.
         settings: Which files to write; None for those of the run.
     """
-    if reference is None:
+    if original is None:
         return None
     file = context.network.file
     feeds = export.select_feeds(file.inputs, context.data)
@@ -150,7 +153,7 @@ def export_and_evaluate(
         calibration = quantize.make_calibration(
             file.inputs,
             context.data,
-            reference.evaluator,
+            original.evaluator,
             export_settings,
             context.run_directory.progress.say,
         )
@@ -163,8 +166,8 @@ def export_and_evaluate(
             file, weights, names, export_settings, context.run_directory, feeds, folder, calibration
         )
     with measure_time(context.run_directory, "validate"):
-        return network.measure_network(
-            exported, context.network, tuned.state, reference, context.data.test, tuned.epochs
+        return measure_network(
+            exported, context.network, tuned.state, original, context.data.test, tuned.epochs
         )
 
 

@@ -29,8 +29,7 @@ from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
-from ltp_pipeline.stages.measure import network
-from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredOriginal
+from ltp_pipeline.stages.measure.network import measure_original
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.report.assemble import RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
@@ -140,29 +139,32 @@ def finish_candidate(
     """
     run_directory, settings = context.run_directory, context.settings
     measured = None
-    reference = None
     if distributed.is_main_process():
         with measure_time(run_directory, "original"):
-            measured, reference = network.measure_original(context)
-    with measure_time(run_directory, "finetune"):
-        selected, tuned, weights, value = _select_network(context, learned, entry, measured)
-    pruned = export_and_evaluate(context, tuned, weights, reference)
-    compared = None
-    pictures = sample_weights(context.network, weights, selected.entry.thresholds)
+            measured = measure_original(context)
+    # Other processes take the value of the main one.
+    original_accuracy = distributed.broadcast_from_main(
+        0.0 if measured is None else measured.validation_accuracy
+    )
     # A picked entry was not selected by a budget.
     budget = context.accuracy_budget if entry is None else None
+    with measure_time(run_directory, "finetune"):
+        selected, tuned, weights, value = _select_network(
+            context, learned, entry, budget, original_accuracy
+        )
+    pruned = export_and_evaluate(context, tuned, weights, measured)
+    pictures = sample_weights(context.network, weights, selected.entry.thresholds)
     epochs = sum(tuned.epochs.values())
-    original_accuracy = _validation_accuracy(measured)
     target = BaselineTarget(
         context.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
     )
     del tuned, weights  # the baseline needs the memory
+    compared = None
+    missing_baseline = SKIPPED if run_directory.parent is None else NOT_PICKED
     if settings.baseline.mode != "none":
-        compared = baseline_curve.run(context, original, target, reference)
-    if not distributed.is_main_process():
+        compared = baseline_curve.run(context, original, target, measured)
+    if measured is None or pruned is None:
         return load_main_result(context)
-    assert measured is not None  # noqa: S101 - the main process has measured
-    assert pruned is not None  # noqa: S101 - the main process has measured
     findings = RunFindings(
         context=context,
         original=measured,
@@ -179,7 +181,7 @@ def finish_candidate(
             *list_corrupt_images(context.data),
         ],
         budget_not_met=selected.budget_not_met,
-        baseline_reason=_missing_baseline_reason(compared, run_directory),
+        baseline_reason=missing_baseline if compared is None else None,
     )
     return write_report(build_report(findings), settings, run_directory)
 
@@ -188,15 +190,12 @@ def _select_network(
     context: RunContext,
     learned: ThresholdLearningResult,
     entry: LearnedEntry | None,
-    original: MeasuredOriginal | None,
+    budget: float | None,
+    original_accuracy: float,
 ) -> tuple[SelectedEntry, PrunedNetwork, Weights, float]:
     """Return the fine-tuned network of an entry, and its metric on the validation split.
 
-    Args:
-        context: The run.
-        learned: The trail.
-        entry: The entry; None selects one by the budget.
-        original: The measured original, in the main process.
+    Without an entry, the budget selects one.
     """
     saved = load_saved_network(context, "pruned")
     if saved is not None:
@@ -205,7 +204,10 @@ def _select_network(
         selected = SelectedEntry(saved_entry, info.notes, info.budget_not_met, info.num_trainings)
         return selected, tuned, weights, info.validation_accuracy
     if entry is None:
-        selected, tuned = select_entry.run(context, learned, _worst_accuracy(context, original))
+        worst = None
+        if budget is not None:
+            worst = context.task.metric.find_worst_allowed(original_accuracy, budget)
+        selected, tuned = select_entry.run(context, learned, worst)
     else:
         selected = SelectedEntry(entry, [f"entry {entry.entry} of the trail"])
         tuned = select_entry.finish_entry(context, entry)
@@ -221,29 +223,6 @@ def _select_network(
         validation_accuracy=accuracy,
     )
     return selected, tuned, weights, accuracy
-
-
-def _missing_baseline_reason(
-    compared: MeasuredBaseline | None, run_directory: RunDirectory
-) -> str | None:
-    """Return why there is no baseline; None if there is one."""
-    if compared is not None:
-        return None
-    return SKIPPED if run_directory.parent is None else NOT_PICKED
-
-
-def _worst_accuracy(context: RunContext, original: MeasuredOriginal | None) -> float | None:
-    """Return the worst validation accuracy within the budget; None for another kind of budget."""
-    budget = context.accuracy_budget
-    if budget is None:
-        return None
-    return context.task.metric.find_worst_allowed(_validation_accuracy(original), budget)
-
-
-def _validation_accuracy(original: MeasuredOriginal | None) -> float:
-    """Return the original's validation accuracy, as the main process measured it."""
-    accuracy = 0.0 if original is None else original.validation_accuracy
-    return distributed.broadcast_from_main(accuracy)
 
 
 def announce_plan(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,28 +53,17 @@ ROUNDED_TOLERANCES = {"fp16": 2e-2, "int8": 0.5}
 
 
 @dataclass(frozen=True)
-class MeasuredOriginal:
-    """The original in onnxruntime, with its scores for each sample of the test split."""
-
-    result: OriginalResult
-    validation_accuracy: float  # the metric on the validation split
-    scores: Array
-
-
-@dataclass(frozen=True)
 class MeasuredNetwork:
     """A network through all its files, with what is not part of the report.
 
     Attributes:
         result: The network as it stands in the report, before derived numbers are computed.
-        scores: Scores of the least accurate file for each sample of the test split.
-        exact_scores: Scores of the file by which networks are compared.
+        exact_scores: Score for each test sample of the file by which networks are compared.
         layer_nonzeros: Nonzeros of each layer in the file that has the most.
         notes: Notes of all files.
     """
 
     result: NetworkResult
-    scores: Array
     exact_scores: Array
     layer_nonzeros: Mapping[str, int]
     notes: tuple[str, ...] = ()
@@ -100,22 +88,31 @@ class MeasuredBaseline:
     unstructured: MeasuredPoint | None = None  # in addition to blocks, the same number of weights
 
 
-class Reference(NamedTuple):
-    """The original in onnxruntime, with which files are compared."""
+class MeasuredOriginal(NamedTuple):
+    """The original in onnxruntime, with which files are compared.
 
-    session: Session
+    Attributes:
+        result: The original as it stands in the report.
+        validation_accuracy: Metric on the validation split.
+        evaluator: Evaluates files by the task.
+        scores: Score for each sample of the test split.
+        session: Session with the threads of the run.
+        single_threaded: Session with one thread; None if `session` has one.
+    """
+
+    result: OriginalResult
+    validation_accuracy: float
     evaluator: Evaluator
-    scores: Array  # for each sample of the test split
-    single_threaded: Session | None = None  # None if the other session has one thread
+    scores: Array
+    session: Session
+    single_threaded: Session | None = None
 
-    def compare_latencies(
-        self, path: Path, session: Session, split: Split
-    ) -> tuple[FileLatencyResult, ...]:
+    def compare_latencies(self, session: Session, split: Split) -> tuple[FileLatencyResult, ...]:
         """Measure the latency of a file and of the original: on one thread, then on all."""
         results = []
         if self.single_threaded is not None:
             single_threaded = Session(
-                path,
+                session.path,
                 positions=session.positions,
                 is_single_threaded=True,
                 library=session.library,
@@ -129,28 +126,25 @@ class _MeasuredFile(NamedTuple):
     scores: Array
     counts: FileSparsity
 
-    @property
-    def value(self) -> float:
-        assert self.result.value is not None  # noqa: S101 - a measured file has an accuracy
-        return self.result.value
 
-
-def measure_original(context: RunContext) -> tuple[MeasuredOriginal, Reference]:
-    """Measure the original file, and return it with what files are compared with."""
+def measure_original(context: RunContext) -> MeasuredOriginal:
+    """Measure the original file of a run."""
     data = context.data
     file = context.network.file
     assert file.path is not None  # noqa: S101 - a run reads its model from a path
     positions = [output.position for output in context.task.outputs]
     session = Session(file.path, positions=positions)
-    sessions = [session]
-    if session.threads > 1:
-        sessions.insert(0, Session(file.path, positions=positions, is_single_threaded=True))
     evaluator = Evaluator(context.task, session.compute_outputs)
     accuracy, scores = evaluator.evaluate_original(session.compute_outputs, data.test)
     validation = accuracy
     if data.val is not data.test:
         validation, _ = evaluator.evaluate_original(session.compute_outputs, data.val)
-    latency = [result for each in sessions for result in measure_latency(each, data.test)]
+    single_threaded = None
+    latency = []
+    if session.threads > 1:
+        single_threaded = Session(file.path, positions=positions, is_single_threaded=True)
+        latency += measure_latency(single_threaded, data.test)
+    latency += measure_latency(session, data.test)
     result = OriginalResult(
         accuracy=accuracy,
         reasons=explain_missing_accuracy(accuracy),
@@ -159,16 +153,14 @@ def measure_original(context: RunContext) -> tuple[MeasuredOriginal, Reference]:
         load_ms=session.load_ms,
         latency=tuple(latency),
     )
-    single_threaded = sessions[0] if len(sessions) > 1 else None
-    reference = Reference(session, evaluator, scores, single_threaded)
-    return MeasuredOriginal(result, validation.value, scores), reference
+    return MeasuredOriginal(result, validation.value, evaluator, scores, session, single_threaded)
 
 
 def measure_network(
     exported: ExportResult,
     network: Network,
     state: StateDict,
-    reference: Reference,
+    original: MeasuredOriginal,
     split: Split,
     epochs: Mapping[str, int],
 ) -> MeasuredNetwork:
@@ -178,25 +170,22 @@ def measure_network(
         exported: The files.
         network: The network.
         state: Tensors of the network that the files were written from.
-        reference: The original.
+        original: The original.
         split: The test split.
         epochs: Epochs that the network was trained, by phase.
 
     Raises:
         ExportFailed: The outputs of a file differ from those of the network.
     """
-    task = reference.evaluator.task
+    task = original.evaluator.task
     expected = _compute_torch_outputs(network, state, split.read_first(PARITY_SAMPLES), task)
-    measured = [_measure_file(file, network, expected, reference, split) for file in exported.files]
-    least_accurate = task.metric.find_worst(measured, lambda file: file.value)
+    measured = [_measure_file(file, network, expected, original, split) for file in exported.files]
+    least_accurate = task.metric.find_worst(measured, lambda file: file.result.value or 0.0)
     largest = max(measured, key=lambda file: file.counts.layers.nonzeros)
     exact = next((file for file in measured if file.result.is_exact), measured[0])
-    interval = task.compute_drop_interval(reference.scores, least_accurate.scores)
-    reasons = {
-        key: reason
-        for key, reason in least_accurate.result.reasons.items()
-        if key.startswith("accuracy.")
-    }
+    interval = task.compute_drop_interval(original.scores, least_accurate.scores)
+    reasons = dict(least_accurate.result.reasons)
+    reasons.pop("paired_counts", None)
     if interval is None:
         reasons["drop_interval"] = UNDEFINED
     for name, reason in exported.skipped.items():
@@ -209,9 +198,7 @@ def measure_network(
         reasons=reasons,
     )
     notes = dict.fromkeys(note for file in exported.files for note in file.notes)
-    return MeasuredNetwork(
-        result, least_accurate.scores, exact.scores, largest.counts.nonzeros, tuple(notes)
-    )
+    return MeasuredNetwork(result, exact.scores, largest.counts.nonzeros, tuple(notes))
 
 
 def explain_missing_accuracy(accuracy: AccuracyResult) -> dict[str, str]:
@@ -230,33 +217,25 @@ def _measure_file(
     file: ExportedFile,
     network: Network,
     expected: Sequence[Array],
-    reference: Reference,
+    original: MeasuredOriginal,
     split: Split,
 ) -> _MeasuredFile:
-    """Verify and measure a file.
-
-    Args:
-        file: The file.
-        network: The network that it holds.
-        expected: Outputs of the network in torch for the first PARITY_SAMPLES samples.
-        reference: The original.
-        split: The test split.
-    """
-    task = reference.evaluator.task
+    """Verify and measure a file that holds a network whose outputs in torch are `expected`."""
+    task = original.evaluator.task
     sparse_kernels = file.result.sparse_kernels
     library = None if sparse_kernels is None else sparse_ops_library()
     positions = [output.position for output in task.outputs]
     session = Session(file.path, positions=positions, library=library)
     if sparse_kernels is None:
-        accuracy, scores = reference.evaluator(session.compute_outputs, split)
+        accuracy, scores = original.evaluator(session.compute_outputs, split)
     else:
         sparse_session = SparseVsDenseSession(session)
-        accuracy, scores = reference.evaluator(sparse_session.compute_outputs, split)
+        accuracy, scores = original.evaluator(sparse_session.compute_outputs, split)
         difference = sparse_session.check_differences()
         sparse_kernels = sparse_kernels.replace(largest_difference=difference)
     inputs = split.read_first(PARITY_SAMPLES).inputs
     parity = _check_parity(file.result, session, network, inputs, expected)
-    paired_counts = count_pairs(task, reference.scores, scores)
+    paired_counts = count_pairs(task, original.scores, scores)
     counts = count_file_sparsity(file.path, [layer.name for layer in network.layer_weights])
     result = file.result.replace(
         nonzeros=counts.layers.nonzeros,
@@ -265,7 +244,7 @@ def _measure_file(
         paired_counts=paired_counts,
         parity_max_abs=parity,
         load_ms=session.load_ms,
-        latency=reference.compare_latencies(file.path, session, split),
+        latency=original.compare_latencies(session, split),
         sparse_kernels=sparse_kernels,
     )
     return _MeasuredFile(result, scores, counts)
@@ -278,24 +257,15 @@ def _check_parity(
     inputs: Mapping[str, Array],
     expected: Sequence[Array],
 ) -> float:
-    """Return the largest difference between the outputs of a file and of its network.
-
-    Args:
-        file: The file.
-        session: Session of the file.
-        network: The network.
-        inputs: Inputs by name.
-        expected: Outputs of the network in torch.
+    """Return the largest difference between the outputs of a file and of its network in torch.
 
     Raises:
         ExportFailed: Outputs differ by more than rounding explains. Quantized files are not
             checked: quantization moves their outputs, and their accuracy shows by how much.
     """
     kind = "fp16" if network.forward.is_half else file.weight_storage
-    limit = max(
-        ROUNDED_TOLERANCES.get(kind, PARITY_TOLERANCE),
-        ROUNDED_TOLERANCES.get(file.weight_storage, 0.0),
-    )
+    limit = ROUNDED_TOLERANCES.get(kind, PARITY_TOLERANCE)
+    limit = max(limit, ROUNDED_TOLERANCES.get(file.weight_storage, 0.0))
     parity = 0.0
     outputs = session.compute_outputs(inputs)
     for number, expected_output in enumerate(expected):
@@ -331,14 +301,7 @@ def _estimate_noise(session: Session, inputs: Mapping[str, Array], position: int
 def _compute_torch_outputs(
     network: Network, state: StateDict, batch: Batch, task: Task
 ) -> list[Array]:
-    """Return the evaluated outputs of a network, computed without the layout of training.
-
-    Args:
-        network: The network.
-        state: Its tensors.
-        batch: A batch of samples.
-        task: Task that evaluates the outputs.
-    """
+    """Return the evaluated outputs of a network, computed without the layout of training."""
     import torch
 
     device = next(iter(state.values())).device

@@ -61,11 +61,11 @@ class Session:
     ) -> None:
         import onnxruntime
 
-        if provider not in onnxruntime.get_available_providers():
-            available = ", ".join(onnxruntime.get_available_providers())
+        available = onnxruntime.get_available_providers()
+        if provider not in available:
             raise InputError(
                 f"onnxruntime has no execution provider {provider!r} here",
-                f"available: {available}",
+                f"available: {', '.join(available)}",
             )
         self.path = path
         self.library = library
@@ -111,10 +111,8 @@ class Session:
         shapes: list[tuple[int, ...] | None] = []
         for output in self._run_batch(split.read(rows).inputs):
             is_float = isinstance(output, np.ndarray) and output.dtype.kind == "f"
-            if is_float and output.shape[:1] == (num_samples,):
-                shapes.append((PROBE_SAMPLES, *output.shape[1:]))
-            else:
-                shapes.append(None)
+            has_rows = is_float and output.shape[:1] == (num_samples,)
+            shapes.append((PROBE_SAMPLES, *output.shape[1:]) if has_rows else None)
         return shapes
 
     def compute_outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -123,11 +121,13 @@ class Session:
         step = self.fixed_batch or num_samples
         parts: list[list[Array]] = [[] for _ in self.positions]
         for start in range(0, num_samples, step):
-            missing = max(start + step - num_samples, 0)
-            batch = {
-                name: _pad_rows(array[start : start + step], missing)
-                for name, array in inputs.items()
-            }
+            count = min(step, num_samples - start)
+            batch = {}
+            for name, array in inputs.items():
+                rows = array[start : start + count]
+                if count < step:  # the last row fills up the batch
+                    rows = np.concatenate([rows, np.repeat(rows[-1:], step - count, axis=0)])
+                batch[name] = rows
             outputs = self._run_batch(batch)
             for part, position in zip(parts, self.positions, strict=True):
                 output = outputs[position]
@@ -137,7 +137,7 @@ class Session:
                         "samples",
                         "give a model whose outputs have one row per sample",
                     )
-                part.append(output[: step - missing])
+                part.append(output[:count])
         return [np.concatenate(part).astype(np.float32, copy=False) for part in parts]
 
     def _run_batch(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -168,10 +168,10 @@ class SparseVsDenseSession:
         sparse_outputs = self.session.compute_outputs(inputs)
         dense_outputs = self.dense.compute_outputs(inputs)
         for number, pair in enumerate(zip(sparse_outputs, dense_outputs, strict=True)):
-            before = self.differences[number]
-            new = tolerance.max_difference(*pair)
+            difference, scale = self.differences[number]
+            batch = tolerance.max_difference(*pair)
             self.differences[number] = tolerance.MaxDifference(
-                max(before.difference, new.difference), max(before.scale, new.scale)
+                max(difference, batch.difference), max(scale, batch.scale)
             )
         return sparse_outputs
 
@@ -264,10 +264,3 @@ def _check_input_size(path: Path, name: str, shape: Sequence[int | str | None]) 
             f"{size:,} bytes, and {free:,} are free",
             "export the model for a smaller batch, or use a machine with more memory",
         )
-
-
-def _pad_rows(part: Array, missing: int) -> Array:
-    """Return a part of a batch with its last row repeated for each missing row."""
-    if not missing:
-        return part
-    return np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])

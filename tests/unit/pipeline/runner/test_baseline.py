@@ -12,7 +12,6 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.runner.baseline import BaselineTarget
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages.measure.network import MeasuredPoint
 
 
 def context(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
@@ -54,16 +53,17 @@ def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
 ):
     asked: list[tuple[Any, ...]] = []
 
-    def trained(_: Any, __: Any, *rest: Any) -> tuple[None, None, float]:
+    def trained(_: Any, __: Any, *rest: Any) -> tuple[Any, None, float]:
         asked.append(rest)
         if fails:
             raise TrainingFailed("diverged", "")
-        return None, None, 0.8
+        return SimpleNamespace(nonzeros=299), None, 0.8
 
+    target = BaselineTarget(Metric(), 300, 18, 0.9, 0.9)
     monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
-    found = baseline_curve._measure_unstructured(
-        context(tmp_path), {}, BaselineTarget(Metric(), 300, 18, 0.9, 0.9), {"spared"}, None
+    found = baseline_curve._measure_point(
+        context(tmp_path), {}, target, {"spared"}, None, "single", 300, {}
     )
-    assert asked == [("single", "single", 300, 18, {"spared"}, {})]
-    assert found == (None if fails else MeasuredPoint("baseline/single", 0.8))
+    assert asked == [("single", 300, 18, {"spared"}, {})]
+    assert found == (None if fails else (299, 0.8, "baseline/single"))

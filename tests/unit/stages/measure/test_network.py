@@ -11,11 +11,12 @@ import torch
 from ltp_pipeline.data.dataset import DatasetSplits
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import ExportFailed
+from ltp_pipeline.results.schema import OriginalResult
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import DataSettings, ExportSettings
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.measure import network as validate
-from ltp_pipeline.stages.measure.network import MeasuredNetwork, Reference
+from ltp_pipeline.stages.measure.network import MeasuredNetwork, MeasuredOriginal
 from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.tasks.distillation import DistillationTask
@@ -25,7 +26,7 @@ from tests.support.models import Graph
 
 
 @pytest.fixture
-def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
+def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, MeasuredOriginal]:
     """An imported detector of tiny outputs and BatchNormalization, samples for it, and what files are held against."""
     g = Graph()
     h = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, 8), "bn1", 8))
@@ -39,22 +40,17 @@ def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, Reference]:
     session = Session(tmp_path / "model.onnx")
     task = DistillationTask.from_graph(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")
     evaluator = Evaluator(task, session.compute_outputs)
-    return (
-        model,
-        data,
-        Reference(
-            session, evaluator, evaluator.evaluate_original(session.compute_outputs, data.test)[1]
-        ),
-    )
+    _, scores = evaluator.evaluate_original(session.compute_outputs, data.test)
+    return model, data, MeasuredOriginal(OriginalResult(), 0.0, evaluator, scores, session)
 
 
 def prove(
-    silent: tuple[Imported, DatasetSplits, Reference],
+    silent: tuple[Imported, DatasetSplits, MeasuredOriginal],
     out: Path,
     changed: Mapping[str, torch.Tensor] = {},
 ) -> MeasuredNetwork:
     """Write files of a network and hold them against the same network, or one with some tensors `changed`."""
-    (network, state), data, reference = silent
+    (network, state), data, original = silent
     formats = ExportSettings(formats=("dense", "deploy-dense"))
     kernels = [k.name for k in network.layer_weights]
     feeds = data.test.read_first(2).inputs
@@ -62,7 +58,7 @@ def prove(
         network.file, to_file_weights(network, state), kernels, formats, RunDirectory(out), feeds
     )
     return validate.measure_network(
-        exported, network, {**state, **changed}, reference, data.test, {}
+        exported, network, {**state, **changed}, original, data.test, {}
     )
 
 

@@ -40,7 +40,7 @@ def measured(
         for storage, value in values.items()
     ]
     scores = np.ones(1)
-    return MeasuredNetwork(NetworkResult(files=tuple(files)), scores, scores, {})
+    return MeasuredNetwork(NetworkResult(files=tuple(files)), scores, {})
 
 
 def make_report(
