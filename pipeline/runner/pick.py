@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ltp_pipeline.settings.schema import (
     BaselineSettings,
     ExportSettings,
     GateSettings,
-    MethodSettings,
     Settings,
 )
 from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entry
@@ -34,19 +33,6 @@ from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
 from ltp_pipeline.system.text import pluralize
 from ltp_pipeline.tasks.custom import CustomTask
-
-
-@dataclass(frozen=True)
-class BaselineSpec:
-    """What makes two baselines comparable.
-
-    Attributes:
-        nonzeros: Nonzeros of all layers.
-        epochs: Total number of epochs.
-    """
-
-    nonzeros: int
-    epochs: int
 
 
 def pick(
@@ -133,12 +119,11 @@ def finish_entry(
     with threads.use_threads(settings.train.threads, threads_before, progress.say):
         entries = learn_thresholds.load_trail(parent).trail
         parent.check_trail()
-        learned = ThresholdLearningResult(
-            tuple(
-                e.model_copy(update={"file": run_directory.relative_name(parent.path(e.file))})
-                for e in entries
-            )
-        )
+        moved_entries = []
+        for entry in entries:
+            file = run_directory.relative_name(parent.path(entry.file))
+            moved_entries.append(entry.replace(file=file))
+        learned = ThresholdLearningResult(tuple(moved_entries))
         entry = select_entry.find_entry(learned, number)
         context, original = prepare.prepare_run(
             read_model_file(model), settings, run_directory, task
@@ -146,26 +131,15 @@ def finish_entry(
         context = defaults.load_defaults(context, original, parent)
         identity = prepare.get_run_identity(context.network.file, context.data, settings)
         parent.check_identity(identity)
-        elements = sum(k.elements for k in context.network.layer_weights)
-        point = BaselineSpec(
-            round(elements / entry.compression), entry.epoch + context.finetune_epochs
-        )
-        points = [
-            baseline.point_key(n, settings.baseline.exclude_classifier)
-            for n in range(1, MAX_POINTS + 1)
-        ]
-        is_comparable = _is_comparable(
-            _load_baseline_spec(parent, points[0]), point, settings.method
-        )
+        elements = sum(layer.elements for layer in context.network.layer_weights)
+        nonzeros = round(elements / entry.compression)
+        epochs = entry.epoch + context.finetune_epochs
+        is_comparable = _has_comparable_baseline(parent, nonzeros, epochs, settings)
         note = None
         if mode is None:
-            mode = _trained_mode(
-                parent if is_comparable else run_directory,
-                points,
-                settings.baseline.exclude_classifier,
-            )
+            mode = _find_trained_mode(parent if is_comparable else run_directory, settings.baseline)
             if mode == "none":
-                cost = _describe_cost(parent, point, context.epochs)
+                cost = _describe_cost(parent, epochs, context.epochs)
                 note = (
                     "No baseline: the run has none of this size; "
                     f"--baseline quick trains one ({cost})"
@@ -189,76 +163,68 @@ def finish_entry(
             run_directory.save_inputs(model, settings, context.task.metric)
             run_directory.update_manifest(threads=threads.current_threads())
             if mode != "none" and is_comparable:
-                for name in (
-                    *points,
-                    baseline.point_key(baseline.UNSTRUCTURED, settings.baseline.exclude_classifier),
-                ):
+                for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED):
+                    name = baseline.point_key(point, compared.exclude_classifier)
                     run_directory.inherit_weights(name)
                 note = "The baseline is the run's own, with the same nonzeros and epochs"
             if note:
                 progress.say(note)
             planned = {"finetune": context.finetune_epochs}
             if mode != "none" and not is_comparable:
-                planned.update(baseline.planned_epochs(context, point.epochs))
+                planned.update(baseline.planned_epochs(context, epochs))
             announce_plan(context, planned)
             return finish_candidate(context, original, learned, entry)
 
 
-def _trained_mode(
-    run: RunDirectory, points: Sequence[str], spares_classifier: bool
-) -> BaselineMode:
+def _find_trained_mode(run: RunDirectory, settings: BaselineSettings) -> BaselineMode:
     """Return how much of a baseline a run has trained.
 
     A curve may have ended at its first point.
     """
-    has_point = [run.load_weights_metadata(name) is not None for name in points[:2]]
-    if not has_point[0]:
+    names = [baseline.point_key(number, settings.exclude_classifier) for number in (1, 2)]
+    if run.load_weights_metadata(names[0]) is None:
         return "none"
     run.load_inputs()
-    if has_point[1]:
-        return "curve"
-    curve = BaselineSettings(mode="curve", exclude_classifier=spares_classifier)
     proof = run.manifest.proof
-    return "curve" if proof is not None and proof.baseline == curve else "quick"
+    curve = settings.model_copy(update={"mode": "curve"})
+    has_ended_curve = proof is not None and proof.baseline == curve
+    if has_ended_curve or run.load_weights_metadata(names[1]) is not None:
+        return "curve"
+    return "quick"
 
 
 def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
     """Raise InputError if gates of the run need more of a baseline than there is."""
     if gates.beat_baseline and mode == "none":
-        raise _missing_baseline_error("beat_baseline", "a baseline of this size", "quick")
-    if gates.min_gain is not None and mode in ("quick", "none"):
-        raise _missing_baseline_error("min_gain", "the curve of a baseline", "curve")
-
-
-def _missing_baseline_error(gate: str, missing: str, mode: str) -> InputError:
-    """Return the error for a gate of the run that cannot be checked."""
-    return InputError(
+        gate, missing, needed_mode = "beat_baseline", "a baseline of this size", "quick"
+    elif gates.min_gain is not None and mode in ("quick", "none"):
+        gate, missing, needed_mode = "min_gain", "the curve of a baseline", "curve"
+    else:
+        return
+    raise InputError(
         f"the run's gate {gate} needs {missing}, and there is none",
-        f"--baseline {mode} trains one; or give this entry gates of its own, such as --max-drop",
+        f"--baseline {needed_mode} trains one; or give this entry gates of its own, such as "
+        "--max-drop",
     )
 
 
-def _load_baseline_spec(run: RunDirectory, name: str) -> BaselineSpec | None:
-    """Return nonzeros and epochs of the baseline that a run has trained; None without one."""
-    info = load_network_info(run, name)
-    return None if info is None else BaselineSpec(info.nonzeros, sum(info.epochs.values()))
-
-
-def _is_comparable(
-    trained: BaselineSpec | None, point: BaselineSpec, method: MethodSettings
+def _has_comparable_baseline(
+    run: RunDirectory, nonzeros: int, epochs: int, settings: Settings
 ) -> bool:
-    """Return whether a trained baseline is one of this point.
+    """Return whether a run has a baseline of a number of nonzeros and epochs.
 
     In blocks, it may have slightly fewer weights, because only whole blocks are kept.
     """
-    if trained is None or trained.epochs != point.epochs:
+    name = baseline.point_key(1, settings.baseline.exclude_classifier)
+    info = load_network_info(run, name)
+    if info is None or sum(info.epochs.values()) != epochs:
         return False
-    allowed = 1 if method.block is None else BLOCK_SIZE
-    return 0 <= point.nonzeros - trained.nonzeros < allowed
+    allowed = 1 if settings.method.block is None else BLOCK_SIZE
+    return 0 <= nonzeros - info.nonzeros < allowed
 
 
-def _describe_cost(run: RunDirectory, point: BaselineSpec, learning: int) -> str:
+def _describe_cost(run: RunDirectory, epochs: int, learning_epochs: int) -> str:
     """Return what training a baseline takes, from the time of learning in the run."""
-    seconds = run.manifest.timings.get("learn", 0.0) / learning * point.epochs
+    seconds = run.manifest.timings.get("learn", 0.0) / learning_epochs * epochs
     duration = f"about {round(seconds / 60)} min" if seconds >= 90 else "about a minute"
-    return f"{pluralize(point.epochs, 'epoch')}, {duration}"
+    return f"{pluralize(epochs, 'epoch')}, {duration}"
