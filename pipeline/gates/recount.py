@@ -12,7 +12,7 @@ from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.graph.view import find_ancestors
-from ltp_pipeline.results.complete import NONZEROS_KEYS
+from ltp_pipeline.results.complete import put_nonzeros
 from ltp_pipeline.results.consistency import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.settings.file_names import ORIGINAL
@@ -86,12 +86,7 @@ def _put_file(
 def _check_network(report: Report, network: str, counted: list[FileSparsity]) -> None:
     """Compare the counts of a network with those of its file that has the most nonzeros."""
     most = max(counted, key=lambda counts: counts.layers.nonzeros)
-    layers = []
-    for layer in report.layers:
-        nonzeros = {NONZEROS_KEYS[network]: most.by_name[layer.name].nonzeros}
-        layers.append(layer.replace(**nonzeros))
-    part = getattr(report, network).replace(model_nonzeros=most.model.nonzeros)
-    recounted = report.replace(**{network: part}, layers=tuple(layers))
+    recounted = put_nonzeros(report, network, most.nonzeros, most.model.nonzeros)
     check_same_values(report, recounted, WHERE, "its files")
 
 

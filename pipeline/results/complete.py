@@ -1,7 +1,7 @@
 """Compute every number of a report that follows from other numbers, each in one place."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ltp_pipeline.graph.sparsity import Sparsity
@@ -81,6 +81,23 @@ def drop_unsupported_values(report: Report) -> Report:
     return _update_networks(
         report, lambda key, network, _: _drop_values(network, getattr(supported, key))
     )
+
+
+def put_nonzeros(
+    report: Report, network: str, layer_nonzeros: Mapping[str, int], model_nonzeros: int
+) -> Report:
+    """Return the report with other counts of nonzeros of a network.
+
+    Args:
+        report: The report.
+        network: "pruned" or "baseline".
+        layer_nonzeros: Nonzeros of each layer weight.
+        model_nonzeros: Nonzeros of all float weights.
+    """
+    key = NONZEROS_KEYS[network]
+    layers = [layer.replace(**{key: layer_nonzeros[layer.name]}) for layer in report.layers]
+    part = getattr(report, network).replace(model_nonzeros=model_nonzeros)
+    return report.replace(**{network: part}, layers=tuple(layers))
 
 
 def bound_size(original_bytes: int, elements: int, nonzeros: int) -> int:

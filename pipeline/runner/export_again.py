@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ltp_pipeline.errors import InputError, LtpError
-from ltp_pipeline.exporters.files.count import FileSparsity, count_file_sparsity
+from ltp_pipeline.exporters.files.count import count_file_sparsity
 from ltp_pipeline.results import read_write
-from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.complete import complete, put_nonzeros
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import BaselineDifference, FileResult, NetworkResult, Report
-from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX, LayerResult
+from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX
 from ltp_pipeline.run_directory.names import REPORT_JSON, point_folder
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, write_report
@@ -128,110 +128,101 @@ def _export_without_data(run_directory: RunDirectory, model: Path, settings: Set
         f"The data at {settings.data.path} are missing: new files are verified, but not measured"
     )
     network, _ = import_model.run(file, settings.prune, settings=settings.model)
-    inputs = generate_inputs(report)
-    writer = _FileWriter(network, settings.export, run_directory, inputs, report.metric)
-    pruned = writer.export_files(report.pruned, "pruned", "")
-    layers = _put_counts(report.layers, "nonzeros", pruned.counts)
-    changes: dict[str, Any] = {"pruned": pruned.result}
+    feeds = generate_inputs(report)
+    export_files = partial(_export_files, network, settings.export, run_directory, feeds)
+    updated, notes = export_files(report, "pruned", "pruned", "")
     if report.baseline is not None:
         key = baseline.point_key(1, settings.baseline.exclude_classifier)
-        compared = writer.export_files(report.baseline, key, point_folder(1))
-        layers = _put_counts(layers, "baseline_nonzeros", compared.counts)
-        changes["baseline"] = compared.result
-        changes["difference"] = _keep_difference(report, pruned.result, compared.result)
+        updated, _ = export_files(updated, "baseline", key, point_folder(1))
+        updated = updated.replace(difference=_keep_difference(report, updated))
     run_directory.save_inputs(model, settings)
-    changes |= {
-        "layers": layers,
-        "sizes": {},
-        "settings": {**report.settings, "export": settings.export.model_dump(mode="json")},
-        "notes": tuple(dict.fromkeys((*report.notes, *pruned.notes))),
-    }
-    return write_report(complete(report.replace(**changes)), settings, run_directory)
+    updated = updated.replace(
+        sizes={},
+        settings={**report.settings, "export": settings.export.model_dump(mode="json")},
+        notes=tuple(dict.fromkeys((*report.notes, *notes))),
+    )
+    return write_report(complete(updated), settings, run_directory)
 
 
-def _put_counts(
-    layers: tuple[LayerResult, ...], key: str, counts: FileSparsity | None
-) -> tuple[LayerResult, ...]:
-    """Return layers with other nonzeros under a key, if there are new counts."""
-    if counts is None:
-        return layers
-    return tuple(layer.replace(**{key: counts.nonzeros[layer.name]}) for layer in layers)
-
-
-def _keep_difference(
-    report: Report, pruned: NetworkResult, compared: NetworkResult
-) -> BaselineDifference | None:
+def _keep_difference(report: Report, updated: Report) -> BaselineDifference | None:
     """Return the difference of the report, without its interval if an accuracy changed."""
-    values = (pruned.exact_value, compared.exact_value)
+    values = [network.exact_value for network in updated.networks]
     if None in values:
         return None
-    before = report.baseline and (report.pruned.exact_value, report.baseline.exact_value)
+    before = [network.exact_value for network in report.networks]
     return report.difference if values == before else BaselineDifference()
 
 
-class _ExportedNetwork(NamedTuple):
-    result: Any  # the network with its files
-    counts: FileSparsity | None  # of the new file with the most nonzeros, if no other has more
-    notes: list[str]
+def _export_files(
+    network: Network,
+    settings: ExportSettings,
+    run_directory: RunDirectory,
+    feeds: Mapping[str, Array],
+    report: Report,
+    name: str,
+    key: str,
+    folder: str,
+) -> tuple[Report, list[str]]:
+    """Export all requested files of a network. Files in 8 bits need the data and stay.
 
+    Args:
+        network: The model.
+        settings: The requested files.
+        run_directory: The run directory.
+        feeds: Inputs to verify the files with.
+        report: The report.
+        name: Key of the network in the report.
+        key: Name of its saved weights.
+        folder: Folder of its files in the run directory.
 
-@dataclass(frozen=True)
-class _FileWriter:
-    """Writes files of saved weights."""
-
-    network: Network
-    settings: ExportSettings
-    run_directory: RunDirectory
-    inputs: Mapping[str, Array]
-    metric: Metric
-
-    def export_files(self, part: NetworkResult, key: str, folder: str) -> _ExportedNetwork:
-        """Export all requested files of a network.
-
-        Files in 8 bits need the data and stay as they are.
-
-        Args:
-            part: The network in the report.
-            key: Name of its saved weights.
-            folder: Folder of its files in the run directory.
-        """
-        file = self.network.file
-        saved = self.run_directory.load_weights(key)
-        if saved is None or not saved[0].keys() <= file.model.tensors.keys():
-            raise InputError(
-                f"the weights saved in {self.run_directory.root} do not fit the model as it is "
-                "read without data",
-                "restore the data, and export again",
-            )
-        int8_names = [name for name in self.settings.formats if find_format(name).graph == INT8]
-        int8_files = [file for file in part.files if file.name in int8_names]
-        missing = set(int8_names) - {file.name for file in int8_files}
-        if missing:
-            raise InputError(
-                f"an {min(missing)} file needs the data for its calibration", "restore the data"
-            )
-        float_names = tuple(name for name in self.settings.formats if name not in int8_names)
-        float_settings = self.settings.model_copy(update={"formats": float_names})
-        weights = to_file_types(self.network, saved[0])
-        layer_names = [layer.name for layer in self.network.layer_weights]
-        exported = export.run(
-            file, weights, layer_names, float_settings, self.run_directory, self.inputs, folder
+    Returns:
+        The report with the files, and notes about them.
+    """
+    saved = run_directory.load_weights(key)
+    if saved is None or not saved[0].keys() <= network.file.model.tensors.keys():
+        raise InputError(
+            f"the weights saved in {run_directory.root} do not fit the model as it is "
+            "read without data",
+            "restore the data, and export again",
         )
-        counts = [count_file_sparsity(written.path, layer_names) for written in exported.files]
-        files = [
-            _merge_file(written.result, part, file_counts)
-            for written, file_counts in zip(exported.files, counts, strict=True)
-        ]
-        reasons = {FILE_REASON_PREFIX + name: why for name, why in exported.skipped.items()}
-        part = part.replace(reasons={**part.reasons, **reasons})
-        result = put_files(part, (*files, *int8_files), self.metric)
-        notes = [note for written in exported.files for note in written.notes]
-        notes += describe_skipped_files(exported.skipped)
-        most = max(counts, key=lambda each: each.layers.nonzeros, default=None)
-        if most is None or most.layers.nonzeros < (part.nonzeros or 0):
-            return _ExportedNetwork(result, None, notes)
-        result = result.replace(model_nonzeros=most.model.nonzeros)
-        return _ExportedNetwork(result, most, notes)
+    part = getattr(report, name)
+    written_files = {file.name: file for file in part.files}
+    float_names = []
+    int8_files = []
+    for format_name in settings.formats:
+        if find_format(format_name).graph != INT8:
+            float_names.append(format_name)
+        elif format_name in written_files:
+            int8_files.append(written_files[format_name])
+        else:
+            raise InputError(
+                f"an {format_name} file needs the data for its calibration", "restore the data"
+            )
+    exported = export.run(
+        network.file,
+        to_file_types(network, saved[0]),
+        [layer.name for layer in network.layer_weights],
+        settings.model_copy(update={"formats": tuple(float_names)}),
+        run_directory,
+        feeds,
+        folder,
+    )
+    files = []
+    notes: list[str] = []
+    most = None
+    for file in exported.files:
+        counts = count_file_sparsity(file.path, [layer.name for layer in network.layer_weights])
+        files.append(_merge_file(file.result, part, counts.layers.nonzeros))
+        notes += file.notes
+        if most is None or counts.layers.nonzeros > most.layers.nonzeros:
+            most = counts
+    reasons = {FILE_REASON_PREFIX + name: why for name, why in exported.skipped.items()}
+    part = part.replace(reasons={**part.reasons, **reasons})
+    notes += describe_skipped_files(exported.skipped)
+    report = report.replace(**{name: put_files(part, (*files, *int8_files), report.metric)})
+    if most is not None and most.layers.nonzeros >= (part.nonzeros or 0):
+        report = put_nonzeros(report, name, most.nonzeros, most.model.nonzeros)
+    return report, notes
 
 
 def put_files(part: NetworkT, files: tuple[FileResult, ...], metric: Metric) -> NetworkT:
@@ -259,14 +250,8 @@ def put_files(part: NetworkT, files: tuple[FileResult, ...], metric: Metric) -> 
     return part.replace(**changes, reasons=reasons)
 
 
-def _merge_file(written: FileResult, part: NetworkResult, counts: FileSparsity) -> FileResult:
-    """Return a written file with what the report knows of it.
-
-    Args:
-        written: The file as it was exported.
-        part: The network in the report. It may have the file, or one with the same outputs.
-        counts: Counts of the file.
-    """
+def _merge_file(written: FileResult, part: NetworkResult, nonzeros: int) -> FileResult:
+    """Return a written file with what the report knows of it, or of one with the same outputs."""
     storage = (written.graph, written.weight_storage)
     alike = None
     for file in part.files:
@@ -278,7 +263,7 @@ def _merge_file(written: FileResult, part: NetworkResult, counts: FileSparsity) 
         if alike is None and file.accuracy is not None:
             alike = file
     reasons = dict.fromkeys(("parity_max_abs", "load_ms", "latency"), NO_DATA)
-    changes = {"nonzeros": counts.layers.nonzeros}
+    changes = {"nonzeros": nonzeros}
     if alike is None:
         reasons |= {"accuracy": NO_DATA, "paired_counts": NO_DATA}
     else:
