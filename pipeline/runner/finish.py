@@ -15,7 +15,7 @@ from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.run_directory.manifest import ReportInputs
 from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from ltp_pipeline.settings.schema import BaselineMode, BaselineSettings, ExportSettings, Settings
+from ltp_pipeline.settings.schema import BaselineMode, ExportSettings, Settings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.report import render
 from ltp_pipeline.system import distributed
@@ -54,26 +54,9 @@ def load_finished_run(
     Returns:
         The run, in all processes; None if something has to be done.
     """
-    run_directory = context.run_directory
-    settings = context.settings
     result = None
     if distributed.is_main_process() and is_there:
-        done = run_directory.manifest.proof
-        if (
-            done
-            and _covers(done, settings, run_directory.manifest.curve, exactly)
-            and _is_complete(run_directory)
-        ):
-            had = settings.model_copy(
-                update={"export": done.export, "baseline": done.baseline}
-            )  # `export` may have added files
-            run_directory.save_inputs(model, had, context.task.metric)
-            run_directory.progress.say(
-                f"{run_directory.root} is finished already; its gates are checked again"
-            )
-            result = write_gate_results(
-                read_write.read(run_directory.path(REPORT_JSON)), settings, run_directory
-            )
+        result = _check_gates_again(context, model, exactly)
     if not distributed.broadcast_from_main(float(result is not None)):
         return None
     if result is None:
@@ -82,74 +65,88 @@ def load_finished_run(
     return result
 
 
+def _check_gates_again(context: RunContext, model: Path, exactly: bool) -> RunResult | None:
+    """Return the finished run with other gate results; None if something has to be done."""
+    run_directory = context.run_directory
+    settings = context.settings
+    done = run_directory.manifest.proof
+    if done is None or not _covers(done, settings, run_directory.manifest.curve, exactly):
+        return None
+    report = _read_complete_report(run_directory)
+    if report is None:
+        return None
+    # `export` may have added files.
+    existing = settings.model_copy(update={"export": done.export, "baseline": done.baseline})
+    run_directory.save_inputs(model, existing, context.task.metric)
+    run_directory.progress.say(
+        f"{run_directory.root} is finished already; its gates are checked again"
+    )
+    return _write_gate_results(report, settings, run_directory)
+
+
 def load_main_result(context: RunContext) -> RunResult:
     """Return the result that the main process has written."""
     distributed.barrier()
-    content = read_write.read(context.run_directory.path(REPORT_JSON))
-    return RunResult(
-        context.run_directory.root, content, evaluate_gates(content, context.settings.gates)
-    )
+    run_directory = context.run_directory
+    report = read_write.read(run_directory.path(REPORT_JSON))
+    return RunResult(run_directory.root, report, evaluate_gates(report, context.settings.gates))
 
 
-def write_report(content: Report, settings: Settings, run_directory: RunDirectory) -> RunResult:
-    """Check the gates and write the report; files that were not measured now are removed."""
-    for name in run_directory.remove_other_models(content.hashes):
+def write_report(report: Report, settings: Settings, run_directory: RunDirectory) -> RunResult:
+    """Check the gates and write the report; files that were not measured now are removed.
+
+    The manifest records what the report was made of: another request makes the report again,
+    without training.
+    """
+    for name in run_directory.remove_other_models(report.hashes):
         run_directory.progress.say(f"Removed {name}, which is not requested now")
-    result = write_gate_results(content, settings, run_directory)
-    run_directory.update_manifest(proof=_report_inputs(content, settings))
+    result = _write_gate_results(report, settings, run_directory)
+    mode: BaselineMode = "none"
+    if report.baseline is not None:
+        mode = "quick" if report.baseline.curve is None else "curve"
+    proof = ReportInputs(
+        export=settings.export,
+        baseline=settings.baseline.model_copy(update={"mode": mode}),
+        quantize=settings.train.quantization_aware,
+        library=_hash_library(settings.export),
+    )
+    run_directory.update_manifest(proof=proof)
     distributed.barrier()
     return result
 
 
-def write_gate_results(
-    content: Report, settings: Settings, run_directory: RunDirectory
+def _write_gate_results(
+    report: Report, settings: Settings, run_directory: RunDirectory
 ) -> RunResult:
     """Check the gates of the requested files and write the report with their results."""
     root = run_directory.root
-    requested = {
-        "gates": settings.gates.model_dump(mode="json"),
-        "export": settings.export.model_dump(mode="json"),
-    }
-    content = content.model_copy(update={"settings": {**content.settings, **requested}})
-    gate_results = evaluate_run_gates(content, settings.gates)
-    content = set_gate_results(content, gate_results)
-    render.write_report(content, run_directory)
-    handoff.run(content, root, root / handoff.FOLDER)
-    return RunResult(root, content, gate_results)
+    requested = settings.model_dump(mode="json", include={"gates", "export"})
+    report = report.replace(settings={**report.settings, **requested})
+    gate_results = evaluate_run_gates(report, settings.gates)
+    report = set_gate_results(report, gate_results)
+    render.write_report(report, run_directory)
+    handoff.run(report, root, root / handoff.FOLDER)
+    return RunResult(root, report, gate_results)
 
 
-def _is_complete(run_directory: RunDirectory) -> bool:
-    """Return whether the report and every file it names are there, unchanged and measured."""
+def _read_complete_report(run_directory: RunDirectory) -> Report | None:
+    """Return the report if it and every file it names are there, unchanged and measured."""
     path, sums = run_directory.path(REPORT_JSON), run_directory.path(SUMS)
     try:
-        content = read_write.read(path)
+        report = read_write.read(path)
     except InputError:
-        return False
-    if not sums.is_file() or sha256_file(path) not in sums.read_text(
-        encoding="utf-8", errors="replace"
-    ):
-        return False
-    if not all(file.latency for file in content.files):
-        return False  # written without the data, which are there now
-    paths = [(run_directory.path(name), digest) for name, digest in content.hashes.items()]
-    return all(path.is_file() and sha256_file(path) == digest for path, digest in paths)
-
-
-def _report_inputs(content: Report, settings: Settings) -> ReportInputs:
-    """Return what the report of a run was made of.
-
-    Another request makes the report again, without training.
-    """
-    mode: BaselineMode = "none"
-    if content.baseline is not None:
-        mode = "quick" if content.baseline.curve is None else "curve"
-    excludes_classifier = settings.baseline.exclude_classifier
-    return ReportInputs(
-        export=settings.export,
-        baseline=BaselineSettings(mode=mode, exclude_classifier=excludes_classifier),
-        quantize=settings.train.quantization_aware,
-        library=_hash_library(settings.export),
-    )
+        return None
+    if not sums.is_file():
+        return None
+    if sha256_file(path) not in sums.read_text(encoding="utf-8", errors="replace"):
+        return None
+    if not all(file.latency for file in report.files):
+        return None  # written without the data, which are there now
+    for name, digest in report.hashes.items():
+        file = run_directory.path(name)
+        if not file.is_file() or sha256_file(file) != digest:
+            return None
+    return report
 
 
 def _hash_library(export: ExportSettings) -> str | None:
@@ -168,11 +165,7 @@ def _covers(
 ) -> bool:
     """Return whether a report has everything requested.
 
-    Args:
-        done: What the report was made of.
-        settings: The settings requested now.
-        makes_curve: Whether `auto` decided for a curve of the baseline.
-        exactly: More files than the requested ones are not accepted.
+    `makes_curve` says whether `auto` decided for a curve of the baseline.
     """
     if done.quantize != settings.train.quantization_aware:
         return False
