@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 NO_ORIGINAL = "the original was not measured again"
 NO_BASELINE = "the baseline was not measured again"
-SECTIONS = ("data", "task")
 TRAIN_KEYS = ("seed", "distill_outputs_as")
 
 
@@ -122,22 +121,17 @@ def _check_task(report: Report, custom_task: CustomTask | None) -> None:
 
 def _load_run_settings(report: Report, data: AnyPath | None) -> Settings:
     """Return the settings by which the run prepared and split its samples."""
-    options: dict[str, dict[str, Any]] = {
-        name: dict(report.settings.get(name, {})) for name in SECTIONS
-    }
     train = report.settings.get("train", {})
-    options["train"] = {key: train.get(key) for key in TRAIN_KEYS}
-    options["data"]["path"] = data
+    options = {
+        "data": {**report.settings.get("data", {}), "path": data},
+        "task": report.settings.get("task", {}),
+        "train": {key: train.get(key) for key in TRAIN_KEYS},
+    }
     return load_settings(None, options=options)
 
 
 def _find_original(report: Report, folder: Path, against: AnyPath | None) -> Path | None:
-    """Return the path of the original, or None if it is not there.
-
-    Args:
-        report: The report, which has path and hash of the original.
-        folder: Folder of the report.
-        against: The original, if the user passed it.
+    """Return the path of the original, or None if it is not where the report says.
 
     Raises:
         InputError: `against` is not the original.
@@ -150,17 +144,13 @@ def _find_original(report: Report, folder: Path, against: AnyPath | None) -> Pat
                 "give the model of the run",
             )
         return Path(against)
-    for path in (folder / model.path, Path(model.path)) if model.path else ():
+    if model.path is None:
+        return None
+    for path in (folder / model.path, Path(model.path)):
         parts = [path, *(path.parent / name for name in model.data)]
         if all(part.is_file() for part in parts) and sha256_files(parts) == model.sha256:
             return path
     return None
-
-
-def _clear_counts(baseline: BaselineResult) -> BaselineResult:
-    """Return the baseline without counts of samples, which compare it with the old original."""
-    files = tuple(file.replace(paired_counts=None) for file in baseline.files)
-    return baseline.replace(files=files)
 
 
 @dataclass(frozen=True)
@@ -178,29 +168,28 @@ class _Remeasurement:
         """Return the report with new accuracies, and notes."""
         report = self.report
         notes = []
-        changes: dict[str, Any] = {"difference": report.difference}
+        splits = {**report.data.splits, "test": len(self.split)}
+        changes: dict[str, Any] = {"data": report.data.replace(splits=splits)}
         if self.original is None:
             notes.append(f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands")
         else:
             changes["original"] = report.original.replace(accuracy=self.original)
         changes["pruned"], scores = self.measure_network(report.pruned)
-        measured_keys = ["pruned"]
-        if report.baseline is not None:
-            missing = self._find_missing_file(report.baseline)
-            if missing is None:
-                measured_keys.append("baseline")
-                baseline, baseline_scores = self.measure_network(report.baseline)
-                changes["baseline"] = self.measure_points(baseline)
-                changes["difference"] = self._compare(scores, baseline_scores)
-            else:
-                notes.append(f"{NO_BASELINE}: {missing} is not beside the report")
-                changes["baseline"] = _clear_counts(report.baseline)
-                changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
-        splits = {**report.data.splits, "test": len(self.split)}
-        changes["data"] = report.data.replace(splits=splits)
+        baseline = report.baseline
+        missing = None if baseline is None else self._find_missing_file(baseline)
+        if baseline is not None and missing is None:
+            baseline, baseline_scores = self.measure_network(baseline)
+            changes["baseline"] = self.measure_points(baseline)
+            changes["difference"] = self._compare(scores, baseline_scores)
+        elif baseline is not None:
+            notes.append(f"{NO_BASELINE}: {missing} is not beside the report")
+            # Counts of samples compare the baseline with the old original.
+            files = tuple(file.replace(paired_counts=None) for file in baseline.files)
+            changes["baseline"] = baseline.replace(files=files)
+            changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
         measured = complete(report.replace(**changes))
-        for key in measured_keys:
-            before, after = getattr(report, key), getattr(measured, key)
+        networks = zip(report.networks, measured.networks, strict=True)
+        for before, after in networks if missing is None else [(report.pruned, measured.pruned)]:
             if before.value is not None and after.value is not None:
                 notes.append(
                     f"{after.method} measured again: {report.metric.format_value(after.value)}, "
@@ -215,19 +204,17 @@ class _Remeasurement:
             The network, and the scores of the file by which networks are compared.
         """
         measured = [self._measure_file(file) for file in part.files]
-        files = tuple(file for file, _ in measured)
-        least, least_scores = self.report.metric.find_worst(
-            measured, lambda pair: pair[0].value or 0.0
-        )
+        metric = self.report.metric
+        least, least_scores = metric.find_worst(measured, lambda pair: pair[0].value or 0.0)
         interval = None
-        reasons = dict(part.reasons)
+        reasons = part.reasons
         if self.original_scores is not None:
             task = self.evaluator.task
             interval = task.compute_drop_interval(self.original_scores, least_scores)
         if interval is None:
-            reasons["drop_interval"] = NO_ORIGINAL
+            reasons = {**reasons, "drop_interval": NO_ORIGINAL}
         part = part.replace(
-            files=files,
+            files=tuple(file for file, _ in measured),
             accuracy=least.accuracy,
             drop=None,
             drop_interval=interval,
@@ -238,14 +225,12 @@ class _Remeasurement:
 
     def measure_points(self, baseline: BaselineResult) -> BaselineResult:
         """Measure the points of the baseline whose files are not among its own."""
-        values_by_path = {file.path: file.value for file in baseline.files}
+        values = {file.path: file.value for file in baseline.files}
 
         def measure(point: BaselinePoint) -> BaselinePoint:
-            if point.path in values_by_path:
-                value = values_by_path[point.path]
-            else:
-                value = self._evaluate(point.path)[0].value
-            return point.replace(accuracy=value)
+            if point.path not in values:
+                values[point.path] = self._evaluate(point.path)[0].value
+            return point.replace(accuracy=values[point.path])
 
         curve = baseline.curve and tuple(map(measure, baseline.curve))
         unstructured = baseline.unstructured and measure(baseline.unstructured)
@@ -267,11 +252,9 @@ class _Remeasurement:
 
     def _find_missing_file(self, baseline: BaselineResult) -> str | None:
         """Return the path of the first file of the baseline that is not there, or None."""
-        listed = (*baseline.files, *self.report.baseline_points.values())
-        for file in listed:
-            if not (self.folder / file.path).is_file():
-                return file.path
-        return None
+        files = (*baseline.files, *self.report.baseline_points.values())
+        missing = (file.path for file in files if not (self.folder / file.path).is_file())
+        return next(missing, None)
 
     def _compare(self, scores: Array, baseline_scores: Array) -> BaselineDifference:
         task = self.evaluator.task

@@ -106,14 +106,11 @@ def validate(
     file = read_model_file(model)
     data_splits = open_model_data(file, data, seed, task_settings, custom_task)
     session = Session(Path(model), provider, library=find_library(file.model), is_foreign=True)
-    other_bytes = 0
-    other = None
+    other = other_file = None
     if against is not None:
         other_file = read_model_file(against)
-        other_bytes = other_file.num_bytes
-        other = Session(
-            Path(against), provider, library=find_library(other_file.model), is_foreign=True
-        )
+        library = find_library(other_file.model)
+        other = Session(Path(against), provider, library=library, is_foreign=True)
     evaluator, data_splits = make_evaluator(
         data_splits,
         file.model.graph,
@@ -149,14 +146,14 @@ def validate(
         latency_ms=timings[0].ms,
         latency_quartiles_ms=timings[0].quartiles,
     )
-    if other is None or against is None:
+    if other is None or other_file is None:
         return result
     task = evaluator.task
     other_accuracy, other_scores = evaluator.evaluate_original(
         other.compute_outputs, data_splits.test
     )
     reference = ReferenceResult(
-        path=os.fspath(against),
+        path=str(other.path),
         accuracy=other_accuracy,
         drop=task.metric.compute_drop(other_accuracy.value, accuracy.value),
         drop_interval=task.compute_drop_interval(other_scores, scores),
@@ -164,7 +161,7 @@ def validate(
         latency_ms=timings[1].ms,
         latency_quartiles_ms=timings[1].quartiles,
         latency_ratio=timings[0].ms / timings[1].ms,
-        bytes=other_bytes,
+        bytes=other_file.num_bytes,
     )
     return replace(result, against=reference)
 
@@ -245,15 +242,7 @@ def _measure_agreement(
 ) -> float | None:
     """Return the fraction of test samples for which two files have the same largest output.
 
-    Args:
-        evaluator: Evaluator of the file.
-        accuracy: Result of the file.
-        session: Session of the file.
-        other: Session of the other file.
-        data: The data.
-
-    Returns:
-        The fraction; None if the outputs are not class scores.
+    It is None if the outputs are not class scores.
     """
     task = evaluator.task
     if task.metric is R2_VS_ORIGINAL:
