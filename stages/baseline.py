@@ -54,7 +54,7 @@ def run(
     name: str = FIRST,
     key: str = FIRST,
     excluded: Collection[str] = (),
-    axes: BlockAxes | None = None,
+    axes: BlockAxes = NO_BLOCKS,
 ) -> PrunedNetwork:
     """Prune the original in one shot and train what remains.
 
@@ -66,12 +66,11 @@ def run(
         name: Name of the training in progress and logs.
         key: Name of its checkpoint.
         excluded: Layers that are not pruned here although LTP prunes them.
-        axes: Layers pruned in blocks; None for those of the run.
+        axes: Layers pruned in blocks.
 
     Returns:
         The trained network.
     """
-    axes = block_axes_of(context) if axes is None else axes
     masks = global_magnitude_masks(context.network, original, nonzeros, excluded, axes)
     state = refresh_statistics(context, apply_masks(original, masks))
     count = sum(count_nonzeros(context.network, state).values())
@@ -118,12 +117,13 @@ def global_magnitude_masks(
         excluded: Prunable layers that keep all of their weights.
         axes: Layers pruned in blocks.
     """
-    sizes = weight_sizes(
-        {layer.name: state[layer.name] for layer in network.prunable_weights}, axes
-    )
+    weights = {layer.name: state[layer.name] for layer in network.prunable_weights}
+    sizes = weight_sizes(weights, axes)
     counts = count_nonzeros(network, state)
-    fixed = sum(counts[layer.name] for layer in network.layer_weights if not layer.is_prunable)
-    lowest = {name: int(r.count_nonzero()) if name in excluded else 0 for name, r in sizes.items()}
+    fixed = sum(counts.values()) - sum(counts[name] for name in weights)
+    lowest = dict.fromkeys(sizes, 0)
+    for name in lowest.keys() & set(excluded):
+        lowest[name] = int(sizes[name].count_nonzero())
     equal_thresholds = dict.fromkeys(sizes, torch.ones(()))
     return keep_exactly(sizes, equal_thresholds, lowest, nonzeros - fixed, axes)
 

@@ -54,18 +54,19 @@ def next_compression(
         return None
     inside, outside = bracket_value(metric, points, accuracy)
     ordered = sort_points(metric, points)
+    compression = None
     if inside is None:
         compression = _step_milder(metric, ordered[0], original, accuracy)
     elif outside is None:
         compression = _step_sparser(metric, ordered, original, accuracy, max_compression)
     elif outside.compression > near * inside.compression:
         compression = _step_between(metric, inside, outside, accuracy)
-    else:
-        return None
     if compression is None:
         return None
-    measured = [original.compression, *(point.compression for point in points)]
-    return compression if all(_is_new(compression, other) for other in measured) else None
+    for point in (original, *points):
+        if 1 / NEAR < compression / point.compression < NEAR:
+            return None
+    return compression
 
 
 def _step_milder(
@@ -101,9 +102,8 @@ def _step_sparser(
         slope = fall / math.log(last.compression / before.compression)
     factor = DEFAULT_STEP
     if slope > 0:  # false also if the fall is so small that the slope underflows
-        factor = math.exp(
-            min(metric.compute_drop(last.value, accuracy) / slope, math.log(MAX_STEP))
-        )
+        step = metric.compute_drop(last.value, accuracy) / slope
+        factor = math.exp(min(step, math.log(MAX_STEP)))
     return min(last.compression * max(factor, MIN_STEP), max_compression)
 
 
@@ -116,8 +116,3 @@ def _step_between(
     third = (high - low) / 3
     secant = math.log(interpolate_compression(metric, inside, outside, accuracy))
     return math.exp(min(max(secant, low + third), high - third))
-
-
-def _is_new(compression: float, measured: float) -> bool:
-    """Return whether a compression is far enough from a measured one to add information."""
-    return not 1 / NEAR < compression / measured < NEAR

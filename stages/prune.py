@@ -37,14 +37,15 @@ def run(context: RunContext, entry: LearnedEntry) -> PrunedNetwork:
 
 def nonzero_masks(network: Network, state: StateDict) -> dict[str, Tensor]:
     """Return the masks of nonzero weights in prunable layers."""
-    return {k.name: state[k.name] != 0 for k in network.prunable_weights}
+    return {layer.name: state[layer.name] != 0 for layer in network.prunable_weights}
 
 
 def apply_masks(state: StateDict, masks: Mapping[str, Tensor]) -> StateDict:
     """Return a copy of the state whose weights outside the masks are zero, never -0.0."""
-    return {**state, **{name: state[name].masked_fill(~mask, 0.0) for name, mask in masks.items()}}
+    masked = {name: state[name].masked_fill(~mask, 0.0) for name, mask in masks.items()}
+    return {**state, **masked}
 
 
 def count_nonzeros(network: Network, state: Mapping[str, Tensor]) -> dict[str, int]:
     """Return the number of nonzeros of every layer, also of those excluded from pruning."""
-    return {k.name: int(state[k.name].count_nonzero()) for k in network.layer_weights}
+    return {layer.name: int(state[layer.name].count_nonzero()) for layer in network.layer_weights}

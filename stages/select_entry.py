@@ -56,16 +56,15 @@ def run(
     metric = context.task.metric
     entries = sorted(learned.trail, key=lambda entry: entry.compression)
     accuracies = _search_budget(context, entries, worst_accuracy)
-    notes = [
-        f"tried {entry.compression:.1f}×: {metric.format_value(accuracy)} on the validation split "
-        "after fine-tuning"
-        for entry, accuracy in accuracies.items()
-    ]
-    within_budget = [
-        entry
-        for entry, accuracy in accuracies.items()
-        if metric.is_no_worse(accuracy, worst_accuracy)
-    ]
+    notes = []
+    within_budget = []
+    for entry, accuracy in accuracies.items():
+        notes.append(
+            f"tried {entry.compression:.1f}×: {metric.format_value(accuracy)} on the validation "
+            "split after fine-tuning"
+        )
+        if metric.is_no_worse(accuracy, worst_accuracy):
+            within_budget.append(entry)
     budget_not_met = None
     if within_budget:
         best = max(within_budget, key=lambda entry: entry.compression)
@@ -108,14 +107,14 @@ def pareto_entries(trail: tuple[LearnedEntry, ...], metric: Metric) -> set[int]:
 
     Of two equal entries, neither beats the other.
     """
-    merits = {
-        entry.entry: (entry.compression, metric.oriented_value(entry.accuracy)) for entry in trail
-    }
-    best = (0.0, -math.inf)
+    merits = []
+    for entry in trail:
+        merits.append((entry.compression, metric.oriented_value(entry.accuracy), entry.entry))
+    best_compression, best_value = 0.0, -math.inf
     numbers = set()
-    for number, merit in sorted(merits.items(), key=lambda item: item[1], reverse=True):
-        if merit[1] > best[1] or merit == best:
-            best = merit
+    for compression, value, number in sorted(merits, reverse=True):
+        if value > best_value or (compression, value) == (best_compression, best_value):
+            best_compression, best_value = compression, value
             numbers.add(number)
     return numbers
 
@@ -123,15 +122,10 @@ def pareto_entries(trail: tuple[LearnedEntry, ...], metric: Metric) -> set[int]:
 def _search_budget(
     context: RunContext, entries: list[LearnedEntry], worst_accuracy: float
 ) -> dict[LearnedEntry, float]:
-    """Fine-tune entries in search of the sparsest one within the budget.
+    """Fine-tune entries, sorted by compression, in search of the sparsest one within the budget.
 
     The search begins at the sparsest entry that is within the budget before fine-tuning. It goes
     on to sparser entries while the result is within the budget, and back while it is not.
-
-    Args:
-        context: The run.
-        entries: The trail, in the order of compression.
-        worst_accuracy: The worst accuracy within the budget.
 
     Returns:
         The validation accuracy of each entry that was fine-tuned.

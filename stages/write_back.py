@@ -51,5 +51,7 @@ def from_file_weights(context: RunContext, weights: Weights) -> StateDict:
 
 def list_file_tensors(network: Network) -> list[str]:
     """Return the names of the tensors of a state that the file has too."""
-    added_names = {name for norm in network.restored_norms for name in norm.added_names}
+    added_names: set[str] = set()
+    for norm in network.restored_norms:
+        added_names.update(norm.added_names)
     return [name for name in network.forward.slots if name not in added_names]
