@@ -152,14 +152,9 @@ def _check_fraction(name: str, limit: float | None, highest: float) -> None:
 
 
 def _list_quantities(report: Report, labels: Iterable[str]) -> dict[str, Quantity]:
-    """Return the quantities that are compared, in the order in which they are shown.
+    """Return the quantities that are compared, by name, with METRIC for the label of the metric.
 
-    Args:
-        report: The report.
-        labels: Labels of files that one of the reports has for speed.
-
-    Returns:
-        Quantities by name, with METRIC for the label of the metric.
+    `labels` are those of files that one of the two reports has for speed.
     """
     metric = report.metric
     rounding = _get_rounding(report)

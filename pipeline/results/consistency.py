@@ -77,13 +77,7 @@ def check_same_values(
 
 
 def _find_differences(stated: Any, computed: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield key, stated and computed value of every value that differs.
-
-    Args:
-        stated: Content of a report, or of a part of it.
-        computed: The content that it should have. Keys that it lacks are not compared.
-        key: Key of the part.
-    """
+    """Yield key, stated and computed value of every value that differs in a part of a report."""
     if isinstance(stated, dict) and isinstance(computed, dict):
         for name, value in stated.items():
             if name in computed and name not in UNCOMPARED:

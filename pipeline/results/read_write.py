@@ -33,11 +33,11 @@ def read(path: AnyPath) -> Report:
     if not isinstance(schema, str) or not schema.startswith("ltp-report/"):
         raise InputError(f"{path} is JSON, but not a report of ltp-pipeline", HINT)
     if schema != SCHEMA:
-        update = (
+        raise InputError(
+            f"{path} has schema {schema}; this version reads {SCHEMA}",
             "install a newer ltp-pipeline, or write the report again with this one: "
-            "`ltp-pipeline report RUN`"
+            "`ltp-pipeline report RUN`",
         )
-        raise InputError(f"{path} has schema {schema}; this version reads {SCHEMA}", update)
     try:
         report = Report.model_validate_json(text)
     except ValidationError as error:

@@ -141,10 +141,12 @@ class FileResult(EvaluatedResult, HashedFile):
     def gated_latency_ratio(self) -> float | None:
         """Ratio for one sample on one thread; if it was not measured, the worst ratio, or None."""
         single = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
-        ratios = [entry.ratio for entry in single or self.latency]
-        if not ratios or None in ratios:
-            return None
-        return max(ratio or 0.0 for ratio in ratios)
+        worst = None
+        for entry in single or self.latency:
+            if entry.ratio is None:
+                return None
+            worst = max(worst or 0.0, entry.ratio)
+        return worst
 
     @property
     def name(self) -> str:
@@ -408,14 +410,7 @@ class Report(ReportPart):
 
 
 def _check_range(key: str, value: float | None, lowest: float, highest: float = 1.0) -> None:
-    """Raise ValueError if a value is outside a range.
-
-    Args:
-        key: Key of the value, for the message.
-        value: The value; None is not checked.
-        lowest: Lower end of the range.
-        highest: Upper end of the range.
-    """
+    """Raise ValueError if a value is known and outside a range."""
     if value is not None and not lowest <= value <= highest:
         allowed = f"between {lowest:g} and {highest:g}"
         if math.isinf(lowest):

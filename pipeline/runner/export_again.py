@@ -168,7 +168,7 @@ def _export_files(
     Args:
         network: The model.
         settings: The requested files.
-        run_directory: The run directory.
+        run_directory: The run directory, which has the weights.
         feeds: Inputs to verify the files with.
         report: The report.
         name: Key of the network in the report.
