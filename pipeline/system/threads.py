@@ -27,41 +27,42 @@ _MAX_ALWAYS_ALLOWED = 64
 _count: int | None = None  # threads of the current run
 
 
-def count_usable_cores(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
+def count_usable_cores() -> int:
     """Return the number of cores that this process may use, by affinity and quota."""
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    allowed = read_cpu_quota(root, own)
+    allowed = read_cpu_quota()
     return mine if allowed is None else max(min(mine, math.floor(allowed)), 1)
 
 
-def read_cpu_quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> float | None:
+def read_cpu_quota() -> float | None:
     """Return the cores' worth of time that control groups allow; None without a quota.
 
     The smallest quota of a group and of those above it counts.
     """
     quotas: list[float] = []
-    for line in _read_file(own).splitlines():
+    for line in _read_file(_OWN_CGROUPS).splitlines():
         names, _, path = line.partition(":")[2].partition(":")
         if not path:
             continue
         if not names:  # version 2 has one hierarchy without a name
-            for group in _iter_groups(root, _V2_FOLDERS, path):
+            for group in _iter_groups(_V2_FOLDERS, path):
                 quotas += _parse_quota(_read_file(group / "cpu.max"))
         elif "cpu" in names.split(","):
-            for group in _iter_groups(root, _V1_FOLDERS, path):
+            for group in _iter_groups(_V1_FOLDERS, path):
                 quota = _read_file(group / "cpu.cfs_quota_us")
                 quotas += _parse_quota(f"{quota} {_read_file(group / 'cpu.cfs_period_us')}")
     return min(quotas, default=None)
 
 
-def _iter_groups(root: Path, mounts: Iterable[str], path: str) -> Iterator[Path]:
+def _iter_groups(mounts: Iterable[str], path: str) -> Iterator[Path]:
     """Yield the folders of a control group and of those above it.
 
     Inside a container the mount itself may be the group.
     """
     for mount in mounts:
-        inner = root / mount / path.lstrip("/")
-        yield from (p for p in (inner, *inner.parents) if p.is_relative_to(root / mount))
+        root = _CGROUPS / mount
+        inner = root / path.lstrip("/")
+        yield from (group for group in (inner, *inner.parents) if group.is_relative_to(root))
 
 
 def _read_file(file: Path) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ltp_pipeline.system.text import make_printable
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -134,5 +136,5 @@ def format_power(value: float) -> str:
 
 def shorten_name(name: str, max_length: int = 30) -> str:
     """Return the end of a long name, because that is where the names of layers differ."""
-    printable = "".join(char if char.isprintable() else "?" for char in name)
+    printable = make_printable(name)
     return printable if len(printable) <= max_length else f"…{printable[1 - max_length :]}"

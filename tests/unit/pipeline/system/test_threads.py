@@ -19,18 +19,21 @@ from tests.support.models import mlp
 MINE = len(os.sched_getaffinity(0))
 
 
-def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
-    """A tree of control groups and the file that says which are this process's; `a__b` stands for a/b."""
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the control groups, beside the file that says which are this process's."""
+    monkeypatch.setattr(threads, "_CGROUPS", tmp_path / "groups")
+    monkeypatch.setattr(threads, "_OWN_CGROUPS", tmp_path / "own")
+    return tmp_path / "groups"
+
+
+def write_groups(groups: Path, own: str, **files: str) -> None:
+    """Write a tree of control groups; `a__b` stands for a/b."""
     for name, text in files.items():
-        path = (
-            folder
-            / "groups"
-            / name.replace("__", "/").replace("_cpuacct", ",cpuacct").replace("DOT", ".")
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    (folder / "own").write_text(own)
-    return folder / "groups", folder / "own"
+        name = name.replace("__", "/").replace("_cpuacct", ",cpuacct").replace("DOT", ".")
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(text)
+    (groups.parent / "own").write_text(own)
 
 
 @pytest.mark.parametrize(
@@ -78,26 +81,30 @@ def cgroups(folder: Path, own: str, **files: str) -> tuple[Path, Path]:
     ],
 )
 def test_quotas_of_both_kinds_of_control_groups(
-    tmp_path: Path, own: str, files: dict[str, str], expected
+    groups: Path, own: str, files: dict[str, str], expected
 ):
-    assert threads.read_cpu_quota(*cgroups(tmp_path, own, **files)) == expected
+    write_groups(groups, own, **files)
+    assert threads.read_cpu_quota() == expected
 
 
-def test_without_control_groups_there_is_no_quota(tmp_path: Path):
-    assert threads.read_cpu_quota(tmp_path / "groups", tmp_path / "own") is None
+@pytest.mark.usefixtures("groups")
+def test_without_control_groups_there_is_no_quota():
+    assert threads.read_cpu_quota() is None
 
 
 @pytest.mark.parametrize(
     ("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)]
 )
-def test_a_quota_and_the_affinity_both_limit(tmp_path: Path, allowed: str, cores: int):
-    assert threads.count_usable_cores(*cgroups(tmp_path, "0::/\n", cpuDOTmax=allowed)) == cores
+def test_a_quota_and_the_affinity_both_limit(groups: Path, allowed: str, cores: int):
+    write_groups(groups, "0::/\n", cpuDOTmax=allowed)
+    assert threads.count_usable_cores() == cores
 
 
-def test_affinity_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_affinity_limits(groups: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
-    assert threads.count_usable_cores(tmp_path / "groups", tmp_path / "own") == 3
-    assert threads.count_usable_cores(*cgroups(tmp_path, "0::/\n", cpuDOTmax="290000 100000")) == 2
+    assert threads.count_usable_cores() == 3
+    write_groups(groups, "0::/\n", cpuDOTmax="290000 100000")
+    assert threads.count_usable_cores() == 2
 
 
 TORCHRUN = {
