@@ -8,28 +8,24 @@ has to be set before.
 import os
 import sys
 
-TYPE_CHECKING = False  # importing typing would take longer than everything else here
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
 TOO_LATE = (
     "torch was loaded before ltp_pipeline, so its threads take a core even while they wait; "
     "import ltp_pipeline first, or set OMP_WAIT_POLICY=PASSIVE in the environment"
 )
 # Read by GNU's library, and by Intel's and LLVM's.
 _SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
-_OTHERS = ("GOMP_SPINCOUNT",)  # a user's more exact setting of the same
+_SPIN_COUNT = "GOMP_SPINCOUNT"  # a user's more exact setting of the same
 _late = False
 
 
-def set_passive_waiting(environ: "MutableMapping[str, str]" = os.environ) -> None:
+def set_passive_waiting() -> None:
     """Let idle threads sleep, unless the user has set how they wait."""
     global _late
-    if any(name in environ for name in (*_SETTINGS, *_OTHERS)):
+    if any(name in os.environ for name in (*_SETTINGS, _SPIN_COUNT)):
         return
     _late = "torch" in sys.modules
     if not _late:
-        environ.update(_SETTINGS)
+        os.environ.update(_SETTINGS)
 
 
 def was_set_too_late() -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-ROUNDS = 15
+ROUNDS = 15  # smallest number of rounds, unless they take too long
 MIN_ROUNDS = 3
 MAX_SECONDS = 10.0  # no further round starts after this time, once MIN_ROUNDS are done
 
@@ -25,7 +25,6 @@ class Timing(NamedTuple):
 
 def time_interleaved(
     calls: Sequence[Callable[[], object]],
-    rounds: int = ROUNDS,
     seconds: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Timing]:
@@ -36,7 +35,6 @@ def time_interleaved(
 
     Args:
         calls: The calls.
-        rounds: Smallest number of rounds.
         seconds: Smallest total time.
         clock: Returns the time in seconds.
 
@@ -49,7 +47,7 @@ def time_interleaved(
     begun = time.perf_counter()
     while True:
         done, passed = len(times[0]), time.perf_counter() - begun
-        if (done >= rounds and passed >= seconds) or (done >= MIN_ROUNDS and passed > MAX_SECONDS):
+        if (done >= ROUNDS and passed >= seconds) or (done >= MIN_ROUNDS and passed > MAX_SECONDS):
             break
         for call, durations in zip(calls, times, strict=True):
             call()

@@ -30,6 +30,7 @@ VARIABLES = {
 }
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MAX_LABEL = 38  # characters of a label that still fits into a legend of two columns
+MAX_NAME = 30  # characters of the name of a layer
 STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a layer may be called $\frac$
@@ -134,7 +135,7 @@ def format_power(value: float) -> str:
     return f"{factor}10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−")
 
 
-def shorten_name(name: str, max_length: int = 30) -> str:
+def shorten_name(name: str) -> str:
     """Return the end of a long name, because that is where the names of layers differ."""
     printable = make_printable(name)
-    return printable if len(printable) <= max_length else f"…{printable[1 - max_length :]}"
+    return printable if len(printable) <= MAX_NAME else f"…{printable[1 - MAX_NAME :]}"

@@ -5,7 +5,10 @@ import pytest
 from ltp_pipeline.system import timing
 
 
-def test_calls_take_turns_and_the_second_call_of_a_turn_counts() -> None:
+def test_calls_take_turns_and_the_second_call_of_a_turn_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "ROUNDS", 3)
     clock = [0.0]
     called = []
 
@@ -14,7 +17,7 @@ def test_calls_take_turns_and_the_second_call_of_a_turn_counts() -> None:
         clock[0] += 100 if len(called) < 3 or called[-2] != name else seconds
 
     found = timing.time_interleaved(
-        [lambda: call("a", 1), lambda: call("b", 0.5)], rounds=3, clock=lambda: clock[0]
+        [lambda: call("a", 1), lambda: call("b", 0.5)], clock=lambda: clock[0]
     )
     assert called == ["a", "b"] + ["a", "a", "b", "b"] * 3
     assert [t.ms for t in found] == [1000, 500]
@@ -34,5 +37,5 @@ def test_short_calls_are_timed_more_often_and_long_ones_less(
         calls.append(1)
         clock[0] += each
 
-    timing.time_interleaved([call], rounds=15, seconds=seconds)
+    timing.time_interleaved([call], seconds=seconds)
     assert len(calls) - 1 == pytest.approx(2 * rounds, abs=2)
