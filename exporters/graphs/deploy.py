@@ -225,7 +225,7 @@ class _BatchNormFolder:
         return True
 
     def _can_fold(self, layer: NodeProto, norm: NodeProto, attributes: Mapping[str, Any]) -> bool:
-        """Return true if a plain norm in inference mode reads a layer alone, all tensors known."""
+        """Return true if all tensors are known and a norm in inference mode is the only reader."""
         names = [layer.input[1], *layer.input[2:3], *norm.input[1:5]]
         if any(name and name not in self.tensors for name in names):
             return False
