@@ -299,7 +299,12 @@ def find_table_sizes(graph: GraphProto) -> Mapping[str, int]:
 
 
 def check_tokens(table_sizes: Mapping[str, int], data: DatasetSplits) -> None:
-    """Raise InputError if a token is outside of the table of its input, which has so many rows."""
+    """Raise InputError if a token is outside of the embedding table of its input.
+
+    Args:
+        table_sizes: Number of rows of the table by the name of the input.
+        data: Splits whose samples are checked.
+    """
     for name, size in table_sizes.items():
         for samples in data.list_samples(name):
             if isinstance(samples, RaggedSamples) and not -size <= samples.pad < size:

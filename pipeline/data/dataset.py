@@ -74,21 +74,12 @@ class ClassNumbers(ArraySamples):
     """Class numbers: one integer for each sample, from 0."""
 
 
-class NonNumericColumn:
-    """A column of text or of other values that are not numbers; it cannot be read."""
+class NonNumericColumn(ArraySamples):
+    """A column of text or of other values that are not numbers, which are not stored."""
 
     def __init__(self, count: int, type_name: str) -> None:
-        self.count = count
+        super().__init__(np.broadcast_to(np.array(None), count))
         self.type_name = type_name
-        self.shape: tuple[int | None, ...] = ()
-        self.dtype: np.dtype[Any] = np.dtype(object)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def take(self, indices: Array) -> Array:
-        """Raise TypeError: this column is not numeric."""
-        raise TypeError(f"cannot read {len(indices)} rows of {self.type_name} as numbers")
 
 
 @dataclass(frozen=True)
@@ -129,13 +120,6 @@ class FetchedValues(NamedTuple):
 
     values: Array
     problems: Sequence[Any] = ()
-
-
-class FetchedSamples(NamedTuple):
-    """Stored samples of a batch, by inputs and targets."""
-
-    inputs: Mapping[str, FetchedValues]
-    targets: Mapping[str, Array]
 
 
 @runtime_checkable
@@ -244,7 +228,7 @@ class Split:
             for name, source in self.inputs.items()
         }
         targets = {name: samples.take(rows) for name, samples in self.targets.items()}
-        return FetchedSamples(inputs, targets)
+        return inputs, targets
 
     @property
     def fetch_in_worker(self) -> Callable[[Array, int | None], Any]:
@@ -253,10 +237,9 @@ class Split:
 
     def make_batch(self, rows: Array, fetched: Any) -> Batch:  # noqa: ARG002 - others need the rows
         """Prepare fetched samples of these rows in the main process."""
-        inputs = {
-            name: source.prepare(fetched.inputs[name]) for name, source in self.inputs.items()
-        }
-        return Batch(inputs, fetched.targets)
+        values, targets = fetched
+        inputs = {name: source.prepare(values[name]) for name, source in self.inputs.items()}
+        return Batch(inputs, targets)
 
 
 @dataclass(frozen=True)

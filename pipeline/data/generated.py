@@ -37,9 +37,9 @@ def _describe_samples(samples: Sequence[Samples]) -> StoredSamples:
         value_range = (0, 1)
     else:
         value_range = _find_range(samples)
-    if isinstance(first, RaggedSamples):
-        # All samples of an input are of one class.
-        all_lengths = np.concatenate([np.diff(part.offsets) for part in samples])  # type: ignore[attr-defined]
+    ragged = [part for part in samples if isinstance(part, RaggedSamples)]
+    if ragged:
+        all_lengths = np.concatenate([np.diff(part.offsets) for part in ragged])
         lengths = (int(all_lengths.min()), int(all_lengths.max()))
     return StoredSamples(
         type=first.dtype.name, shape=first.shape, lengths=lengths, range=value_range

@@ -165,10 +165,9 @@ def _get_loader(split: Split, num_workers: int) -> WorkerLoader:
 
 
 def _keep_arrays(samples: Any) -> Any:
-    """Return what the dataset gave: torch would make tensors of arrays, in shared memory.
-
-    Containers often have little shared memory, and a worker that exceeds it is killed.
-    """
+    """Return samples as they are."""
+    # Torch would make tensors of arrays, in shared memory. Containers often have little of it, and
+    # a worker that exceeds it is killed.
     return samples
 
 

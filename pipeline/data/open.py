@@ -71,9 +71,8 @@ class OpenPart(NamedTuple):
     @property
     def groups(self) -> Array:
         """Groups that are divided evenly among splits: classes, or one group of all samples."""
-        if self.labels is not None:
-            return self.labels
-        return np.zeros(len(next(iter(self.columns.values())).samples), np.int64)
+        first = next(iter(self.columns.values()))
+        return np.zeros(len(first.samples), np.int64) if self.labels is None else self.labels
 
 
 def open_data(
@@ -239,7 +238,8 @@ class PartOpener(NamedTuple):
         """Return the columns of a part for the inputs of the model, with padding and masks."""
         sources = {name: part[column] for name, column in self.match.inputs.items()}
         target = None if self.match.target is None else part[self.match.target]
-        checks.check_sizes([*sources.values(), *([] if target is None else [target])])
+        matched = (*sources.values(), target)
+        checks.check_sizes([column for column in matched if column is not None])
         columns = {
             info.name: self._pad_column(sources[info.name], info)
             for info in self.inputs

@@ -29,15 +29,16 @@ def choose_load_options(settings: DataSettings, inputs: Sequence[TensorInfo]) ->
     """Choose channels and size of decoded images, which go to the first input with four axes."""
     channels = None
     size = settings.resize
-    image_input = next((info for info in inputs if len(info.shape or ()) == 4), None)
-    if image_input is not None and image_input.shape is not None:
-        dims = _put_channels_first(image_input.shape[1:])
-        if isinstance(dims[0], int):
-            channels = dims[0]
-        height, width = dims[1:]
+    for info in inputs:
+        if info.shape is None or len(info.shape) != 4:
+            continue
+        num_channels, height, width = _put_channels_first(info.shape[1:])
+        if isinstance(num_channels, int):
+            channels = num_channels
         if isinstance(height, int) and isinstance(width, int):
             size = (height, width)
-        size = settings.for_input(image_input.name).resize or size
+        size = settings.for_input(info.name).resize or size
+        break
     return LoadOptions(channels, size, tuple(info.name for info in inputs), settings)
 
 
@@ -165,7 +166,8 @@ def _check_shape(
     origin: str, stored: Dims, shape: Dims, dims: Dims, layout: Layout, section: str
 ) -> None:
     """Raise InputError if a fixed size of the model differs; both shapes are channels first."""
-    if all(not isinstance(size, int) or n == size for n, size in zip(shape, dims, strict=True)):
+    expected = [size if isinstance(size, int) else n for n, size in zip(shape, dims, strict=True)]
+    if list(shape) == expected:
         return
     message = f"{origin}: samples have shape {format_shape(stored)}"
     if len(shape) == 1:
@@ -184,12 +186,11 @@ def _check_shape(
             f" {dims[0]}",
             hint,
         )
-    sizes = [size if isinstance(size, int) else n for n, size in zip(shape, dims, strict=True)][1:]
     hint = "use samples of that size"
-    if len(sizes) == 2:
-        hint = f"set resize = {sizes} in {section}"
+    if len(shape) == 3:
+        hint = f"set resize = {expected[1:]} in {section}"
     raise InputError(
-        f"{message}, of size {format_shape(shape[1:])}, "
-        f"but the model takes {format_shape(dims[1:])}",
+        f"{message}, of size {format_shape(shape[1:])}, but the model takes"
+        f" {format_shape(dims[1:])}",
         hint,
     )

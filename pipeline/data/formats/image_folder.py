@@ -107,12 +107,7 @@ def find_split_folders(
         is_split: Function that tells whether a folder of the right name is a split.
     """
     folders = {folder.name: folder for folder in _list_folders(path)}
-    splits = [
-        name
-        for names in SPLIT_NAMES.values()
-        for name in names
-        if name in folders and is_split(folders[name])
-    ]
+    splits = [name for name in folders if find_split(name) and is_split(folders[name])]
     if not splits:
         return {}, ()
     if "train" not in splits:
