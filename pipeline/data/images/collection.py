@@ -265,16 +265,13 @@ def read_headers(
             return error.describe_problem(source)
 
     inspected = sources[::step]
-    headers: list[ImageHeader] = []
-    problems: list[ImageProblem] = []
+    results: list[ImageHeader | ImageProblem] = []
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         # In parts: a pool keeps an object for each call of a map.
         for start in range(0, len(inspected), MAX_INSPECTED_HEADERS):
-            for result in pool.map(read_one, inspected[start : start + MAX_INSPECTED_HEADERS]):
-                if isinstance(result, ImageHeader):
-                    headers.append(result)
-                else:
-                    problems.append(result)
+            results += pool.map(read_one, inspected[start : start + MAX_INSPECTED_HEADERS])
+    headers = [result for result in results if isinstance(result, ImageHeader)]
+    problems = [result for result in results if isinstance(result, ImageProblem)]
     return headers, problems
 
 

@@ -6,6 +6,8 @@ import math
 import os
 import platform
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,10 +81,7 @@ def read_header(source: ImageSource, max_pixels: int = MAX_PIXELS) -> ImageHeade
         CorruptImageError: If the image cannot be used.
     """
     with _open_image(source, max_pixels) as image:
-        try:
-            has_frames = bool(getattr(image, "is_animated", False))
-        except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
-            raise _make_error(error) from None
+        has_frames = bool(getattr(image, "is_animated", False))
         return ImageHeader(source, (image.height, image.width), image.mode, has_frames)
 
 
@@ -101,12 +100,9 @@ def decode_image(
         CorruptImageError: If the image cannot be used.
     """
     with _open_image(source, max_pixels) as image:
-        try:
-            if seed is None:
-                return _resize_image(image, form).tobytes()
-            return _crop_at_random(image, form, seed)
-        except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
-            raise _make_error(error) from None
+        if seed is None:
+            return _resize_image(image, form).tobytes()
+        return _crop_at_random(image, form, seed)
 
 
 def choose_random_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
@@ -217,25 +213,22 @@ def _convert_mode(image: Image.Image, mode: str) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _open_image(source: ImageSource, max_pixels: int) -> Image.Image:
-    """Open an image and check its header."""
+@contextmanager
+def _open_image(source: ImageSource, max_pixels: int) -> Iterator[Image.Image]:
+    """Open an image whose header is usable; raise CorruptImageError for all that fails with it."""
     try:
         size = os.stat(source.file).st_size if source.length < 0 else source.length  # noqa: PTH116 - once an image
         if size > MAX_BYTES:
             raise CorruptImageError(f"has {size:,} bytes, more than {MAX_BYTES:,}", REMOVE_HINT)
-        image = Image.open(_open_content(source), formats=DECODERS)
+        with Image.open(_open_content(source), formats=DECODERS) as image:
+            _check_header(image, max_pixels)
+            yield image
+    except CorruptImageError:
+        raise
     except Image.DecompressionBombError:
         raise CorruptImageError(f"has more than {max_pixels} pixels", REMOVE_HINT) from None
-    except CorruptImageError:
-        raise
     except Exception as error:  # noqa: BLE001 - Pillow raises nearly anything for a corrupt file
         raise _make_error(error) from None
-    try:
-        _check_header(image, max_pixels)
-    except CorruptImageError:
-        image.close()
-        raise
-    return image
 
 
 def _check_header(image: Image.Image, max_pixels: int) -> None:
