@@ -447,6 +447,20 @@ CASES += [
         "com.microsoft",
     ),
 ]
+CASES += [
+    # versions that one function runs
+    Case("GroupNormalization", 18, [_data(2, 6, 4, 5), _data(3), _data(3)], {"num_groups": 3}),
+    Case("GroupNormalization", 21, [_data(2, 6, 4, 5), _data(6), _data(6)], {"num_groups": 3}),
+    Case("GridSample", 16, [IMAGE, np.tanh(_data(2, 4, 5, 2))], {"align_corners": 1}),
+    Case("GridSample", 16, [IMAGE, np.tanh(_data(2, 4, 5, 2))], {"mode": "bicubic"}),
+    Case("DFT", 17, [_data(2, 8, 3, 1)], {}),
+    Case("DFT", 17, [_data(2, 8, 3, 1)], {"axis": 2, "onesided": 1}),
+    Case("RoiAlign", 10, [IMAGE, np.abs(_data(2, 4)) * 3], {"output_width": 2}, (I64([0, 1]),)),
+    Case("RoiAlign", 16, [IMAGE, np.abs(_data(2, 4)) * 3], {}, (I64([0, 1]),)),
+    Case("HannWindow", 17, [], {"periodic": 0}, (I64(9),)),
+    Case("CenterCropPad", 18, [IMAGE], {"axes": [2, 3]}, (I64([5, 14]),)),
+    Case("Dropout", 12, [IMAGE], {}, (np.float32(0.4),)),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.domain}{c.op}-{c.opset}")

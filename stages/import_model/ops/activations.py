@@ -80,7 +80,8 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     zero = torch.zeros_like(x)
     y = torch.where(x > lambd, x - bias, zero)
-    return torch.where(x < -lambd, x + bias, y).to(x.dtype)
+    y = torch.where(x < -lambd, x + bias, y)
+    return y.to(x.dtype)
 
 
 @op("Clip")

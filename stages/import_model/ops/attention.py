@@ -96,7 +96,8 @@ def attention(
     bias = None
     if attn_mask is not None:
         bias = _make_mask_bias(attn_mask, keys, q.dtype)
-    ahead = make_range(keys, q) - make_range(q.shape[2], q).unsqueeze(1) - offset
+    row = make_range(q.shape[2], q).unsqueeze(1)
+    ahead = make_range(keys, q) - row - offset
     last = 0 if is_causal else right_window_size
     visible = _find_visible_keys(ahead, left_window_size, last, valid)
     if visible is not None:

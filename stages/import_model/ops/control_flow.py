@@ -27,19 +27,19 @@ def loop(
 ) -> tuple[Any, ...]:
     limit = MOST_ROUNDS + 1 if trip_count is None else int(trip_count)
     is_active = cond is None or bool(cond)
-    collected: list[list[Tensor]] = [[] for _ in range(n_outputs - len(state))]
-    rounds = 0
-    while is_active and rounds < limit:
-        if rounds >= MOST_ROUNDS:
+    num_states = len(state)
+    rounds: list[Sequence[Tensor]] = []  # values to stack
+    while is_active and len(rounds) < limit:
+        if len(rounds) >= MOST_ROUNDS:
             raise ValueError(f"a loop of more than {MOST_ROUNDS:,} rounds is beyond reason")
-        again, *results = body(torch.tensor(rounds), torch.tensor(is_active), *state)
-        for values, value in zip(collected, results[len(state) :], strict=True):
-            values.append(value)
-        state = tuple(results[: len(state)])
+        number = torch.tensor(len(rounds))
+        again, *results = body(number, torch.tensor(is_active), *state)
+        state = tuple(results[:num_states])
+        rounds.append(results[num_states:])
         is_active = bool(again)
-        rounds += 1
-    stacked = [torch.stack(values) if values else torch.empty(0) for values in collected]
-    return (*state, *stacked)
+    if not rounds:
+        return *state, *[torch.empty(0)] * (n_outputs - num_states)
+    return *state, *(torch.stack(values) for values in zip(*rounds, strict=True))
 
 
 @op("Scan")
@@ -79,7 +79,8 @@ def scan_9(
     axes = scan_input_axes or [0] * num_scan_inputs
     backwards = scan_input_directions or [0] * num_scan_inputs
     sequences = []
-    for x, axis, is_backward in zip(values[num_states:], axes, backwards, strict=True):
+    scanned = zip(values[num_states:], axes, backwards, strict=True)
+    for x, axis, is_backward in scanned:
         ordered = x.flip(axis) if is_backward else x
         sequences.append(ordered.unbind(axis))
     rounds = []

@@ -80,7 +80,8 @@ def conv_transpose(
         reach = dilations[i] * (kernel[i] - 1) + 1
         starts = strides[i] * (size[i] - 1)
         full.append(max(starts + reach + extra[i], 0))
-    check_sizes([x.shape[0], w.shape[1] * group, *full], x)
+    channels = w.shape[1] * group
+    check_sizes([len(x), channels, *full], x)
     margins = list(pads or [0] * 2 * n)
     if auto_pad == "VALID":
         margins = [0] * 2 * n
@@ -103,7 +104,9 @@ def conv_transpose(
     begins = [-begin for begin in begins]
     ends = [extra[i] - ends[i] for i in axes]
     y = pad_tensor(y, begins + ends)
-    return y if b is None else y + b.reshape(-1, *[1] * n)
+    if b is None:
+        return y
+    return y + b.reshape(-1, *[1] * n)
 
 
 @op("DeformConv", weights=(1, 3))

@@ -95,7 +95,8 @@ def _sample_axis(
     is_used = (number < counts.unsqueeze(1)).repeat(1, bins)
     distance = step / counts.clamp(min=1)
     inner = (number + 0.5) * distance.unsqueeze(1)
-    first = start.unsqueeze(1) + make_range(bins, start) * step.unsqueeze(1)
+    offset = make_range(bins, start) * step.unsqueeze(1)
+    first = start.unsqueeze(1) + offset
     position = first.unsqueeze(2) + inner.unsqueeze(1)
     position = position.flatten(1)
     is_inside = (position >= -1) & (position <= length)
@@ -142,7 +143,8 @@ def roi_align_16(
     if mode == "avg":
         samples = torch.stack(corners).sum(0) * is_used
         counts = (rows.counts * columns.counts).clamp(min=1)
-        y = samples.reshape(bins).sum((2, 4)) / counts.reshape(-1, 1, 1, 1)
+        total = samples.reshape(bins).sum((2, 4))
+        y = total / counts.reshape(-1, 1, 1, 1)
     else:
         # The standard's maximum is over the weighted corners, not over the interpolated values.
         samples = torch.stack(corners).amax(0)
@@ -178,7 +180,11 @@ def roi_align_10(
 
 @op("MaxRoiPool", constants=(1,))
 def max_roi_pool(
-    x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
+    x: Tensor,
+    rois: Tensor,
+    *,
+    pooled_shape: Sequence[int],
+    spatial_scale: float = 1.0,
 ) -> Tensor:
     rois = rois.to(x.device)
     edges = torch.round(rois[:, 1:] * spatial_scale).long()

@@ -1,7 +1,5 @@
 """Operators that create tensors: constants, ranges, random numbers and Dropout."""
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Read and write elements by index: Gather*, Scatter*, Slice and selection by value."""
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 import math
 from collections.abc import Sequence
 

@@ -170,7 +170,7 @@ def embed_layer_normalization(
     position_ids: Tensor | None = None,
     *,
     epsilon: float = 1e-12,
-    mask_index_type: int = 0,  # noqa: ARG001 - it tells the shape of an output
+    mask_index_type: int = 0,  # it tells the shape of an output
 ) -> tuple[Tensor, ...]:
     device = word_embedding.device
     if position_ids is None:

@@ -3,8 +3,6 @@
 Running statistics are detached: training updates them in place, and no gradient flows to them.
 """
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -198,7 +196,8 @@ def lrn(
     size: int,
 ) -> Tensor:
     squares = x.square().flatten(2).unsqueeze(1)
-    squares = F.pad(squares, (0, 0, (size - 1) // 2, size // 2))
+    before = (size - 1) // 2
+    squares = F.pad(squares, (0, 0, before, size // 2))
     mean = F.avg_pool2d(squares, (size, 1), (1, 1))
     divisor = bias + alpha * mean.reshape(x.shape)
     return x / divisor.pow(beta)

@@ -35,11 +35,12 @@ def resolve_pads(
             reach = dilation * (width - 1) + 1
             totals.append(max(last_start + reach - length, 0))
         return halve_pads(totals, auto_pad)
-    explicit_pads = list(pads or [0] * 2 * len(kernel))
+    zeros = [0] * 2 * len(kernel)
     if auto_pad == "VALID":
-        return [0] * 2 * len(kernel)
-    too_large = max(explicit_pads, default=0) > MAX_CONSTANT_ELEMENTS
-    if len(explicit_pads) != 2 * len(kernel) or too_large:
+        return zeros
+    explicit_pads = list(pads or zeros)
+    is_too_large = max(explicit_pads, default=0) > MAX_CONSTANT_ELEMENTS
+    if len(explicit_pads) != len(zeros) or is_too_large:
         raise ValueError(f"pads {explicit_pads} do not fit a kernel of {list(kernel)}")
     return explicit_pads
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import sub
 
 import torch
 import torch.nn.functional as F
@@ -126,7 +127,8 @@ def max_pool(
         y: Tensor = result
         return y.to(x.dtype)
     y, position = result
-    return y.to(x.dtype), _to_global_index(position, x, data, window, bool(storage_order))
+    position = _to_global_index(position, x, data, window, bool(storage_order))
+    return y.to(x.dtype), position
 
 
 def _to_global_index(
@@ -171,7 +173,7 @@ def average_pool(
     counted = x.new_ones(1, 1, *x.shape[2:])
     if count_include_pad:
         counted = pad_tensor(counted, [*window.begins, *window.ends], 1.0)
-        tails = [tail - end for tail, end in zip(window.tails, window.ends, strict=True)]
+        tails = list(map(sub, window.tails, window.ends))
         counted = pad_tensor(counted, [0] * len(tails) + tails)
     else:
         counted = window.pad_input(counted, 0.0)

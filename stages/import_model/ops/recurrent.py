@@ -3,8 +3,6 @@
 The input is projected for all steps at once. Then a cell runs step by step.
 """
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

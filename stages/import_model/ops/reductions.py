@@ -3,8 +3,6 @@
 Axes are an attribute up to opset 17 (ReduceSum: 12) and an input afterwards.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -18,15 +16,12 @@ from ltp_pipeline.stages.import_model.ops.common import (
 )
 from ltp_pipeline.stages.import_model.registry import OpFunction, op
 
-Reduction = Callable[[Tensor, list[int], bool], Tensor]
-Elementwise = Callable[[Tensor], Tensor]
-
 
 def _register_reduction(
     name: str,
-    function: Reduction,
-    prepare: Elementwise | None = None,
-    finish: Elementwise | None = None,
+    function: OpFunction,
+    prepare: OpFunction | None = None,
+    finish: OpFunction | None = None,
 ) -> None:
     """Register an operator that reduces axes.
 
@@ -36,13 +31,6 @@ def _register_reduction(
         prepare: Function of the input before it is reduced.
         finish: Function of the result.
     """
-
-    def reduce_dims(x: Tensor, dims: list[int], keep: bool) -> Tensor:
-        y = x if prepare is None else prepare(x)
-        y = function(y, dims, keep)
-        if finish is not None:
-            y = finish(y)
-        return y if y.dtype is x.dtype else y.to(x.dtype)
 
     @op(name, constants=(1,))
     @accept_unsigned
@@ -54,9 +42,17 @@ def _register_reduction(
         noop_with_empty_axes: int = 0,
     ) -> Tensor:
         rank = x.dim()
+        dims = positive_axes(axes, rank)
+        is_kept = bool(keepdims)
         if rank == 0 or (noop_with_empty_axes and not to_ints(axes)):
-            return reduce_dims(x.unsqueeze(-1), [rank], False)  # each element by itself
-        return reduce_dims(x, positive_axes(axes, rank), bool(keepdims))
+            x = x.unsqueeze(-1)  # each element is reduced by itself
+            dims = [rank]
+            is_kept = False
+        y: Tensor = x if prepare is None else prepare(x)
+        y = function(y, dims, is_kept)
+        if finish is not None:
+            y = finish(y)
+        return y if y.dtype is x.dtype else y.to(x.dtype)
 
 
 def _to_float(x: Tensor) -> Tensor:
@@ -73,12 +69,13 @@ def _get_limits(dtype: torch.dtype) -> tuple[float, float]:
     return limits.min, limits.max
 
 
-def _fill_empty(function: Reduction, position: int) -> Reduction:
+def _fill_empty(function: OpFunction, position: int) -> OpFunction:
     """Return amax or amin with one of the limits of the type as the extreme of no elements."""
 
     def reduce(x: Tensor, dims: list[int], keep: bool) -> Tensor:
         if x.numel() > 0:
-            return function(x, dims, keep)
+            y: Tensor = function(x, dims, keep)
+            return y
         value = _get_limits(x.dtype)[position]
         return torch.full_like(x.sum(dims, keep), value, dtype=x.dtype)
 

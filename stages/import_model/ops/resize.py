@@ -3,10 +3,8 @@
 Axes are resized one at a time, as weighted sums of a few neighbors.
 """
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -22,7 +20,7 @@ from ltp_pipeline.stages.import_model.ops.common import (
     positive_axes,
     to_ints,
 )
-from ltp_pipeline.stages.import_model.registry import op
+from ltp_pipeline.stages.import_model.registry import OpFunction, op
 
 
 class _ResizedAxis(NamedTuple):
@@ -68,13 +66,15 @@ def _find_source_coordinates(mode: str, axis: _ResizedAxis) -> Tensor:
             return (x + 0.5) / scale - 0.5
         case "half_pixel_symmetric":
             adjust = axis.new_size / (scale * axis.size)  # by which rounding moved the center
-            return axis.size / 2 * (1 - adjust) + (x + 0.5) / scale - 0.5
+            center = axis.size / 2 * (1 - adjust)
+            return center + (x + 0.5) / scale - 0.5
         case "align_corners":
             return x * (last / new_last)
         case "tf_crop_and_resize" if new_last == 0:
             return torch.full_like(x, (axis.start + axis.end) * last / 2)
         case "tf_crop_and_resize":
-            return axis.start * last + x * ((axis.end - axis.start) * last / new_last)
+            length = (axis.end - axis.start) * last
+            return axis.start * last + x * (length / new_last)
     raise ValueError(f"unknown coordinate_transformation_mode {mode!r}")
 
 
@@ -94,11 +94,12 @@ def _weigh_cubic(distance: Tensor, a: float) -> Tensor:
     d = distance.abs()
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return torch.where(d <= 1, near, torch.where(d < 2, far, 0.0))
+    weight = torch.where(d < 2, far, 0.0)
+    return torch.where(d <= 1, near, weight)
 
 
 # The weight of a neighbor by its distance, and the number of neighbors on each side.
-_KERNELS: dict[str, tuple[Callable[[Tensor, float], Tensor], int]] = {
+_KERNELS: dict[str, tuple[OpFunction, int]] = {
     "linear": (_weigh_linear, 1),
     "cubic": (_weigh_cubic, 2),
 }
@@ -112,8 +113,10 @@ def _find_neighbors(x: Tensor, scale: float, settings: _ResizeSettings) -> tuple
     # the middle pair.
     base = torch.ceil(x) - 1
     start = math.floor(-radius / shrink) + 1
-    index = base.unsqueeze(1) + torch.arange(start, 2 - start, dtype=torch.float64)
-    weight = weigh((index - x.unsqueeze(1)) * shrink, settings.cubic_coeff_a)
+    offsets = torch.arange(start, 2 - start, dtype=torch.float64)
+    index = base.unsqueeze(1) + offsets
+    distance = (index - x.unsqueeze(1)) * shrink
+    weight: Tensor = weigh(distance, settings.cubic_coeff_a)
     if settings.antialias:
         weight = weight / weight.sum(1, keepdim=True)
     return index.long(), weight
@@ -134,9 +137,9 @@ def _resize_axis(x: Tensor, axis: _ResizedAxis, settings: _ResizeSettings) -> Te
             weight = weight / weight.sum(1, keepdim=True)
         y = _sum_weighted(x, axis.number, index.clamp(0, last), weight)
     if settings.coordinates == "tf_crop_and_resize":
-        is_outside = ((source < 0) | (source > last)).to(x.device)
-        view = make_view_shape(x.dim(), axis.number)
-        y = y.masked_fill(is_outside.reshape(view), settings.fill)
+        is_outside = (source < 0) | (source > last)
+        is_outside = is_outside.reshape(make_view_shape(x.dim(), axis.number))
+        y = y.masked_fill(is_outside.to(x.device), settings.fill)
     return y
 
 
@@ -148,25 +151,34 @@ def _sum_weighted(x: Tensor, axis: int, index: Tensor, weight: Tensor) -> Tensor
     size = x.shape[axis]
     count = index.shape[1]
     if size <= 16 * count:
-        matrix = torch.zeros(len(index), size, dtype=torch.float64).scatter_add(1, index, weight)
-        return (x.movedim(axis, -1) @ matrix.T.to(x)).movedim(-1, axis)
+        matrix = torch.zeros(len(index), size, dtype=torch.float64)
+        matrix = matrix.scatter_add(1, index, weight)
+        y = x.movedim(axis, -1) @ matrix.T.to(x)
+        return y.movedim(-1, axis)
     view = make_view_shape(x.dim(), axis)
-    y = torch.zeros((), dtype=x.dtype, device=x.device)
+    y = x.new_zeros(())
+    index = index.to(x.device)
+    weight = weight.to(x)
     for i in range(count):
-        neighbor = x.index_select(axis, index[:, i].to(x.device))
-        y = y + neighbor * weight[:, i].to(x).reshape(view)
+        neighbor = x.index_select(axis, index[:, i])
+        y = y + neighbor * weight[:, i].reshape(view)
     return y
 
 
 def _find_output_sizes(
-    sizes: Sequence[int], scales: Sequence[float], new_sizes: Sequence[int], policy: str
+    sizes: Sequence[int],
+    scales: Sequence[float],
+    new_sizes: Sequence[int],
+    policy: str,
 ) -> list[tuple[int, float]]:
     """Return the new size and the scale of axes of the given sizes."""
     if scales:
         # In single precision, like the scales: 40 by 1.3 gives 52 there, and 51.99 in double.
-        exact = np.array(sizes, np.float32) * np.array(scales, np.float32)
-        return [(math.floor(size), scale) for size, scale in zip(exact, scales, strict=True)]
-    ratios = [new_size / size for new_size, size in zip(new_sizes, sizes, strict=True)]
+        exact_sizes = np.array(sizes, np.float32) * np.array(scales, np.float32)
+        rounded = map(math.floor, exact_sizes)
+        return list(zip(rounded, scales, strict=True))
+    pairs = zip(new_sizes, sizes, strict=True)
+    ratios = [new_size / size for new_size, size in pairs]
     if policy == "stretch":
         return list(zip(new_sizes, ratios, strict=True))
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -177,10 +189,10 @@ def _resize_with_torch(
     x: Tensor, axes: Sequence[_ResizedAxis], settings: _ResizeSettings
 ) -> Tensor | None:
     """Resize images by exact factors, in the modes that torch has kernels for."""
+    numbers = [axis.number for axis in axes]
+    is_image = x.dim() == 4 and numbers == [2, 3] and x.is_floating_point()
     is_exact = all(axis.size * axis.scale == axis.new_size for axis in axes)
-    if [axis.number for axis in axes] != [2, 3] or not is_exact or settings.antialias:
-        return None
-    if x.dim() != 4 or not x.is_floating_point():
+    if not is_image or not is_exact or settings.antialias:
         return None
     new_size = [axis.new_size for axis in axes]
     is_enlarged = min(axis.scale for axis in axes) >= 1
@@ -199,7 +211,7 @@ def _resize_axes(x: Tensor, axes: Sequence[_ResizedAxis], settings: _ResizeSetti
     changed: list[_ResizedAxis] = []
     for axis in axes:
         sizes[axis.number] = axis.new_size
-        if axis[1:] != (axis.new_size, axis.new_size, 1.0, 0.0, 1.0):
+        if axis != _ResizedAxis(axis.number, axis.new_size, axis.new_size, 1.0):
             changed.append(axis)
     check_sizes(sizes, x)
     y = _resize_with_torch(x, changed, settings)
@@ -217,7 +229,9 @@ def _resize_axes(x: Tensor, axes: Sequence[_ResizedAxis], settings: _ResizeSetti
 def upsample(x: Tensor, scales: Tensor | Sequence[float], *, mode: str = "nearest") -> Tensor:
     factors = scales.tolist() if isinstance(scales, Tensor) else scales
     output_sizes = _find_output_sizes(x.shape, factors, [], "stretch")
-    axes = [_ResizedAxis(i, x.shape[i], *output) for i, output in enumerate(output_sizes)]
+    axes = []
+    for i, (new_size, scale) in enumerate(output_sizes):
+        axes.append(_ResizedAxis(i, x.shape[i], new_size, scale))
     return _resize_axes(x, axes, _ResizeSettings(mode))
 
 
@@ -250,8 +264,10 @@ def resize(
         region = roi.tolist() or region
     resized = []
     for i, (new_size, scale) in enumerate(output_sizes):
-        part = (region[i], region[len(numbers) + i])
-        resized.append(_ResizedAxis(numbers[i], old_sizes[i], new_size, scale, *part))
+        start = region[i]
+        end = region[len(numbers) + i]
+        axis = _ResizedAxis(numbers[i], old_sizes[i], new_size, scale, start, end)
+        resized.append(axis)
     settings = _ResizeSettings(
         mode,
         coordinate_transformation_mode,

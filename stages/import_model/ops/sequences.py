@@ -1,7 +1,5 @@
 """Sequences, as Python lists of tensors. An empty optional is None."""
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 from typing import Any
 
 import torch

@@ -3,10 +3,9 @@
 Shapes are integer tensors on the CPU, whatever the device of the data.
 """
 
-# ruff: noqa: ARG001 - every attribute of the standard is a keyword, also where it changes nothing here
-
 import math
 from collections.abc import Sequence
+from operator import mul
 
 import numpy as np
 import torch
@@ -118,8 +117,7 @@ def expand(x: Tensor, shape: Tensor) -> Tensor:
 @op("Tile", constants=(1,))
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
     counts = repeats.tolist()
-    pairs = zip(x.shape, counts, strict=True)
-    check_sizes([size * count for size, count in pairs], x)
+    check_sizes(map(mul, x.shape, counts), x)
     return x.repeat(counts)
 
 
