@@ -282,15 +282,15 @@ def _read_slowest_ratio(report: Report, _gates: GateSettings) -> GateValue:
 
 
 def _read_layer_density(report: Report, _gates: GateSettings) -> GateValue:
-    densities = {f"layer {layer.name}": layer.density for layer in report.layers}
-    return _select_extreme(min, densities, "density")
+    densities = {layer.name: layer.density for layer in report.layers}
+    return _select_extreme(min, densities, "layer density", "layer ")
 
 
 def _select_extreme(
     select: Callable[[list[tuple[float, str]]], tuple[float, str]],
     values: Mapping[str, float | None],
     quantity: str,
-    title: str = "",
+    title: str,
 ) -> GateValue:
     """Read the smallest or the largest value of files or layers, which must all be known."""
     known_values = []

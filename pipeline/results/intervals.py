@@ -20,11 +20,11 @@ UNDEFINED = "on most samples that were drawn anew the metric is undefined"  # wh
 Interval = tuple[float, float]
 
 
-def wilson_interval(share: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
+def wilson_interval(fraction: float, samples: float, confidence: float = CONFIDENCE) -> Interval:
     """Return Wilson's score interval of a fraction of samples."""
     z2 = _normal_quantile(confidence) ** 2
-    middle = (share + z2 / (2 * samples)) / (1 + z2 / samples)
-    half = math.sqrt(z2 * (share * (1 - share) / samples + z2 / (4 * samples**2)))
+    middle = (fraction + z2 / (2 * samples)) / (1 + z2 / samples)
+    half = math.sqrt(z2 * (fraction * (1 - fraction) / samples + z2 / (4 * samples**2)))
     half /= 1 + z2 / samples
     return max(0.0, middle - half), min(1.0, middle + half)
 
@@ -33,7 +33,8 @@ def change_confidence(stated: Interval, confidence: float) -> Interval:
     """Return an interval stretched from its own confidence to another."""
     low, high = stated
     stretch = _normal_quantile(confidence) / _normal_quantile(CONFIDENCE)
-    middle, half = (low + high) / 2, stretch * (high - low) / 2
+    middle = (low + high) / 2
+    half = stretch * (high - low) / 2
     return middle - half, middle + half
 
 
