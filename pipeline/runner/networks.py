@@ -60,20 +60,20 @@ class SavedNetworkInfo(BaseModel):
     num_trainings: int = 1
 
 
-def save_weights(context: RunContext, name: str, tuned: PrunedNetwork, **more: Any) -> Weights:
+def save_weights(context: RunContext, name: str, tuned: PrunedNetwork, **fields: Any) -> Weights:
     """Save the final weights of a network, so that later commands need no training.
 
     Args:
         context: The run.
         name: Name of the network in the run directory.
         tuned: The network.
-        more: Further fields of SavedNetworkInfo.
+        **fields: Further fields of SavedNetworkInfo.
 
     Returns:
         The weights as a file has them.
     """
     weights = to_file_weights(context.network, tuned.state)
-    meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **more)
+    meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **fields)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
     context.run_directory.save_weights(name, tensors, meta.model_dump())
     return weights

@@ -69,11 +69,10 @@ def pick(
     own_gates = make_gate_settings(limits or {})
     gates = choose_limits(own_gates, settings.gates.model_dump())
     settings = settings.model_copy(update={"gates": gates})
-    if mode is None and limits:  # these gates need a baseline
-        if limits.get("min_gain"):
-            mode = "curve"
-        elif limits.get("beat_baseline"):
-            mode = "quick"
+    if mode is None and own_gates.min_gain:  # these gates need a baseline
+        mode = "curve"
+    elif mode is None and own_gates.beat_baseline:
+        mode = "quick"
     baseline_mode: BaselineMode | None = None
     if mode is not None:
         baseline_mode = load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode
@@ -82,12 +81,12 @@ def pick(
     return finish_entry(parent, number, model, settings, baseline_mode, task=task)
 
 
-def _replace_formats(had: ExportSettings, formats: Sequence[str]) -> ExportSettings:
+def _replace_formats(existing: ExportSettings, formats: Sequence[str]) -> ExportSettings:
     """Return export settings for other files; rounded files stay if there are packed ones."""
-    exact = update_export(had, formats=formats, weight_storage=())
+    exact = update_export(existing, formats=formats, weight_storage=())
     if not any(find_format(name).can_be_rounded for name in exact.formats):
         return exact
-    return update_export(exact, weight_storage=had.weight_storage)
+    return update_export(exact, weight_storage=existing.weight_storage)
 
 
 def finish_entry(
