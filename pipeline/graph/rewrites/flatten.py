@@ -20,7 +20,7 @@ from ltp_pipeline.graph.constants import (
 )
 from ltp_pipeline.graph.edit import UniqueNames, copy_fields, rename_inputs, rename_outputs
 from ltp_pipeline.graph.model import OnnxModel, separate_weights
-from ltp_pipeline.graph.nodes import get_attribute, get_subgraphs, is_standard, iter_graphs
+from ltp_pipeline.graph.nodes import get_subgraphs, is_standard, iter_graphs
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -148,7 +148,8 @@ def _find_branch(
     condition = get_small_value(constants, names.get(node.input[0], node.input[0]))
     if condition is None or condition.size != 1:
         return None
-    branch: GraphProto = get_attribute(node, "then_branch" if condition.all() else "else_branch")
+    branch_name = "then_branch" if condition.all() else "else_branch"
+    branch: GraphProto = next(a.g for a in node.attribute if a.name == branch_name)
     has_shared_name = any(name_counts[name] > 1 for name in collect_stored_tensors(branch))
     return None if has_shared_name else branch
 
