@@ -38,18 +38,18 @@ LEARN = (
     "tests/unit/stages/test_learn_thresholds.py",
 )
 GATE = (
-    "tests/unit/pipeline/test_gates.py",
-    "tests/unit/pipeline/test_report_checks.py",
-    "tests/unit/pipeline/test_gate_files.py",
-    "tests/unit/stages/test_re[cm]*.py",
+    "tests/unit/pipeline/gates/test_*.py",
+    "tests/unit/pipeline/results/test_*.py",
+    "tests/unit/stages/measure/test_again.py",
     "tests/integration/test_gate.py",
 )
 # Modules, and the tests that are to notice a change of them
 TESTS = {
     "stages/learn_thresholds/*.py": LEARN,
-    "pipeline/gate*.py": GATE,
-    "pipeline/report_[cd]*.py": GATE,
-    "stages/re[cm]*.py": GATE,
+    "pipeline/gates/*.py": GATE,
+    "pipeline/results/complete.py": GATE,
+    "pipeline/results/consistency.py": GATE,
+    "stages/measure/again.py": GATE,
 }
 FOLDERS = {
     "pipeline": "ltp_pipeline",
@@ -96,11 +96,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ltp-mutants-") as folder:
         scratch = Path(folder)
         commit = enter_copy(scratch)
-        all_modules = {
-            path.as_posix(): tests
-            for glob, tests in TESTS.items()
-            for path in sorted(Path().glob(glob))
-        }
+        all_modules: dict[str, tuple[str, ...]] = {}
+        for glob, tests in TESTS.items():
+            paths = sorted(Path().glob(glob))
+            if not paths or not all(any(Path().glob(test)) for test in tests):
+                sys.exit(f"{glob}: it, or one of its tests, matches no file")
+            all_modules |= {path.as_posix(): tests for path in paths}
         modules = {
             name: tests for name, tests in all_modules.items() if name.startswith(tuple(asked.only))
         }
