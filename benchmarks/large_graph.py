@@ -4,7 +4,7 @@
 
 Each graph is made of small nodes; its time at full size is divided by its time at half the size.
 Every measurement is a process of its own, in processor time; the sizes take turns and the smallest
-time of each counts. `import` is `import_model.build`: without the comparison with onnxruntime,
+time of each counts. `import` is `import_model.build_network`: without the comparison with onnxruntime,
 whose own time is not ours.
 
 With `--limits`, large models of many kinds are inspected, and time and memory are held against what
@@ -32,20 +32,20 @@ _TIMED = """
 import sys, time
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import inspect
 if sys.argv[2] == "import":
     from ltp_pipeline.stages.import_model import network
 begun = time.process_time()
 if sys.argv[2] == "inspect":
     inspect(sys.argv[1])
 else:
-    import_model.build(import_model.read(sys.argv[1]), PruneSettings())
+    import_model.build_network(import_model.read_model_file(sys.argv[1]), PruneSettings())
 print(time.process_time() - begun)
 """
 _LIMITED = """
 import sys, time
 from ltp_pipeline.errors import LtpError
-from ltp_pipeline.stages.inspect import inspect
+from ltp_pipeline.stages.tools.inspect import inspect
 try:
     inspect(sys.argv[1])
 except LtpError as error:

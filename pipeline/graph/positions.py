@@ -6,9 +6,11 @@ themselves go through a sine, as in a network with periodic activations, the wei
 learned.
 """
 
-from onnx import GraphProto
+from collections.abc import Collection
 
-from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, get_subgraphs, is_standard
+from onnx import GraphProto, NodeProto
+
+from ltp_pipeline.graph.nodes import LOOKUP_OPERATORS, SHAPE_OPERATORS, get_subgraphs, is_standard
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.graph.view import find_ancestors, find_dependent_values
 
@@ -22,7 +24,12 @@ def find_frequencies(graph: GraphProto) -> set[str]:
     floats = {name for name, tensor in tensors.items() if tensor.data_type in FLOAT_TYPES}
     data = _find_data(graph, floats)
     positions = [node.input[0] for node in waves if node.input[0] not in data]
-    return floats & find_ancestors(graph, positions)
+    return floats & find_ancestors(graph, positions, _find_shape_inputs)
+
+
+def _find_shape_inputs(node: NodeProto) -> Collection[int]:
+    """Return the input slots of which a node reads only the shape."""
+    return range(len(node.input)) if is_standard(node, *SHAPE_OPERATORS) else ()
 
 
 def _find_data(graph: GraphProto, floats: set[str]) -> set[str]:

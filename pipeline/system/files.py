@@ -205,8 +205,9 @@ def check_output_path(out: AnyPath, sources: Iterable[Path]) -> None:
         sources: Files that are read.
     """
     sources = [source for source in sources if source.exists()]
+    check_replaceable(Path(out))  # also rejects an empty name, which is that of the folder
     for part in (Path(out), external_data_path(Path(out))):
-        check_replaceable(part)  # also rejects an empty name, which is that of the folder
+        check_replaceable(part)
         for source in sources:
             if part.exists() and part.samefile(source):
                 message = f"writing {out} would replace {source}, which is read"

@@ -26,7 +26,7 @@ from onnx import (
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
-from ltp_pipeline.graph.nodes import iter_graphs, iter_nodes, normalize_domain
+from ltp_pipeline.graph.nodes import format_node, iter_graphs, iter_nodes, normalize_domain
 from ltp_pipeline.graph.schemas import make_checkable
 from ltp_pipeline.graph.tensors import (
     FLOAT_TYPES,
@@ -70,6 +70,8 @@ def check_validity(model: OnnxModel, path: Path | None = None) -> None:
         _check_values(tensor, is_separate=tensor_name in model.weights)
     for graph in iter_graphs(proto.graph):
         _check_outputs(graph)
+    for node in iter_nodes(proto.graph):
+        _check_attributes(node)
     if proto.functions:
         _check_functions(proto)
     try:
@@ -130,6 +132,17 @@ def _check_text(message: Message) -> None:
                         f"at most {MAX_NAME_LENGTH:,} are supported",
                         "export the model with shorter names",
                     )
+
+
+def _check_attributes(node: NodeProto) -> None:
+    """Raise InputError if an attribute refers to one of a function that the node is not part of."""
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            raise InputError(
+                f"attribute {attribute.name!r} of {format_node(node)} has no value: "
+                "only nodes of functions may refer to an attribute",
+                EXPORT_HINT,
+            )
 
 
 def _check_versions(model: ModelProto) -> None:

@@ -58,3 +58,17 @@ def test_frequencies_are_not_trained() -> None:
     result = imported(rotary())
     assert [k.name for k in result.layer_weights] == ["w"]
     assert set(result.state) == {"w"}
+
+
+def test_weights_of_a_layer_whose_shape_gives_positions_are_not_frequencies() -> None:
+    g = Graph()
+    hidden = g.add("MatMul", "x", g.random("w", 5, 3))
+    length = g.add("Gather", g.add("Shape", hidden), g.tensor("second", 1, np.int64))
+    positions = g.add("Range", g.tensor("zero", 0, np.int64), length, g.tensor("one", 1, np.int64))
+    column = g.add(
+        "Unsqueeze", g.add("Cast", positions, to=TensorProto.FLOAT), g.tensor("axis", [0], np.int64)
+    )
+    angles = g.add("MatMul", g.random("frequencies", 4, 1), column)
+    g.add("Concat", g.add("Cos", angles), g.add("Sin", angles), axis=0, outputs=["y"])
+    g.add("Relu", hidden, outputs=["h"])
+    assert find_frequencies(g.model({"x": ("N", 4, 5)}, ["y", "h"]).graph) == {"frequencies"}

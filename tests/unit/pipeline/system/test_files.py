@@ -77,6 +77,11 @@ def test_another_file_may_be_written_over(tmp_path: Path):
     check_output_path(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
 
 
+def test_empty_output_path_is_rejected():
+    with pytest.raises(InputError):
+        check_output_path("", [])
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
 def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
     out, other = tmp_path / "out.onnx", tmp_path / "other"

@@ -351,3 +351,11 @@ def test_value_that_does_not_fit_into_memory_is_rejected_by_node(pads: int) -> N
     error = refused(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
     assert "Conv 'wide'" in error.message
     assert "memory" in error.hint
+
+
+def test_attribute_that_refers_to_a_function_is_rejected_outside_of_functions() -> None:
+    model = mlp()
+    attribute = model.graph.node[0].attribute.add(name="alpha", ref_attr_name="outer")
+    attribute.type = onnx.AttributeProto.FLOAT
+    error = refused(model)
+    assert "'alpha'" in error.message
