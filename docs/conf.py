@@ -42,6 +42,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 
 LARGEST_SHOWN_LIMIT = 1e15
+# A name and its meaning in the section "Attributes" of a docstring, over several lines.
+ATTRIBUTE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
 PLACEHOLDER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 
@@ -87,11 +89,12 @@ def report_reference() -> Iterator[str]:
     for name, definition in objects.items():
         if "properties" not in definition:
             continue
-        description = _as_text(definition.get("description"))
-        yield f"({anchors[name]})=\n### {name}\n\n{description}\n\n"
+        description, _, attributes = definition.get("description", "").partition("Attributes:")
+        meanings = dict(ATTRIBUTE.findall(attributes))
+        yield f"({anchors[name]})=\n### {name}\n\n{_as_text(description)}\n\n"
         yield _table_head("key", "type", "meaning")
         for key, value in definition["properties"].items():
-            meaning = _cell(value.get("description"))
+            meaning = _cell(value.get("description") or meanings.get(key))
             yield f"| `{key}` | {_type_name(value, anchors)} | {meaning} |\n"
         yield "\n"
 

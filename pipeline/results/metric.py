@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from ltp_pipeline.system.text import format_number, format_percent, format_points, make_printable
 
@@ -35,16 +35,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Metric:
-    """What a network is measured by, top-1 accuracy by default.
+    """Name, unit and direction of a metric; top-1 accuracy by default.
 
-    Without labels, it is the fraction of samples with the same largest output as the original
-    ("agreement"), or R² against the outputs of the original ("r2_vs_original").
+    Without labels, the metric is the fraction of samples with the same largest output as the
+    original ("agreement"), or R² against the outputs of the original ("r2_vs_original").
 
     Attributes:
         name: Name of the metric.
         unit: Unit of its values; None for a number without a unit.
-        higher_is_better: Direction of the metric.
-        is_fraction: Whether the metric is at most 1, and 0.01 is one percentage point.
+        higher_is_better: True if a higher value is better.
+        is_fraction: True if values are at most 1, so that 0.01 is one percentage point.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
@@ -52,7 +52,7 @@ class Metric:
     name: str = "top-1"
     unit: str | None = None
     higher_is_better: bool = True
-    is_fraction: Annotated[bool, Field(description="at most 1, and 0.01 is a point")] = True
+    is_fraction: bool = True
 
     @property
     def is_accuracy(self) -> bool:
@@ -148,7 +148,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class ExtraMetric:
-    """A further value of a network, with a name, a unit and a direction of its own."""
+    """Value of a further metric, with name, unit and direction as in `Metric`."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 

@@ -52,13 +52,17 @@ IN_BLOCKS, CLASSIFIER_EXCLUDED = "in blocks", "classifier excluded"  # variants 
 IS_BASELINE = "this network is the baseline of its run"  # why it is compared with none
 COMPARING_GATES = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
 SHORT_LIST, LONG_LIST = Field(max_length=1000), Field(max_length=100_000)
-Reasons = Annotated[dict[str, str], Field(description="why a key of this object is null")]
+Reasons = Annotated[
+    dict[str, str], Field(description="Reasons why keys of this object are null, by key.")
+]
 
 
 class EvaluatedResult(ReportPart):
     """A file or a network with its accuracy."""
 
-    accuracy: AccuracyResult | None = None
+    accuracy: AccuracyResult | None = make_field(
+        None, "Metric on the test split; null if it was not measured."
+    )
     reasons: Reasons = Field(default_factory=dict)
 
     @property
@@ -70,33 +74,43 @@ class EvaluatedResult(ReportPart):
 class LatencyResult(ReportPart):
     """Latency of one batch in milliseconds."""
 
-    batch: Count | None = None
-    threads: Count | None = None
-    ms: NonNegative | None = None
+    batch: Count | None = make_field(None, "Number of samples in the batch.")
+    threads: Count | None = make_field(None, "Number of threads of onnxruntime.")
+    ms: NonNegative | None = make_field(None, "Median latency in milliseconds.")
 
 
 class FileLatencyResult(LatencyResult):
-    """Latency of a file and of the original, measured interleaved."""
+    """Latency of a file and of the original, which are measured interleaved."""
 
-    original_ms: NonNegative | None = None
-    ratio: NonNegative | None = make_field(None, "ms / original_ms")
+    original_ms: NonNegative | None = make_field(
+        None, "Median latency of the original, measured interleaved, in milliseconds."
+    )
+    ratio: NonNegative | None = make_field(
+        None, "Latency of the file divided by that of the original."
+    )
 
 
 class OriginalResult(EvaluatedResult):
     """The original file."""
 
-    path: str | None = None
-    bytes: Count | None = None
-    load_ms: NonNegative | None = None
-    latency: tuple[LatencyResult, ...] = ()
+    path: str | None = make_field(None, "Path of the model.")
+    bytes: Count | None = make_field(None, "Size of the model and its external data, in bytes.")
+    load_ms: NonNegative | None = make_field(
+        None, "Time that onnxruntime takes to load the model, in milliseconds."
+    )
+    latency: tuple[LatencyResult, ...] = make_field(
+        (), "Latency by batch size and number of threads."
+    )
 
 
 class HashedFile(ReportPart):
     """A file with its hashes. Its path is relative to the report."""
 
-    path: PrintablePath = ""
-    sha256: str | None = None
-    data_sha256: str | None = make_field(None, "of PATH.data, if the weights are external")
+    path: PrintablePath = make_field("", "Path of the file, relative to the report.")
+    sha256: str | None = make_field(None, "SHA-256 of the file.")
+    data_sha256: str | None = make_field(
+        None, "SHA-256 of PATH.data; null if the file has no external data."
+    )
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -107,24 +121,34 @@ class HashedFile(ReportPart):
 class FileResult(EvaluatedResult, HashedFile):
     """An exported file: a graph in an encoding."""
 
-    graph: str = "original"
-    encoding: str = ""
-    weight_storage: str = make_field("exact", "exact, or the rounding: fp16, int8")
-    bytes: Count | None = None
+    graph: str = make_field("original", "Graph of the file: original, deploy, fast or int8.")
+    encoding: str = make_field("", "Encoding of the weights: packed, dense or sparse.")
+    weight_storage: str = make_field(
+        "exact", "Storage of the weights: exact, or rounded to fp16 or int8."
+    )
+    bytes: Count | None = make_field(None, "Size of the file and its external data, in bytes.")
     nonzeros: Count | None = make_field(
-        None, "of its layer weights; rounding may make more of them zero"
+        None, "Number of nonzeros of all layer weights. Rounding can turn more of them into zeros."
     )
     paired_counts: PairedCounts | None = make_field(
-        None, "first: the original, second: this file; null if a sample may be partly correct"
+        None,
+        "Numbers of test samples that the original (first) and this file (second) have "
+        "correct; null if a sample can be partly correct.",
     )
     parity_max_abs: NonNegative | None = make_field(
-        None, "largest difference between outputs of the file and of torch"
+        None, "Largest absolute difference between outputs of the file and of the network in torch."
     )
-    load_ms: NonNegative | None = None
-    latency: tuple[FileLatencyResult, ...] = ()
-    quantization: QuantizationInfo | None = make_field(None, "null for a float graph")
+    load_ms: NonNegative | None = make_field(
+        None, "Time that onnxruntime takes to load the file, in milliseconds."
+    )
+    latency: tuple[FileLatencyResult, ...] = make_field(
+        (), "Latency of the file and of the original, by batch size and number of threads."
+    )
+    quantization: QuantizationInfo | None = make_field(
+        None, "Quantization of the graph; null unless the graph is int8."
+    )
     sparse_kernels: SparseKernelInfo | None = make_field(
-        None, "null for a graph without sparse operators"
+        None, "Layers that run on sparse operators; null unless the graph is fast."
     )
 
     @property
@@ -161,39 +185,52 @@ class FileResult(EvaluatedResult, HashedFile):
     @model_validator(mode="after")
     def _check_graph(self) -> Self:
         if (self.quantization is not None) != (self.graph == INT8):
-            raise ValueError(f"quantization must be null if graph is not {INT8}, and only then")
+            raise ValueError(f"quantization must be set if graph is {INT8}, and null otherwise")
         if (self.sparse_kernels is not None) != (self.graph == FAST):
-            raise ValueError(f"sparse_kernels must be null if graph is not {FAST}, and only then")
+            raise ValueError(f"sparse_kernels must be set if graph is {FAST}, and null otherwise")
         return self
 
 
 class EpochCounts(ReportPart):
-    """Epochs of training, by phase."""
+    """Number of epochs of training, by phase."""
 
-    prune: Count = 0
-    finetune: Count = 0
+    prune: Count = make_field(0, "Number of epochs of threshold learning.")
+    finetune: Count = make_field(0, "Number of epochs of fine-tuning.")
 
 
 class NetworkResult(EvaluatedResult):
     """A pruned network. Its accuracy is that of its least accurate file."""
 
-    method: str = LTP_METHOD
+    method: str = make_field(LTP_METHOD, "Pruning method, and its variants after commas.")
     drop: float | None = make_field(
-        None, "how much worse than the original, in the unit of the metric; negative if better"
+        None,
+        "Metric of the original minus that of the network, with the opposite sign if "
+        "lower is better. Negative if the network is better.",
     )
-    drop_interval: Interval | None = None
-    compression: float | None = Field(default=None, ge=1)
+    drop_interval: Interval | None = make_field(
+        None, "95 % confidence interval of the drop, paired by sample; null if it is undefined."
+    )
+    compression: float | None = make_field(
+        None, "Number of elements of all layer weights divided by the number of nonzeros.", ge=1
+    )
     model_compression: float | None = make_field(
-        None, "float weights of the model / nonzero float weights", gt=0
+        None, "Number of elements of all float weights divided by the number of nonzeros.", gt=0
     )
-    sparsity: Fraction | None = None
-    nonzeros: Count | None = None
-    model_nonzeros: Count | None = make_field(None, "of all float weights")
-    epochs: EpochCounts | None = None
+    sparsity: Fraction | None = make_field(None, "Fraction of zeros in all layer weights.")
+    nonzeros: Count | None = make_field(
+        None,
+        "Number of nonzeros of all layer weights, in the exported file with the most nonzeros.",
+    )
+    model_nonzeros: Count | None = make_field(None, "Number of nonzeros of all float weights.")
+    epochs: EpochCounts | None = make_field(None, "Number of epochs of training, by phase.")
     num_trainings: Count | None = make_field(
-        None, "number of trained networks: fine-tuned trail entries, or points of the curve"
+        None,
+        "Number of networks that were trained: fine-tuned trail entries, or points of "
+        "the baseline.",
     )
-    files: Annotated[tuple[FileResult, ...], SHORT_LIST] = ()
+    files: Annotated[tuple[FileResult, ...], SHORT_LIST] = make_field(
+        (), "Exported files of the network."
+    )
 
     @property
     def exact(self) -> FileResult | None:
@@ -218,54 +255,69 @@ class NetworkResult(EvaluatedResult):
     def _check_nonzeros(self) -> Self:
         total, layers = self.model_nonzeros, self.nonzeros
         if total is not None and layers is not None and total < layers:
-            raise ValueError(f"model_nonzeros is {total}, less than nonzeros, which is {layers}")
+            raise ValueError(f"model_nonzeros must be at least nonzeros, {layers}, got {total}")
         return self
 
 
 class BaselinePoint(HashedFile):
-    """The exact file of the baseline at one compression, with its metric on the test split."""
+    """Exact file of the baseline at one compression."""
 
-    compression: float | None = Field(default=None, gt=0)
-    accuracy: float | None = None
+    compression: float | None = make_field(None, "Compression ratio of the layer weights.", gt=0)
+    accuracy: float | None = make_field(None, "Metric on the test split.")
     validation_accuracy: float | None = make_field(
-        None, "on the validation split, which selects the points"
+        None, "Metric on the validation split, by which points are selected."
     )
-    nonzeros: Count | None = None
+    nonzeros: Count | None = make_field(None, "Number of nonzeros of all layer weights.")
 
 
 class BaselineResult(NetworkResult):
-    """Global magnitude pruning to the compression of LTP, with the same number of epochs."""
+    """Global magnitude pruning to the compression of LTP, trained for the same number of epochs."""
 
-    method: str = MAGNITUDE_METHOD
+    method: str = make_field(
+        MAGNITUDE_METHOD, "Pruning method of the baseline, and its variants after commas."
+    )
     curve: Annotated[tuple[BaselinePoint, ...], SHORT_LIST] | None = make_field(
-        None, "points at several compressions; the first at that of LTP"
+        None,
+        "Points of the baseline at several compressions, the first one at that of LTP; "
+        "null if only one was measured.",
     )
     budget: NonNegative | None = make_field(
-        None, "largest drop within which the gain is computed; null: at equal accuracy"
+        None,
+        "Largest drop at which the two methods are compared; null if they are compared "
+        "at equal accuracy.",
     )
     compression_at_equal_accuracy: float | None = make_field(
         None,
-        "linear in log compression between two points; within a budget, that of the sparsest point",
+        "Compression of the baseline at the accuracy of LTP, interpolated between two "
+        "points. With a budget, that of the sparsest point within it.",
         gt=0,
     )
     gain: float | None = make_field(
-        None, "compression of LTP / compression_at_equal_accuracy", gt=0
+        None, "Compression of LTP divided by `compression_at_equal_accuracy`.", gt=0
     )
     gain_bound: Literal["at least", "at most"] | None = make_field(
-        None, "null if the gain is known exactly"
+        None,
+        "Whether the gain is at least or at most this value; null if the measured points "
+        "enclose it.",
     )
     unstructured: BaselinePoint | None = make_field(
-        None, "unstructured pruning to the same nonzeros, if LTP prunes in blocks"
+        None,
+        "Unstructured pruning to the same number of nonzeros; null unless LTP prunes in blocks.",
     )
 
 
 class BaselineDifference(ReportPart):
-    """How much better LTP is than the baseline, in the unit of the metric; negative if worse."""
+    """How much better LTP is than the baseline, in the metric's unit; negative if it is worse."""
 
-    value: float | None = None
-    interval: Interval | None = None
+    value: float | None = make_field(None, "Difference of the metric on the test split.")
+    interval: Interval | None = make_field(
+        None,
+        "95 % confidence interval of the difference, paired by sample; null if it is undefined.",
+    )
     paired_counts: PairedCounts | None = make_field(
-        None, "first: the pruned network, second: the baseline"
+        None,
+        "Numbers of test samples that the pruned network (first) and the baseline "
+        "(second) have correct.",
     )
     reasons: Reasons = Field(default_factory=dict)
 
@@ -273,39 +325,63 @@ class BaselineDifference(ReportPart):
 class Report(ReportPart):
     """The content of report.json, which report.md and report.html show."""
 
-    schema_: Literal["ltp-report/1"] = Field(default=SCHEMA, alias="schema")
-    status: Literal["passed", "failed", "no-gates"] = "no-gates"
-    gates: Annotated[tuple[GateResult, ...], SHORT_LIST] = ()
-    metric: Metric = Metric()
-    task: TaskSummary = TaskSummary()
-    model: ModelInfo = ModelInfo()
-    data: DataInfo = DataInfo()
-    custom_task: CustomTaskInfo | None = make_field(None, "null for a built-in task")
-    original: OriginalResult = OriginalResult()
-    pruned: NetworkResult = NetworkResult()
-    baseline: BaselineResult | None = None
-    difference: BaselineDifference | None = None
-    layers: Annotated[tuple[LayerResult, ...], LONG_LIST] = ()
-    trail: Annotated[tuple[TrailEntry, ...], LONG_LIST] = ()
-    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    schema_: Literal["ltp-report/1"] = Field(
+        default=SCHEMA, alias="schema", description="Name and version of the schema."
+    )
+    status: Literal["passed", "failed", "no-gates"] = make_field(
+        "no-gates", "Result of all gates together; `no-gates` if no gate is set."
+    )
+    gates: Annotated[tuple[GateResult, ...], SHORT_LIST] = make_field((), "Result of each gate.")
+    metric: Metric = make_field(Metric(), "Name, unit and direction of the metric.")
+    task: TaskSummary = make_field(TaskSummary(), "Task of the network.")
+    model: ModelInfo = make_field(ModelInfo(), "Model before pruning.")
+    data: DataInfo = make_field(DataInfo(), "Data that the network was trained and measured on.")
+    custom_task: CustomTaskInfo | None = make_field(
+        None, "Custom task of the run; null for a built-in task."
+    )
+    original: OriginalResult = make_field(OriginalResult(), "Measurements of the original.")
+    pruned: NetworkResult = make_field(NetworkResult(), "Measurements of the pruned network.")
+    baseline: BaselineResult | None = make_field(
+        None, "Measurements of global magnitude pruning; null if it was not measured."
+    )
+    difference: BaselineDifference | None = make_field(
+        None, "Comparison of the pruned network with the baseline; null without a baseline."
+    )
+    layers: Annotated[tuple[LayerResult, ...], LONG_LIST] = make_field(
+        (), "Layer weights of the model."
+    )
+    trail: Annotated[tuple[TrailEntry, ...], LONG_LIST] = make_field(
+        (), "Trail entries that `pick` can finish."
+    )
+    settings: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Settings of the run, by section."
+    )
     resolved: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="values that rules chose for settings left open, by section",
+        description="Values that rules chose for settings that were not set, by section.",
     )
-    environment: EnvironmentInfo = EnvironmentInfo()
+    environment: EnvironmentInfo = make_field(EnvironmentInfo(), "Environment of the run.")
     timings: dict[str, NonNegative] = Field(
-        default_factory=dict, description="seconds of each stage"
+        default_factory=dict, description="Seconds that each stage took, by stage."
     )
-    notes: tuple[str, ...] = ()
-    budget_not_met: str | None = make_field(None, "why the network is outside its accuracy budget")
+    notes: tuple[str, ...] = make_field((), "Notes about the run.")
+    budget_not_met: str | None = make_field(
+        None, "Reason why the network is outside its accuracy budget; null if it is within."
+    )
     suspicious_improvement: str | None = make_field(
-        None, "warning that the network is better than the original beyond chance"
+        None,
+        "Warning that the network is significantly better than the original; null if it is not.",
     )
-    histograms: tuple[WeightHistogram, ...] = ()
-    scatter: WeightScatter | None = None
+    histograms: tuple[WeightHistogram, ...] = make_field(
+        (), "Histograms of |w| of the largest layer weights."
+    )
+    scatter: WeightScatter | None = make_field(
+        None, "Sampled weights of the largest layer weight before and after pruning."
+    )
     sizes: dict[str, Count | None] = Field(
         default_factory=dict,
-        description="bytes of the original, of each file, and the smallest possible size",
+        description="Bytes of the original and of each exported file; "
+        "`entropy_bound` is the smallest possible size.",
     )
     reasons: Reasons = Field(default_factory=dict)
 
@@ -400,7 +476,7 @@ class Report(ReportPart):
             "labels of pruned.files": [file.label for file in self.pruned.files],
             "points of the baseline": [point.path for point in self.baseline_points.values()],
             "trail": [entry.entry for entry in self.trail],
-            "selected of the trail": [entry.selected for entry in self.trail if entry.selected],
+            "trail.selected": [entry.selected for entry in self.trail if entry.selected],
         }
         for key, listed in names.items():
             for name, count in Counter(listed).most_common(1):
@@ -415,7 +491,7 @@ def _check_range(key: str, value: float | None, lowest: float, highest: float = 
         allowed = f"between {lowest:g} and {highest:g}"
         if math.isinf(lowest):
             allowed = f"at most {highest:g}"
-        raise ValueError(f"{key} must be {allowed}, got {value:g}: fractions are not percent")
+        raise ValueError(f"{key} must be {allowed}, got {value:g}; write 0.88 for 88 %")
 
 
 def make_json_schema() -> str:

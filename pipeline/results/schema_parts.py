@@ -1,4 +1,4 @@
-"""Parts of a report that stand for themselves: gate results, accuracies, model, data and layers."""
+"""Parts of a report: gate results, accuracies, model, data and layers."""
 
 import math
 from dataclasses import dataclass
@@ -51,11 +51,16 @@ class ReportPart(BaseModel):
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of one gate.
+    """Result of one gate.
 
     Attributes:
-        detail: What a reader needs to know in addition to limit and value.
-        advice: What would help.
+        name: Name of the gate as in [gates]. The name of a file follows if the limit is for one
+            file.
+        limit: Limit of the gate; for a check of a file, its expected SHA-256.
+        value: Value that is compared with the limit; null if it was not measured.
+        passed: True if the gate passed.
+        detail: Details such as the confidence interval, or the reason why the value is null.
+        advice: Suggestion for passing the gate; empty if it passed.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
@@ -69,13 +74,13 @@ class GateResult:
 
     @property
     def is_hash(self) -> bool:
-        """Whether the gate checked a file by its hash in the report."""
+        """True if the gate checked the hash of a file."""
         return isinstance(self.limit, str)
 
     @property
     def line(self) -> str:
         """Name, limit and value in one line."""
-        if self.is_hash:  # which tells nobody anything
+        if self.is_hash:  # a reader cannot compare hashes
             return make_printable(f"{self.name}: {self.detail}")
         detail = f" ({self.detail})" if self.detail else ""
         return make_printable(
@@ -86,109 +91,142 @@ class GateResult:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """What a network is for, and how its evaluated output states the answer."""
+    """Kind of a task, and how its measured output encodes the prediction.
+
+    Attributes:
+        kind: Kind of the task as in [task], or `custom`.
+        output: Name of the measured output; null if the metric covers several outputs.
+        class_axis: Axis of the output along which the index of the largest number is the class;
+            null for other tasks.
+        threshold: Score above which the output means class 1, or above which a label is present;
+            null for other tasks.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    kind: Annotated[str | None, Field(description="as [task] kind, or custom")] = None
-    output: Annotated[str | None, Field(description="null where several are judged")] = None
-    class_axis: Annotated[
-        int | None, Field(description="along which the largest number tells the class")
-    ] = None
-    threshold: Annotated[
-        float | None,
-        Field(description="above which a number tells class 1, not 0, or that a label is there"),
-    ] = None
+    kind: str | None = None
+    output: str | None = None
+    class_axis: int | None = None
+    threshold: float | None = None
 
 
 class AccuracyResult(ReportPart):
     """The metric of a file on one split. Only classifiers have top1 and top5."""
 
-    value: Annotated[float, Field(description="of the metric")]
-    top1: Fraction | None = None
-    top5: Fraction | None = None
-    samples: Count | None = None
-    split: str | None = None
+    value: Annotated[float, Field(description="Value of the metric, in its unit.")]
+    top1: Fraction | None = make_field(
+        None, "Top-1 accuracy; null if the model is not a classifier."
+    )
+    top5: Fraction | None = make_field(
+        None, "Top-5 accuracy; null if the model is not a classifier of more than five classes."
+    )
+    samples: Count | None = make_field(None, "Number of samples that were measured.")
+    split: str | None = make_field(None, "Name of the split that was measured.")
     argmax_agreement: Fraction | None = make_field(
-        None, "beside explained: share of samples whose largest output is the original's"
+        None,
+        "Fraction of samples whose largest output has the same index as in the original; "
+        "null unless the metric is r2_vs_original.",
     )
     extra_metrics: tuple[ExtraMetric, ...] = make_field(
-        (), "what else the task tells of the network"
+        (), "Further metrics that the task computes."
     )
 
     @model_validator(mode="after")
     def _check_top5(self) -> Self:
         if self.top1 is not None and self.top5 is not None and self.top5 < self.top1:
-            raise ValueError(f"top5 is {self.top5:g}, less than top1, which is {self.top1:g}")
+            raise ValueError(f"top5 must be at least top1, {self.top1:g}, got {self.top5:g}")
         return self
 
 
 class QuantizationInfo(ReportPart):
-    """How the graph of a file was quantized."""
+    """Quantization of an int8 graph."""
 
-    method: str = make_field("", "how ranges of activations were chosen; dynamic: at every run")
-    weight_bits: Count | None = None
-    samples: Count | None = make_field(None, "of the training split, by which ranges were chosen")
-    num_layers: Count | None = make_field(None, "in 8 bits")
-    float_layers: Annotated[
-        dict[str, str], Field(description="kernels that are not in 8 bits, and why")
-    ] = Field(default_factory=dict)
-    validation_drop: float | None = make_field(None, "against the float graph")
+    method: str = make_field(
+        "",
+        "Method that chose the ranges of activations. With `dynamic`, the file computes "
+        "them at every run.",
+    )
+    weight_bits: Count | None = make_field(None, "Number of bits of a quantized weight: 7 or 8.")
+    samples: Count | None = make_field(
+        None, "Number of training samples that the ranges were chosen on; null with `dynamic`."
+    )
+    num_layers: Count | None = make_field(None, "Number of layers that compute in 8 bits.")
+    float_layers: dict[str, str] = Field(
+        default_factory=dict,
+        description="Layers that compute in float: the reason, by the name of the layer weight.",
+    )
+    validation_drop: float | None = make_field(
+        None, "Drop of the metric on the validation split, compared with the float graph."
+    )
     trained_epochs: Count = make_field(
-        0, "that the network was trained in 8 bits, after fine-tuning"
+        0, "Number of epochs of quantization-aware training after fine-tuning."
     )
 
 
 class SparseKernelInfo(ReportPart):
-    """Which layers of a file run on sparse operators if the library is registered."""
+    """Layers that run on sparse operators if the library is registered."""
 
-    instruction_set: str = make_field("", "the instructions that it took on this processor")
-    library_sha256: str | None = None
-    converted_layers: tuple[str, ...] = make_field((), "kernels that it computes")
-    dense_layers: Annotated[
-        dict[str, str], Field(description="kernels that it does not, and why")
-    ] = Field(default_factory=dict)
+    instruction_set: str = make_field(
+        "", "Instruction set that the library used on the processor of the run."
+    )
+    library_sha256: str | None = make_field(None, "SHA-256 of the library of sparse operators.")
+    converted_layers: tuple[str, ...] = make_field(
+        (), "Names of the layer weights that sparse operators read."
+    )
+    dense_layers: dict[str, str] = Field(
+        default_factory=dict,
+        description="Layers that stay dense: the reason, by the name of the layer weight.",
+    )
     latency_ratio: float | None = make_field(
-        None, "time / that of the dense deploy graph; null: it was not measured", gt=0
+        None,
+        "Latency divided by that of the dense deploy graph; null if it was not measured.",
+        gt=0,
     )
     largest_difference: float | None = make_field(
-        None, "difference of outputs with and without the library / the largest output", ge=0
+        None,
+        "Largest difference between outputs with and without the library, divided by the "
+        "largest output.",
+        ge=0,
     )
 
 
 class ModelTensorInfo(ReportPart):
-    """An input or output. A dimension is a number, the name of a symbol, or null if it is open."""
+    """An input or output of the model."""
 
-    name: str = ""
-    type: str = ""
-    shape: tuple[int | str | None, ...] | None = None
+    name: str = make_field("", "Name of the tensor.")
+    type: str = make_field("", "Type of its elements.")
+    shape: tuple[int | str | None, ...] | None = make_field(
+        None, "Sizes of its dimensions: a number, a symbolic name, or null for an unknown size."
+    )
 
 
 class WeightInfo(ReportPart):
     """A float weight."""
 
-    name: str = ""
-    elements: Count = 0
+    name: str = make_field("", "Name of the weight in the model.")
+    elements: Count = make_field(0, "Number of elements.")
 
 
 class ModelInfo(ReportPart):
     """The model that was pruned."""
 
-    name: str | None = None
-    path: str | None = None
-    sha256: str | None = None
-    opset: Count | None = None
-    num_layers: Count | None = None
-    layer_elements: Count | None = None
-    float_elements: Count | None = make_field(None, "of all float weights, kernels among them")
+    name: str | None = make_field(None, "File name of the model.")
+    path: str | None = make_field(None, "Path of the model, relative to the report where possible.")
+    sha256: str | None = make_field(None, "SHA-256 of the model and its external data.")
+    opset: Count | None = make_field(None, "Version of the default ONNX operator set.")
+    num_layers: Count | None = make_field(None, "Number of layer weights.")
+    layer_elements: Count | None = make_field(None, "Number of elements of all layer weights.")
+    float_elements: Count | None = make_field(
+        None, "Number of elements of all float weights, including layer weights."
+    )
     largest_other_weights: tuple[WeightInfo, ...] = make_field(
-        (), "the largest float weights that are no kernels"
+        (), "Largest float weights that are not layer weights."
     )
     data: tuple[RelativePath, ...] = make_field(
-        (), "files beside it that hold weights; the hash covers them"
+        (), "Files of external data next to the model. The hash covers them."
     )
-    inputs: tuple[ModelTensorInfo, ...] = ()
-    outputs: tuple[ModelTensorInfo, ...] = ()
+    inputs: tuple[ModelTensorInfo, ...] = make_field((), "Inputs of the model.")
+    outputs: tuple[ModelTensorInfo, ...] = make_field((), "Outputs of the model.")
 
     @property
     def title(self) -> str:
@@ -201,38 +239,51 @@ class ModelInfo(ReportPart):
             parts = self.layer_elements + sum(w.elements for w in self.largest_other_weights)
             if self.float_elements < parts:
                 raise ValueError(
-                    f"float_elements is {self.float_elements}, less than layer_elements and "
-                    f"largest_other_weights together, which are {parts}"
+                    f"float_elements must be at least {parts}, the sum of layer_elements and "
+                    f"largest_other_weights, got {self.float_elements}"
                 )
         return self
 
 
 class LayerResult(WeightInfo):
-    """A layer weight.
+    """A layer weight."""
 
-    Weights with w² below the threshold were pruned; in blocks, those whose mean w² is below it.
-    """
-
-    op: str = ""
-    shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = ()
-    nonzeros: Count | None = None
-    threshold: NonNegative | None = None
-    temperature: NonNegative | None = None
-    baseline_nonzeros: Count | None = None
-    prunable: bool = True
-    reason: str | None = None
+    op: str = make_field("", "Operator that reads the weight, such as Conv.")
+    shape: Annotated[tuple[Count, ...], Field(max_length=MOST_AXES)] = make_field(
+        (), "Shape of the weight."
+    )
+    nonzeros: Count | None = make_field(
+        None, "Number of nonzeros after pruning, in the exported file with the most nonzeros."
+    )
+    threshold: NonNegative | None = make_field(
+        None,
+        "Threshold on w² below which weights, or means of w² over blocks, were pruned; "
+        "null if the weight was not pruned.",
+    )
+    temperature: NonNegative | None = make_field(
+        None, "Temperature T of soft pruning; null if the weight was not pruned."
+    )
+    baseline_nonzeros: Count | None = make_field(
+        None, "Number of nonzeros in the baseline; null without a baseline."
+    )
+    prunable: bool = make_field(True, "True if the weight could be pruned.")
+    reason: str | None = make_field(
+        None, "Reason why the weight could not be pruned; null if it could."
+    )
     block: str | None = make_field(
-        None, "4x1: four neighbouring output channels together; null: single weights"
+        None,
+        "`4x1` if blocks of four neighboring output channels were pruned together; null "
+        "for unstructured pruning.",
     )
 
     @property
     def density(self) -> float | None:
-        """Fraction of its weights that remain."""
+        """Fraction of nonzeros in the layer weight."""
         return self._compute_density(self.nonzeros)
 
     @property
     def baseline_density(self) -> float | None:
-        """Fraction of its weights that remain in the baseline."""
+        """Fraction of nonzeros in the layer weight of the baseline."""
         return self._compute_density(self.baseline_nonzeros)
 
     def _compute_density(self, nonzeros: int | None) -> float | None:
@@ -242,22 +293,30 @@ class LayerResult(WeightInfo):
     def _check_nonzeros(self) -> Self:
         for nonzeros in (self.nonzeros, self.baseline_nonzeros):
             if nonzeros is not None and self.elements < nonzeros:
-                raise ValueError(f"{nonzeros} nonzeros are more than {self.elements} elements")
+                raise ValueError(
+                    f"nonzeros must be at most {self.elements}, the elements, got {nonzeros}"
+                )
         return self
 
 
 class TrailEntry(ReportPart):
-    """One of the progressively sparser networks that a run met, as a file."""
+    """A file with one of the progressively sparser networks of threshold learning."""
 
-    entry: Count = 0
-    epoch: Count = 0
-    compression: NonNegative | None = None
-    accuracy: float | None = make_field(None, "on the validation split, before fine-tuning")
-    file: TrailPath = ""
-    model_compression: NonNegative | None = None
-    sha256: str | None = None
-    data_sha256: str | None = make_field(None, "of FILE.data, if the weights are outside")
-    selected: bool = False
+    entry: Count = make_field(0, "Number of the entry, which `pick` takes.")
+    epoch: Count = make_field(
+        0, "Number of epochs of threshold learning before the entry was saved."
+    )
+    compression: NonNegative | None = make_field(None, "Compression ratio of the layer weights.")
+    accuracy: float | None = make_field(None, "Metric on the validation split, before fine-tuning.")
+    file: TrailPath = make_field("", "Path of the file, relative to the report.")
+    model_compression: NonNegative | None = make_field(
+        None, "Compression ratio of all float weights."
+    )
+    sha256: str | None = make_field(None, "SHA-256 of the file.")
+    data_sha256: str | None = make_field(
+        None, "SHA-256 of FILE.data; null if the file has no external data."
+    )
+    selected: bool = make_field(False, "True for the entry that was fine-tuned and exported.")
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -282,40 +341,54 @@ class LearnedEntry(TrailEntry):
 class TrailEntryInfo(LearnedEntry):
     """A trail entry as `trail` lists it, with its file relative to the run that was passed."""
 
-    metric: Metric = make_field(Metric(), "meaning of the accuracy")
-    pareto: bool = make_field(False, "no other entry is better in both compression and accuracy")
+    metric: Metric = make_field(Metric(), "Name, unit and direction of the accuracy.")
+    pareto: bool = make_field(
+        False, "True if no other entry is better in both compression and accuracy."
+    )
 
 
 class EnvironmentInfo(ReportPart):
-    """Where the run was made."""
+    """Machine and libraries of the run."""
 
-    versions: dict[str, str | None] = Field(default_factory=dict)
-    platform: str | None = None
-    processor: str | None = None
-    threads: Count | None = None
-    device: str | None = None
-    seed: int | None = None
+    versions: dict[str, str | None] = Field(
+        default_factory=dict,
+        description="Versions of Python and libraries; null for a library that is not installed.",
+    )
+    platform: str | None = make_field(None, "Operating system and its version.")
+    processor: str | None = make_field(None, "Name of the processor.")
+    threads: Count | None = make_field(None, "Number of threads of torch.")
+    device: str | None = make_field(None, "Device that trained the network: cpu, cuda or mps.")
+    seed: int | None = make_field(None, "Seed of all random numbers.")
 
 
 class StoredSamples(ReportPart):
-    """Samples before they are prepared; image files, once they are decoded."""
+    """Samples as they are stored; image files after decoding."""
 
-    type: NumberType = "float32"
+    type: NumberType = make_field("float32", "Type of the stored numbers, such as uint8.")
     shape: tuple[Count | None, ...] | None = make_field(
-        None, "of one sample; null for the axis of sequences of uneven length"
+        None, "Shape of one sample; null for an axis of variable length."
     )
     lengths: CountPair | None = make_field(
-        None, "shortest and longest, of sequences of uneven length"
+        None, "Lengths of the shortest and of the longest sequence; null unless lengths vary."
     )
-    range: tuple[int | float, int | float] | None = make_field(None, "smallest and largest value")
+    range: tuple[int | float, int | float] | None = make_field(
+        None, "Smallest and largest stored value."
+    )
 
 
 class ImageForm(ReportPart):
-    """Form into which image files are decoded."""
+    """Form in which image files are decoded."""
 
-    mode: Literal["L", "RGB", "RGBA"]
-    size: Annotated[CountPair, Field(description="height and width")]
-    crop: float | None = make_field(None, "fraction of the shorter side that the center crop keeps")
+    mode: Annotated[
+        Literal["L", "RGB", "RGBA"],
+        Field(description="Color mode of the decoded image: L (gray), RGB or RGBA."),
+    ]
+    size: Annotated[
+        CountPair, Field(description="Height and width of the decoded image, in pixels.")
+    ]
+    crop: float | None = make_field(
+        None, "Fraction of the shorter side that the center crop retains; null without a crop."
+    )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -329,59 +402,84 @@ class ImageForm(ReportPart):
 
 
 class InputRecipe(ReportPart):
-    """Preprocessing of one input: steps from stored samples to the model's input, in this order."""
+    """Preprocessing of one input: the steps from stored samples to the input, in this order."""
 
-    stored: StoredSamples | None = None
-    image: ImageForm | None = make_field(None, "null if samples are arrays")
-    add_channel: bool = False
-    channels_to_front: bool = False
-    resize: CountPair | None = make_field(None, "height and width")
-    type: NumberType = "float32"
-    scale: float | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    channels_to_back: bool = False
-    flatten: bool = False
-    pad: float | None = make_field(None, "value that fills up sequences of uneven length")
-    mask_of: str | None = make_field(
-        None, "input whose padding this mask marks; masks are computed, not stored"
+    stored: StoredSamples | None = make_field(None, "Samples as they are stored.")
+    image: ImageForm | None = make_field(
+        None, "Form in which image files are decoded; null if samples are arrays."
     )
-    marks_padding: bool = make_field(False, "a mask is 1 at padding, instead of at values")
+    add_channel: bool = make_field(False, "True if a channel axis is added in front.")
+    channels_to_front: bool = make_field(
+        False, "True if the last axis moves to the front as the channel axis."
+    )
+    resize: CountPair | None = make_field(
+        None, "Height and width after resizing, in pixels; null without resizing."
+    )
+    type: NumberType = make_field("float32", "Type of the numbers of the input.")
+    scale: float | None = make_field(
+        None, "Number that values are multiplied by; null if they are not scaled."
+    )
+    mean: tuple[float, ...] | None = make_field(
+        None, "Mean that is subtracted after scaling, one number or one per channel; null for none."
+    )
+    std: tuple[float, ...] | None = make_field(
+        None,
+        "Standard deviation to divide by after that, one number or one per channel; null for none.",
+    )
+    channels_to_back: bool = make_field(False, "True if the channel axis moves to the end.")
+    flatten: bool = make_field(False, "True if each sample is flattened to one axis.")
+    pad: float | None = make_field(
+        None, "Value that fills up shorter sequences; null without padding."
+    )
+    mask_of: str | None = make_field(
+        None, "Input whose padding this mask marks; null if the input is stored, not computed."
+    )
+    marks_padding: bool = make_field(
+        False, "True if the mask is 1 at padding, false if it is 1 at values."
+    )
 
 
 class InputInfo(ReportPart):
     """Samples of one input of the model."""
 
     sample_shape: tuple[Count | None, ...] | None = make_field(
-        None, "of one sample as the model takes it"
+        None, "Shape of one sample in the model's input; null for an axis of variable length."
     )
     preprocessing_steps: tuple[str, ...] | None = make_field(
-        None, "from a stored sample to the input, but for scale, mean and std"
+        None, "Steps from a stored sample to the input as text, without scale, mean and std."
     )
     preprocessing: InputRecipe | None = make_field(
-        None, "all steps for machines, with scale, mean and std"
+        None, "All steps from a stored sample to the input, for programs."
     )
 
 
 class DataInfo(ReportPart):
     """The data that the network was trained and measured on."""
 
-    path: str | None = None
-    classes: Count | None = None
-    splits: dict[str, Count | None] = Field(default_factory=dict)
-    inputs: Annotated[dict[str, InputInfo], Field(description="by the model's inputs")] = Field(
-        default_factory=dict
+    path: str | None = make_field(None, "Path of the data; null if they were not read from a path.")
+    classes: Count | None = make_field(
+        None, "Number of classes; null unless the metric is top-1 accuracy."
     )
-    notes: tuple[str, ...] = ()
-    class_names: tuple[str, ...] | None = make_field(None, "by number, where the data have names")
+    splits: dict[str, Count | None] = Field(
+        default_factory=dict, description="Number of samples, by split."
+    )
+    inputs: dict[str, InputInfo] = Field(
+        default_factory=dict, description="Samples and their preprocessing, by input of the model."
+    )
+    notes: tuple[str, ...] = make_field((), "Notes about the data.")
+    class_names: tuple[str, ...] | None = make_field(
+        None, "Names of the classes in the order of their numbers; null if classes have no names."
+    )
 
 
 class CustomTaskInfo(ReportPart):
     """The custom task that the network was trained and measured with."""
 
-    name: str = make_field("", "of its file, or what messages call the object")
-    sha256: str | None = make_field(None, "of its file; null for an object")
-    fingerprint: str | None = make_field(None, "that the task gives itself")
+    name: str = make_field("", "Name of the task file, or of the task object in messages.")
+    sha256: str | None = make_field(None, "SHA-256 of the task file; null for a task object.")
+    fingerprint: str | None = make_field(
+        None, "Fingerprint that the task declares; null if it declares none."
+    )
 
     @property
     def label(self) -> str:
@@ -390,29 +488,34 @@ class CustomTaskInfo(ReportPart):
 
 
 class WeightHistogram(ReportPart):
-    """Counts of |w| in one layer before and after pruning. The threshold is one on w²."""
+    """Histogram of |w| in one layer weight before and after pruning."""
 
-    name: str = ""
-    threshold: NonNegative | None = None
-    edges: tuple[float, ...] = ()
-    before: tuple[Count, ...] = ()
-    after: tuple[Count, ...] = ()
+    name: str = make_field("", "Name of the layer weight.")
+    threshold: NonNegative | None = make_field(None, "Threshold τ on w²; null if it is unknown.")
+    edges: tuple[float, ...] = make_field((), "Edges of the bins of |w|.")
+    before: tuple[Count, ...] = make_field((), "Number of weights in each bin before pruning.")
+    after: tuple[Count, ...] = make_field(
+        (), "Number of nonzero weights in each bin after pruning."
+    )
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
         bins = max(len(self.edges) - 1, 0)
         if not bins == len(self.before) == len(self.after):
-            raise ValueError(f"before and after must have {bins} values, one between two edges")
+            raise ValueError(
+                f"before and after must have {bins} values, one for each pair of neighboring edges,"
+                f" got {len(self.before)} and {len(self.after)}"
+            )
         return self
 
 
 class WeightScatter(ReportPart):
-    """w² of the same weights before and after pruning. The threshold is one on w²."""
+    """Sampled weights of one layer weight before and after pruning."""
 
-    name: str = ""
-    threshold: NonNegative | None = None
-    before: tuple[NonNegative, ...] = ()
-    after: tuple[NonNegative, ...] = ()
+    name: str = make_field("", "Name of the layer weight.")
+    threshold: NonNegative | None = make_field(None, "Threshold τ on w²; null if it is unknown.")
+    before: tuple[NonNegative, ...] = make_field((), "w² of each sampled weight before pruning.")
+    after: tuple[NonNegative, ...] = make_field((), "w² of each sampled weight after pruning.")
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:

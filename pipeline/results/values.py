@@ -26,7 +26,7 @@ def make_field(default: Any, description: str, **limits: Any) -> Any:
 
 def _check_order(ends: tuple[float, float]) -> tuple[float, float]:
     if ends[0] > ends[1]:
-        raise ValueError(f"the interval is reversed: {ends[0]:g} to {ends[1]:g}")
+        raise ValueError(f"an interval must start at its lower end, got {ends[0]:g} to {ends[1]:g}")
     return ends
 
 
@@ -34,17 +34,24 @@ def _check_path(name: str) -> str:
     """Raise ValueError unless a name is that of a file in the report's folder or below."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts:
-        raise ValueError(f"{quote_name(name)} is no name of a file in the report's folder")
+        raise ValueError(
+            f"a path must lead to a file in the report's folder, got {quote_name(name)}"
+        )
     longest = max(len(part.encode()) for part in parts)
     if len(name.encode()) > LONGEST_NAME or longest > LONGEST_PART:
-        raise ValueError(f"the name {quote_name(name)} is too long")
+        raise ValueError(
+            f"a path must have at most {LONGEST_NAME} bytes, and {LONGEST_PART} between slashes,"
+            f" got {quote_name(name)}"
+        )
     return name
 
 
 def _check_own_name(name: str) -> str:
     """Raise ValueError unless a name is that of a file that this program writes."""
     if make_printable(name) != name or "\\" in name:
-        raise ValueError(f"the name {quote_name(name)} has characters that no name of ours has")
+        raise ValueError(
+            f"a path must have no backslash or control character, got {quote_name(name)}"
+        )
     return _check_path(name)
 
 
@@ -70,7 +77,7 @@ TrailPath = Annotated[str, AfterValidator(_check_trail_name)]
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Counts of samples that both, one, or none of two networks have correct."""
+    """Numbers of test samples that both, only one, or neither of two networks have correct."""
 
     __pydantic_config__: ClassVar[ConfigDict] = DATACLASS_CONFIG
 

@@ -1,5 +1,7 @@
 """The shipped JSON Schema is the one the models generate, and reports keep to it."""
 
+import json
+import re
 from importlib import resources
 from typing import Any
 
@@ -9,6 +11,8 @@ from pydantic import ValidationError
 from ltp_pipeline.results.read_write import to_json
 from ltp_pipeline.results.schema import FileResult, Report, make_json_schema
 from tests.support.sample_report import report_of, sample
+
+SENTENCES = r"([A-Z0-9w`].*[.])+"
 
 
 def test_shipped_schema_is_generated() -> None:
@@ -100,3 +104,14 @@ def test_a_file_with_data_beside_it_has_two_hashes() -> None:
         "m.onnx": "a",
         "m.onnx.data": "b",
     }
+
+
+def test_every_key_has_a_description_that_is_a_sentence() -> None:
+    """A key is described by itself, or in the section "Attributes" of its dataclass."""
+    schema = json.loads(make_json_schema())
+    for name, part in {"Report": schema, **schema["$defs"]}.items():
+        for key, value in part.get("properties", {}).items():
+            if "Attributes:" in part["description"]:
+                assert re.search(rf"^    {key}: [A-Z]", part["description"], re.MULTILINE), name
+            elif name not in {"PairedCounts", "ExtraMetric"}:
+                assert re.fullmatch(SENTENCES, value.get("description", "")), f"{name}.{key}"
