@@ -21,13 +21,13 @@ def init(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Replace an ltp.toml that exists, but keep its [data] and [task]."
+            "--force", help="Replace an existing ltp.toml, but keep its [data] and [task]."
         ),
     ] = False,
     as_json: options.JsonOption = False,
     quiet: options.SilentOption = False,
 ) -> None:
-    """Write an ltp.toml beside MODEL.onnx, with settings inferred from the model and its data."""
+    """Write an ltp.toml next to MODEL.onnx, with settings inferred from the model and its data."""
     values: options.SettingValues = {}
     options.add_assignments(values, assignments)
     path, findings = ltp_pipeline.init(model, data, task=task, force=force, settings=values)
@@ -85,7 +85,7 @@ def quantize(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Write an int8 file of any float file, and measure both."""
+    """Quantize any float file to int8, and measure both files."""
     result = ltp_pipeline.quantize(
         model,
         data,
@@ -110,17 +110,18 @@ def accelerate(
     accelerate_min_sparsity: Annotated[
         float | None,
         typer.Option(
-            help="Convert layers from this sparsity on, whether or not they are faster here."
+            help="Convert layers from this sparsity on, whether or not they are faster on this"
+            " machine."
             " Default: the layers that are faster on this machine."
         ),
     ] = None,
     as_json: options.JsonOption = False,
     quiet: options.SilentOption = False,
 ) -> None:
-    """Write a file of any float file that uses sparse operators; exit 7 if it is not faster.
+    """Convert any float file to sparse operators; exit with 7 if the new file is not faster.
 
-    The file is verified with the data, or else with random inputs. It also runs without the
-    library of sparse operators, as slowly as any other file.
+    The new file is verified on the data, or on random inputs if there are no data. Without the
+    library of sparse operators, it runs at the speed of a dense file.
     """
     result = ltp_pipeline.accelerate(
         model,
@@ -140,7 +141,7 @@ def unpack(
     as_json: options.JsonOption = False,
     quiet: options.SilentOption = False,
 ) -> None:
-    """Write a sparse or packed file as a dense one, for tools that need it."""
+    """Convert a sparse or packed file to a dense one, for tools that need it."""
     print_path(ltp_pipeline.unpack(model, out), as_json, quiet)
 
 

@@ -195,12 +195,12 @@ TaskOption = Annotated[
     typer.Option(
         "--task",
         metavar="FILE.py",
-        help="Take the data set, the loss or the metric from this Python file of yours.",
+        help="Read the data set, the loss or the metric from this Python file.",
     ),
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(help="Read settings from this file. Default: ltp.toml beside the model."),
+    typer.Option(help="Read settings from this file. Default: ltp.toml next to the model."),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -21,10 +21,10 @@ PHASE_TITLES = {
     "import": "Import",
     "learn": "Learn thresholds",
     "finetune": "Fine-tune",
-    "int8": "Fine-tune in 8 bits",
+    "int8": "Fine-tune, int8",
     "baseline": "Baseline",
     "curve": "Baseline, curve",
-    "single": "Baseline, single weights",
+    "single": "Baseline, unstructured",
     "validate": "Validate",
 }
 VALUE_FORMATS = {

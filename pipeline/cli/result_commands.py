@@ -36,8 +36,8 @@ def trail(
 ) -> None:
     """List the networks on the trail of a run.
 
-    * marks a network that no other one beats in both compression and accuracy. For a picked
-    entry, the trail is that of its run, and > marks the entry.
+    * marks a network if no other one beats it in both compression and accuracy. If RUN is that of
+    a picked entry, > marks this entry.
     """
     show_trail = partial(tables.show_trail, folder=folder)
     print_result(ltp_pipeline.trail(folder), show_trail, as_json, quiet)
@@ -58,8 +58,8 @@ def pick(
 ) -> None:
     """Finish another entry of the trail in RUN/pick-ENTRY: fine-tune, export, measure, report.
 
-    Without gates, those of the run are checked. Without --baseline, the baseline of the run is
-    used if it has the same size.
+    If no gate is passed, the gates of the run are checked. Without --baseline, the baseline of
+    the run is used if it has the same size.
     """
     result = ltp_pipeline.pick(
         folder,
@@ -81,9 +81,9 @@ def export(
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
 ) -> None:
-    """Write and verify further files of a finished run. Files that exist stay.
+    """Write and verify further files of a finished run, and keep the existing files.
 
-    Gates do not decide the exit code here. `ltp-pipeline gate` checks them.
+    A failed gate does not change the exit code. `ltp-pipeline gate` checks the gates.
     """
     result = ltp_pipeline.export(
         folder,
@@ -113,7 +113,7 @@ def handoff(
         int,
         typer.Option(
             min=0,
-            help="Put this number of test samples into example.npz; 0 puts random ones into it.",
+            help="Put this number of test samples into example.npz; 0 puts random samples.",
         ),
     ] = 0,
     task: options.TaskOption = None,
@@ -145,7 +145,7 @@ def gate(
     values: options.SettingValues,
     data: Annotated[
         Path | None,
-        typer.Option(help="Measure the accuracy again on these data, and check that."),
+        typer.Option(help="Measure the accuracy again on these data, and check it."),
     ] = None,
     task: options.TaskOption = None,
     against: Annotated[
@@ -164,9 +164,9 @@ def gate(
     as_json: options.JsonOption = False,
     quiet: options.SilentOption = False,
 ) -> None:
-    """Check a report, its files and its gates; exit 7 if a gate fails.
+    """Check a report, its files and its gates; exit with 7 if a gate fails.
 
-    Without gates, those of the run are checked.
+    If no gate is passed, the gates of the run are checked.
     """
     from ltp_pipeline.gates.ci_output import format_junit, is_github_job, notify_github
     from ltp_pipeline.gates.evaluation import check_gates
@@ -224,7 +224,7 @@ def compare(
     as_json: options.JsonOption = False,
     quiet: options.SilentOption = False,
 ) -> None:
-    """Compare the reports of two runs of the same model; exit 7 if a limit is exceeded."""
+    """Compare the reports of two runs of the same model; exit with 7 if a limit is exceeded."""
     from ltp_pipeline.gates.evaluation import check_gates
 
     comparison = ltp_pipeline.compare(

@@ -130,7 +130,7 @@ def show_acceleration(result: AccelerationResult) -> None:
     )
     _print_pair("verified on", result.proven_on)
     for name, reason in kernels.dense_layers.items():
-        _print_pair("kept dense", f"{name}: {reason}")
+        _print_pair("dense", f"{name}: {reason}")
     if result.measurement is not None:
         show_validation(result.measurement)
 

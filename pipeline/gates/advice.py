@@ -1,4 +1,4 @@
-"""Suggest what would help to pass a gate that failed."""
+"""Suggest changes after a gate failed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
     from ltp_pipeline.results.schema_parts import GateResult
     from ltp_pipeline.settings.schema import GateSettings
-
-# Reason for a missing baseline in the report of a delivered baseline.
 
 MORE_ACCURATE = (
     "train longer (--epochs, --finetune-epochs), or finish a less compressed network of the trail"
@@ -45,7 +43,7 @@ SUGGESTIONS_FOR_MISSING_VALUES = {
 
 
 def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
-    """Return one sentence on what would help to pass a gate.
+    """Return a suggestion for passing a gate.
 
     Args:
         result: The result of the gate, which failed.
@@ -56,14 +54,18 @@ def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
     if result.value is None:
         if name in SUGGESTIONS_FOR_MISSING_VALUES:
             if report.reasons.get("baseline") == IS_BASELINE:
-                return f"remove the gate: {IS_BASELINE}, whose report compares the two"
+                return (
+                    f"remove the gate: {IS_BASELINE}; the report of the run compares both networks"
+                )
             return SUGGESTIONS_FOR_MISSING_VALUES[name]
         if file_name:
             return f"write the file with --export {file_name}, or remove the gate"
-        return "measure the value: run the same command again with this version"
+        return "run the same command again with this version, which measures the value"
     limit = result.limit if isinstance(result.limit, int | float) else 0.0
     if gates.confidence is not None and _passes_without_interval(result, limit, report):
-        return "measure on more test samples, or remove --confidence: the value keeps the limit"
+        return (
+            "measure on more test samples, or remove --confidence: the value itself meets the limit"
+        )
     # Rounded up to two digits, so that the suggested target is not below the limit.
     compression = math.ceil(100 / (1 - limit) if name == "min_sparsity" else 100 * limit) / 100
     return SUGGESTIONS[name].format(limit=limit, compression=compression)

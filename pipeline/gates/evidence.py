@@ -25,7 +25,7 @@ from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.hashing import read_checksums, sha256_file, sha256_files
 
-MISSING = "put the exported files beside the report, or pass --report-only to check only numbers"
+MISSING = "put the exported files next to the report, or pass --report-only to check only numbers"
 CHANGED = "restore the files of the report, or write it again: `ltp-pipeline run`"
 
 
@@ -124,7 +124,7 @@ def _check_hash_list(
             return _make_failure(SUMS, None, f"it does not list {name}")
         if name in listed and listed[name] != expected:
             source = "that file" if name in own_hash else "the report"
-            return _make_failure(SUMS, None, f"it has another hash for {name} than {source}")
+            return _make_failure(SUMS, None, f"its hash of {name} differs from that of {source}")
     return GateResult(f"file {SUMS}", "", None, True, "it agrees with the report")
 
 
@@ -146,7 +146,7 @@ def _check_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateR
         detail = "not a regular file"
         if mode is None:
             is_link = os.path.islink(part)  # noqa: PTH114 - never raises
-            detail = "a link that leads nowhere" if is_link else "not beside the report"
+            detail = "a link that leads nowhere" if is_link else "not next to the report"
         elif stat.S_ISREG(mode):
             continue
         if len(parts) > 1:
@@ -160,7 +160,7 @@ def _check_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateR
     if not expected:
         return _make_failure(name, expected, "the report has no hash for this file")
     if actual != expected:
-        detail = f"its sha256 is {actual}: the report does not belong to this file"
+        detail = f"its SHA-256 is {actual}, which is not that of the report"
         return _make_failure(name, expected, detail)
     return GateResult(f"file {name}", expected, None, True, "the file has the hash of the report")
 

@@ -139,7 +139,7 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
     missing = sorted(layer_names.difference(listed))
     problem = None
     if unread:
-        problem = f"with {quote_name(unread[0])}, by which nothing is multiplied"
+        problem = f"with {quote_name(unread[0])}, which is not a layer weight"
     elif missing:
         problem = f"without {quote_name(missing[0])}"
     if problem is not None:

@@ -9,10 +9,10 @@ from ltp_pipeline.results.metric import ROUNDING
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.system.text import quote_name
 
-HINT = "the report was edited or damaged: give the one that `ltp-pipeline run` wrote"
+HINT = "the report was edited or damaged: use the one that `ltp-pipeline run` wrote"
 MAX_SHOWN = 120  # characters of a value in a message
 UNCOMPARED = ("histograms", "scatter", "reasons")  # never computed from other values
-COMPARED_IF_NULL = ("baseline.gain_bound",)  # null says that the gain is known exactly
+COMPARED_IF_NULL = ("baseline.gain_bound",)  # null means that the gain is exact
 
 
 class ContradictionError(InputError):

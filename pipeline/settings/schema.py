@@ -53,8 +53,8 @@ DistillOutputs = Literal["auto", "logits", "values"]
 OptimizerName = Literal["sgd", "adamw"]
 BaselineMode = Literal["auto", "curve", "quick", "none"]
 
-MAX_CONFIDENCE = 1 - 1e-6  # nearer to 1, an interval is so wide that it says nothing
-PILLOW_MAX_PIXELS = 178_956_970  # Pillow refuses to open larger images
+MAX_CONFIDENCE = 1 - 1e-6  # closer to 1, intervals are too wide to be useful
+PILLOW_MAX_PIXELS = 178_956_970  # Pillow does not open larger images
 
 
 class Section(BaseModel):
@@ -78,7 +78,8 @@ class InputSettings(Section):
         tuple[Annotated[Float32Value, Field(ge=2.0**-126)], ...], BeforeValidator(to_tuple)
     ] = setting(
         (),
-        "Divide by this standard deviation after that: one number, or one per channel.",
+        "Divide by this standard deviation after subtracting the mean: one number, or one per"
+        " channel.",
     )
     layout: Literal["NCHW", "NHWC"] = setting(
         "NCHW", "Read the stored samples in this layout. NHWC is transposed."
@@ -90,7 +91,7 @@ class InputSettings(Section):
 
 
 class DataSettings(InputSettings):
-    """Place of the samples, and their preprocessing for all inputs and for single ones."""
+    """Path of the samples, and their preprocessing for all inputs and for single inputs."""
 
     path: Annotated[Path, BeforeValidator(check_path)] | None = setting(
         None,
@@ -99,12 +100,12 @@ class DataSettings(InputSettings):
         option="--data",
     )
     inputs: Annotated[dict[str, InputSettings], BeforeValidator(check_input_names)] = setting(
-        {}, 'Prepare an input in its own way, in a section [data.inputs."NAME"].'
+        {}, 'Set the preprocessing of one input, in a section [data.inputs."NAME"].'
     )
     classes: dict[str, ClassIndex] | None = setting(
         None,
         "Map names of class folders, or stored numbers, to class numbers of the model."
-        " Default: folders are numbered by name, and numbers stay.",
+        " Default: folders are numbered in the order of their names, and stored numbers are kept.",
     )
     validation_fraction: float = setting(
         0.1,
@@ -131,7 +132,9 @@ class DataSettings(InputSettings):
         100, "Replace at most this number of images that cannot be decoded, and at most 10 %."
     )
     max_bytes: PositiveInt | None = setting(
-        None, "Reject data that unpack to more than this number of bytes. Default: by rule."
+        None,
+        "Reject data that unpack to more than this number of bytes."
+        " Default: 100 times their size on disk, at least 256 MiB.",
     )
     max_pixels: int = setting(
         80_000_000,
@@ -181,9 +184,9 @@ class TaskSettings(Section):
 
 
 class BudgetSettings(Section):
-    """Aim of pruning: a compression, a sparsity, or the largest drop of the metric.
+    """Budget of pruning: a compression, a sparsity, or the largest drop of the metric.
 
-    Without an aim and without λ, the largest drop follows from the metric (Metric.default_budget).
+    Without a budget and without λ, the largest drop follows from the metric (`default_budget`).
     """
 
     target_compression: CompressionRatio | None = setting(
@@ -227,14 +230,16 @@ class TrainSettings(Section):
 
     epochs: int | None = setting(
         None,
-        "Learn thresholds for this number of epochs. Default: by rule.",
+        "Learn thresholds for this number of epochs."
+        " Default: 1 to 12, more for a harder target or few samples.",
         option="--epochs",
         ge=1,
         le=10**6,
     )
     finetune_epochs: int | None = setting(
         None,
-        "Fine-tune with fixed masks for this number of epochs. Default: by rule.",
+        "Fine-tune with fixed masks for this number of epochs."
+        " Default: half of epochs if that is set, else the rest of 18 or more.",
         option="--finetune-epochs",
         ge=0,
         le=10**6,
@@ -279,8 +284,8 @@ class TrainSettings(Section):
     )
     distillation_weight: Fraction | None = setting(
         None,
-        "Weight the distillation loss by this, and the loss of the labels by the rest."
-        " Default: 0.5 or 0, by rule.",
+        "Weight the distillation loss by this, and the loss on labels by 1 minus this."
+        " Default: 0.5 for most classifiers, else 0.",
         option="--distillation-weight",
     )
     distill_outputs_as: DistillOutputs = setting(
@@ -429,12 +434,12 @@ class ExportSettings(Section):
 
     @property
     def has_int8(self) -> bool:
-        """True if a file computes in 8 bits."""
+        """True if an int8 file is requested."""
         return any(find_format(name).graph == INT8 for name in self.formats)
 
     @property
     def has_fast(self) -> bool:
-        """True if a file uses sparse operators."""
+        """True if a file with sparse operators is requested."""
         return any(find_format(name).graph == FAST for name in self.formats)
 
     def has_all_files(self, other: "ExportSettings") -> bool:
@@ -472,7 +477,7 @@ class LogSettings(Section):
 
 
 class GateSettings(Section):
-    """Limits that a result must keep; None sets no limit.
+    """Limits of the gates; None sets no limit.
 
     Values of the metric are in its unit and follow its direction.
     """
@@ -509,14 +514,14 @@ class GateSettings(Section):
     )
     baseline_margin: MetricValue | None = setting(
         None,
-        "Fail if the lead of --beat-baseline is less than this, in the metric's unit.",
+        "Fail if the metric is better than the baseline's by less than this, in its unit.",
         option="--baseline-margin",
         ge=0,
     )
     min_gain: PositiveFloat | None = setting(
         None,
-        "Fail if global magnitude pruning needs less than this many times the weights for equal"
-        " accuracy.",
+        "Fail if the compression divided by that of global magnitude pruning at equal accuracy is"
+        " less than this.",
         option="--min-gain",
     )
     max_bytes: Annotated[

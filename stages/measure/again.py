@@ -182,7 +182,7 @@ class _Remeasurement:
             changes["baseline"] = self.measure_points(baseline)
             changes["difference"] = self._compare(scores, baseline_scores)
         elif baseline is not None:
-            notes.append(f"{NO_BASELINE}: {missing} is not beside the report")
+            notes.append(f"{NO_BASELINE}: {missing} is not next to the report")
             # Counts of samples compare the baseline with the old original.
             files = tuple(file.replace(paired_counts=None) for file in baseline.files)
             changes["baseline"] = baseline.replace(files=files)

@@ -82,7 +82,7 @@ def accelerate(
     layers = find_layer_weights(flat, settings.prune.include, settings.prune.exclude)
     if not layers:
         raise UnsupportedModel(
-            "the model has no layer weights", "`ltp-pipeline inspect` shows what it has"
+            "the model has no layer weights", "run `ltp-pipeline inspect` to list its weights"
         )
     session = Session(source, is_single_threaded=True, is_foreign=True).session
     if with_data:
@@ -125,7 +125,7 @@ def _find_random_inputs(
     path: Path, session: Any, inputs: Sequence[TensorInfo]
 ) -> tuple[dict[str, Array], str]:
     """Return random inputs on which the model of a session runs, and a description of them."""
-    no_inputs = InputError("the model does not run on random inputs", "give samples with --data")
+    no_inputs = InputError("the model does not run on random inputs", "pass samples with --data")
     if not all(map(is_numeric, inputs)):
         raise no_inputs
     for feeds in iter_likely_inputs(inputs, None):

@@ -86,7 +86,7 @@ def test_rounded_files_are_written_beside_the_exact_one(
     )
     page = (finished / "handoff" / "HANDOFF.md").read_text()
     assert "need only one row: `model.packed.onnx`" in page
-    assert "values rounded to int8" in page
+    assert "weights rounded to int8" in page
     assert "| file, packed, int8 |" in (finished / "report.md").read_text()
 
 

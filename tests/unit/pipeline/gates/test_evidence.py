@@ -265,7 +265,7 @@ def test_a_list_of_hashes_that_says_something_else_fails(run: Path, capsys: Any,
     write_checksums(run / SUMS, {**listed(run), name: "0" * 64})
     result = judged(capsys, run)
     assert result.code == 7
-    assert f"gate failed: file {SUMS}: it has another hash for {name}" in result.err
+    assert f"gate failed: file {SUMS}: its hash of {name} differs" in result.err
 
 
 @pytest.mark.parametrize("name", [PACKED, DATA, "report.json"])

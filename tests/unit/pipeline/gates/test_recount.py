@@ -112,7 +112,7 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(
         file["graph"] = graph
     saved_again(tmp_path, model, file)
     content["model"]["float_elements"] = None
-    with pytest.raises(InputError, match=r"with 'stem\.weight', by which nothing is multiplied"):
+    with pytest.raises(InputError, match=r"with 'stem\.weight', which is not a layer weight"):
         check_counts(report_of(content), tmp_path)
 
 

@@ -147,7 +147,7 @@ def test_render_page_marks_rounded_and_deploy_files(tmp_path: Path) -> None:
     report["pruned"]["files"][1]["weight_storage"] = "fp16"
     page = render(report)
     (row,) = [line for line in page.splitlines() if line.startswith("| `model.deploy.packed.onnx`")]
-    assert row.endswith("; **values rounded to fp16** |")
+    assert row.endswith("; **weights rounded to fp16** |")
     assert section(page, "Formats and tools").lstrip().startswith("| | packed |\n")
 
 

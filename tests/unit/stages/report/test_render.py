@@ -361,7 +361,7 @@ def test_render_html_int8_file_has_a_section(report: dict[str, Any]) -> None:
     assert values["layers in 8 bits"] == "9"
     assert values["latency was measured on"] == "Some &lt;b&gt;processor&lt;/b&gt;"
     assert values["weights"].startswith("7 bits")
-    assert "<code>&lt;script&gt;" in values["layers kept in float"]
+    assert "<code>&lt;script&gt;" in values["layers in float"]
 
 
 def test_render_html_dynamic_int8_with_training(report: dict[str, Any]) -> None:
