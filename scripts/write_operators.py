@@ -78,7 +78,7 @@ def table() -> str:
     )
     page += "\n".join(rows) + "\n"
     if others:
-        page += f"\nBeside the standard: {', '.join(others)}.\n"
+        page += f"\nIn addition to the standard: {', '.join(others)}.\n"
     return page + f"\nNot supported: {', '.join(missing)}.\n"
 
 

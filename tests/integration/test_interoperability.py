@@ -302,9 +302,9 @@ def by_openvino(of: Case) -> str:
 
 
 TOOLS: dict[str, tuple[str, Callable[[Case], str]]] = {
-    "onnxruntime, optimisation basic, extended, all": ("onnxruntime", by_onnxruntime),
-    "onnxruntime, optimisation off": ("onnxruntime", by_onnxruntime_unoptimised),
-    "onnxruntime of 2024, optimisation basic, extended, all": (OLD, by_old_onnxruntime),
+    "onnxruntime, optimization basic, extended, all": ("onnxruntime", by_onnxruntime),
+    "onnxruntime, optimization off": ("onnxruntime", by_onnxruntime_unoptimised),
+    "onnxruntime of 2024, optimization basic, extended, all": (OLD, by_old_onnxruntime),
     "onnx.checker": ("onnx", by_checker),
     "onnx.checker with `full_check`": ("onnx", by_full_check),
     "onnx.shape_inference, strict": ("onnx", by_shape_inference),
