@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.ablations import plans
 from benchmarks.ablations.runs import BINS
-from benchmarks.rows import Row, by, found, numbers, repeated
+from benchmarks.rows import Row, find_repetitions, find_rows, group_by, parse_numbers
 from ltp_pipeline.settings.schema import TrainSettings
 
 SHRUNK = 0.1  # fraction of its mean squared weight below which a layer has shrunk as a whole
@@ -35,7 +35,7 @@ def collect_ablations(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_dense(rows: Sequence[Row]) -> Facts | None:
     """Return size and accuracy of the dense networks."""
-    runs = found(rows, plans.starts())
+    runs = find_rows(rows, plans.iter_dense_runs())
     if not runs:
         return None
     return {
@@ -49,15 +49,15 @@ def _collect_dense(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_regularizers(rows: Sequence[Row]) -> Facts | None:
     """Compare no regularizer, L2 and soft L0."""
-    runs = found(rows, plans.regulariser())
+    runs = find_rows(rows, plans.iter_regularizer_runs())
     if not runs:
         return None
-    kinds = by(runs, "regulariser")
+    kinds = group_by(runs, "regulariser")
     facts: Facts = {
         "epochs": runs[0]["epochs"],
         "kinds": {kind: _describe_runs(own) for kind, own in kinds.items()},
     }
-    if set(kinds) == set(plans.REGULARISERS):
+    if set(kinds) == set(plans.REGULARIZERS):
         kept = values_by_epoch(kinds["l0"], "kept").mean(1)
         facts["first_epoch_fraction"] = (1 - kept[0]) / (1 - kept[-1]) if kept[-1] < 1 else 0.0
         facts["l2_is_less_accurate"] = count_above(
@@ -70,10 +70,10 @@ def _collect_regularizers(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_gradients(rows: Sequence[Row]) -> Facts | None:
     """Compare the gradients of the weights by equations (4), (10) and (20)."""
-    runs = found(rows, plans.gradient())
+    runs = find_rows(rows, plans.iter_gradient_runs())
     if not runs:
         return None
-    kinds = by(runs, "weight_gradient")
+    kinds = group_by(runs, "weight_gradient")
     facts: Facts = {"kinds": {kind: _describe_runs(own) for kind, own in kinds.items()}}
     if set(kinds) == set(plans.GRADIENTS):
         approximate = kinds["4"]
@@ -98,10 +98,10 @@ def _collect_gradients(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_gaps(rows: Sequence[Row]) -> Facts | None:
     """Compare the gradients of the weights for several widths of the sigmoid's transition."""
-    runs = found(rows, plans.gap())
+    runs = find_rows(rows, plans.iter_gap_runs())
     if not runs:
         return None
-    groups = {t0: by(own, "weight_gradient") for t0, own in by(runs, "t0").items()}
+    groups = {t0: group_by(own, "weight_gradient") for t0, own in group_by(runs, "t0").items()}
     facts: Facts = {
         "groups": {
             t0: {kind: _describe_runs(own) for kind, own in kinds.items()}
@@ -115,11 +115,11 @@ def _collect_gaps(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_trails(rows: Sequence[Row]) -> Facts | None:
     """Measure how far the trails of independent runs lie apart."""
-    runs = found(rows, plans.seeds())
+    runs = find_rows(rows, plans.iter_seed_runs())
     if not runs:
         return None
     modes = {}
-    for mode, own in by(runs, "mode").items():
+    for mode, own in group_by(runs, "mode").items():
         val = 100 * values_by_epoch(own, "val")
         modes[mode] = {
             "compression": own[0].get("compression"),
@@ -136,13 +136,16 @@ def _collect_trails(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_sensitivity(rows: Sequence[Row]) -> Facts | None:
     """Vary one hyper-parameter of paper mode at a time."""
-    runs = found(rows, plans.sensitivity())
+    runs = find_rows(rows, plans.iter_sensitivity_runs())
     if not runs:
         return None
     parameters = []
     for key, values, name in plans.VARIED:
         outcomes = _collect_outcomes(
-            {f"{name} = {value:.3g}": repeated(runs, plans.paper, {key: value}) for value in values}
+            {
+                f"{name} = {value:.3g}": find_repetitions(runs, plans.make_paper_plan, {key: value})
+                for value in values
+            }
         )
         reached = [fmean(outcome["reached"]) for outcome in outcomes.values()]
         parameters.append({"name": name, "outcomes": outcomes, "rises": reached == sorted(reached)})
@@ -151,15 +154,16 @@ def _collect_sensitivity(rows: Sequence[Row]) -> Facts | None:
 
 def _collect_budget(rows: Sequence[Row]) -> Facts | None:
     """Vary what a user can set in budget mode: the learning rate and the division of the epochs."""
-    runs = found(rows, plans.budget_sensitivity())
+    runs = find_rows(rows, plans.iter_budget_runs())
     if not runs:
         return None
     rates = {
-        f"learning rate {lr:.2g}": repeated(runs, plans.budget, {"lr": lr}) for lr in plans.LRS
+        f"learning rate {lr:.2g}": find_repetitions(runs, plans.make_budget_plan, {"lr": lr})
+        for lr in plans.LRS
     }
     splits = {
-        f"epochs {learn} + {finetune}": repeated(
-            runs, plans.budget, {"epochs": learn, "finetune_epochs": finetune}
+        f"epochs {learn} + {finetune}": find_repetitions(
+            runs, plans.make_budget_plan, {"epochs": learn, "finetune_epochs": finetune}
         )
         for learn, finetune in plans.SPLITS
     }
@@ -221,16 +225,17 @@ def layer_growths(runs: Runs) -> list[float]:
 
 def largest_width(runs: Runs) -> float:
     """Return an upper bound of T / τ in the watched layer; σ²_|w| is below the mean of w²."""
-    return max(row["t0"] * row["before"]["mean_square"] / row["layer"]["tau"] for row in runs)
+    widths = (row["t0"] * row["before"]["mean_square"] / row["layer"]["tau"] for row in runs)
+    return float(max(widths))
 
 
 def threshold_density(seen: Row) -> float:
-    """Return the density of weights at the threshold relative to that around it.
+    """Return the density of weights at the threshold relative to the density around it.
 
     Weights within 5 % of √τ are compared with those from 15 % to 50 % away. The density is 1 if
     there are no weights around.
     """
-    counts = numbers(seen["about_threshold"])
+    counts = parse_numbers(seen["about_threshold"])
     distances = np.abs((BINS[:-1] + BINS[1:]) / 2 - 1)
     around = counts[(distances > 0.15) & (distances < 0.5)].mean()
     return float(counts[distances < 0.05].mean() / around) if around else 1.0
@@ -238,7 +243,7 @@ def threshold_density(seen: Row) -> float:
 
 def count_below_threshold(row: Row) -> float:
     """Return how many weights of a run lie up to 5 % below √τ."""
-    counts = numbers(row["kernels"]["about_threshold"])
+    counts = parse_numbers(row["kernels"]["about_threshold"])
     return float(counts[(BINS[:-1] > 0.94) & (BINS[1:] < 1.01)].sum())
 
 

@@ -1,12 +1,12 @@
-"""What blocks cost: LTP with `method.block = "4x1"` beside LTP of single weights, each with its baseline.
+"""Compare pruning in 4×1 blocks with unstructured pruning, for LTP and one-shot magnitude.
 
     python -m benchmarks.blocks [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
     FOLDER] [cells...]
 
-Networks and data are those of benchmarks/matrix.py. Nothing is set but the target, the seed and the
-block, and files are measured in onnxruntime. A row in blocks has the baseline in the same blocks,
-and that of single weights beside it. Run directories stay in the folder `blocks` of --cache, so
-that further files can be made of them. Rows that FILE has already are not measured again.
+Networks and data are those of benchmarks/matrix.py. Only the target, the seed and the block are
+set, and files are evaluated in onnxruntime. A row in blocks has the baseline in the same blocks and
+the unstructured baseline. Run directories stay in the folder `blocks` of --cache, so that more files
+can be exported from them. Rows that FILE already has are not measured again.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ COMPRESSIONS: Mapping[str, tuple[float, ...]] = {
     "mobilenet": (5, 10, 20),
     "resnet20": (10,),
 }
-SEEDS = {"resnet20": (0,)}  # others have those of the matrix
+SEEDS = {"resnet20": (0,)}  # other cells have the seeds of matrix.py
 BLOCKS = ("4x1", None)
-QUICK = {"cell": "mlp", "compression": 10, "seed": 0}  # its data are always there
+QUICK = {"cell": "mlp", "compression": 10, "seed": 0}  # its data are always available
 
 
 def main() -> None:
-    """Measure the rows asked for."""
-    options = matrix.parse(__doc__, COMPRESSIONS)
+    """Measure the selected cells."""
+    options = matrix.parse_options(__doc__, COMPRESSIONS)
     plans = [
         {"cell": cell, "compression": c, "seed": seed, "block": block}
         for cell in options.cells
@@ -41,39 +41,38 @@ def main() -> None:
     if options.quick:
         plans = [{**QUICK, "block": block} for block in BLOCKS]
     about = {"command": "python -m benchmarks.blocks --out benchmarks/results/blocks.json"}
-    at_work = partial(measure, folders=options.folders, cache=options.cache)
-    series.run(plans, at_work, options.out, about, options.workers)
+    measure = partial(measure_plan, folders=options.folders, cache=options.cache)
+    series.run_plans(plans, measure, options.out, about, options.workers)
 
 
-def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune one network once, in blocks or by single weights."""
+def measure_plan(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune a network in blocks or unstructured and return its accuracies."""
     cell, block = matrix.CELLS[plan["cell"]], plan["block"]
     name = f"{plan['cell']}-{plan['compression']:g}x-{plan['seed']}-{block or 'single'}"
     report = ltp_pipeline.run(
-        matrix.dense(plan["cell"], plan["seed"], folders, cache),
+        matrix.load_dense(plan["cell"], plan["seed"], folders, cache),
         out=cache / "blocks" / name,
-        fresh=True,  # what is there may be of other code
+        fresh=True,  # an earlier run may have used other code
         data=datasets.data_settings(cell.source, cell.pruned_with, folders, cache),
         budget={"target_compression": plan["compression"]},
         train={"seed": plan["seed"]},
         method={"block": block},
-        baseline={
-            "mode": "quick" if block else "none"
-        },  # of single weights, the row in blocks has it
+        # The row in blocks has the unstructured baseline.
+        baseline={"mode": "quick" if block else "none"},
     ).report
-    return numbers(report)
+    return collect_results(report)
 
 
-def numbers(report: Report) -> dict[str, Any]:
-    """Accuracies of LTP and, as far as they were trained, of global magnitude in blocks and of single weights."""
+def collect_results(report: Report) -> dict[str, Any]:
+    """Return the accuracies of LTP and of the baselines; None for a baseline that was not run."""
     baseline = report.baseline
-    single = baseline.unstructured if baseline else None
+    unstructured = baseline.unstructured if baseline else None
     in_blocks = sum(layer.elements for layer in report.layers if layer.block)
     return {
         "original": report.original.value,
         "test": report.pruned.value,
         "one-shot": baseline.value if baseline else None,
-        "one-shot-single": single.accuracy if single else None,
+        "one-shot-single": unstructured.accuracy if unstructured else None,
         "reached": report.pruned.compression,
         "in_blocks": in_blocks / sum(layer.elements for layer in report.layers),
         "epochs": report.pruned.epochs and report.pruned.epochs.model_dump(),

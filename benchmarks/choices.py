@@ -1,11 +1,12 @@
-"""What the rules of the defaults were chosen by: validation accuracy, on the cells that do not judge.
+"""Measure the validation accuracies by which the rules of the defaults were chosen.
 
     python -m benchmarks.choices [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-Each cell of CHOSEN_ON in benchmarks/matrix.py, learned from labels alone and half from the original
-(R7), with masks held (m = 0) and with thresholds learned fully (m = 1) (R5), beside one-shot
-magnitude with the same loss; and AdamW's learning rate on a transformer that is in no table of
-methods. The test split is not read. Rows that FILE has already are not measured again.
+The cells are those of CHOSEN_ON in benchmarks/matrix.py. Each is trained with labels alone, and with
+half the weight of the loss on distillation (R7). Masks are fixed (m = 0), or thresholds are learned
+fully (m = 1) (R5), or the network is pruned in one shot by magnitude. AdamW's learning rate is
+varied on a transformer that is not in the comparison of methods. The test split is not used. Rows
+that FILE already has are not measured again.
 """
 
 import tempfile
@@ -22,47 +23,44 @@ from ltp_pipeline.stages import baseline, learn_thresholds, select_entry
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 
 SEEDS = (0, 1)
-SHARES = (0.0, 0.5)  # of the loss, learned from the original
-STRENGTHS = (None, 0.0, 1.0)  # m; None: one-shot magnitude
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # of AdamW
+DISTILLATION_WEIGHTS = (0.0, 0.5)  # weight of distillation in the loss
+AGGRESSIVENESS = (None, 0.0, 1.0)  # m of (R5); None for one-shot magnitude
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)  # learning rates of AdamW
 TRANSFORMER = "patches"
-SETTINGS = {
-    "seed": "seed",
-    "distill": "distillation_weight",
-    "lr": "lr",
-}  # keys of a plan under [train]
+# Settings in [train] by the keys of a plan.
+SETTINGS = {"seed": "seed", "distill": "distillation_weight", "lr": "lr"}
 
 
 def main() -> None:
-    """Measure the rows asked for."""
-    options = matrix.parse(__doc__, (*matrix.CHOSEN_ON, TRANSFORMER))
+    """Measure the selected cells."""
+    options = matrix.parse_options(__doc__, (*matrix.CHOSEN_ON, TRANSFORMER))
     plans = [
-        {"cell": name, "compression": c, "seed": seed, "distill": share, "strength": m}
+        {"cell": name, "compression": c, "seed": seed, "distill": weight, "strength": m}
         for name in options.cells
         if name != TRANSFORMER
         for c in matrix.CELLS[name].compressions
         for seed in SEEDS
-        for share in SHARES
-        for m in STRENGTHS
+        for weight in DISTILLATION_WEIGHTS
+        for m in AGGRESSIVENESS
     ]
     if TRANSFORMER in options.cells:
         plans += [
             {"cell": TRANSFORMER, "compression": c, "seed": seed, "lr": lr}
             for c in matrix.CELLS[TRANSFORMER].compressions
             for seed in SEEDS
-            for lr in RATES
+            for lr in LEARNING_RATES
         ]
     if options.quick:
-        plans = plans[: len(STRENGTHS)]
+        plans = plans[: len(AGGRESSIVENESS)]
     about = {"command": "python -m benchmarks.choices --out benchmarks/results/choices.json"}
-    at_work = partial(measure, folders=options.folders, cache=options.cache)
-    series.run(plans, at_work, options.out, about, options.workers)
+    measure = partial(measure_plan, folders=options.folders, cache=options.cache)
+    series.run_plans(plans, measure, options.out, about, options.workers)
 
 
-def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune one network once; accuracies on the validation split."""
+def measure_plan(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune a network and return its accuracy on the validation split."""
     cell = matrix.CELLS[plan["cell"]]
-    model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
+    model = matrix.load_dense(plan["cell"], plan["seed"], folders, cache)
     settings = {
         "data": datasets.data_settings(cell.source, cell.pruned_with, folders, cache),
         "budget": {"target_compression": plan["compression"]},
@@ -73,9 +71,8 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         original = evaluate_metric(context, state, context.data.val)
         aggressiveness = plan.get("strength", context.resolved.aggressiveness)
         if aggressiveness is None:
-            count = int(
-                sum(k.elements for k in context.network.layer_weights) / plan["compression"]
-            )
+            elements = sum(layer.elements for layer in context.network.layer_weights)
+            count = int(elements / plan["compression"])
             pruned = baseline.run(context, state, count, context.epochs + context.finetune_epochs)
         else:
             context = replace(

@@ -1,11 +1,17 @@
-"""Methods that the defaults are compared with: as many epochs, the same batches and loss, trained in torch."""
+"""Prune with the methods that the defaults are compared with, in torch.
 
+They train for as many epochs as the defaults, with the same batches and the same loss.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from benchmarks.competitors import CommonThreshold, GradualMagnitude
-from benchmarks.contexts import final_numbers, finish, learn, prepared
+from benchmarks.contexts import final_numbers, finetune_entry, learn_entry, prepared
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds import make_pruning_method
@@ -18,54 +24,57 @@ from ltp_pipeline.system.arrays import StateDict
 METHODS = ("classifier-spared", "gradual", "common-threshold")
 
 
-def pruned_by(method: str, model: Path, settings: Settings, folder: Path) -> dict[str, Any]:
-    """Prune a network by one of METHODS; accuracies after fine-tuning."""
+def prune_with(method: str, model: Path, settings: Settings, folder: Path) -> dict[str, Any]:
+    """Prune a network with one of METHODS and return its accuracies after fine-tuning."""
     context, state = prepared(model, settings, folder)
     if method == "classifier-spared":
-        return _classifier_spared(context, state)
-    if method == "gradual":  # prunes for two thirds of the time, whatever the target
+        return _prune_without_classifier(context, state)
+    if method == "gradual":  # prunes for two thirds of the epochs, whatever the target
         context = replace(context, resolved=replace(context.resolved, aggressiveness=1.0))
-    entry = learn(
+    entry = learn_entry(
         context,
         state,
-        lambda live: ThresholdLearningPhase(live, context, _make(method, context, live)),
+        lambda tensors: ThresholdLearningPhase(
+            tensors, context, _make_method(method, context, tensors)
+        ),
     )
     return {
-        **final_numbers(context, finish(context, entry)),
+        **final_numbers(context, finetune_entry(context, entry)),
         "epochs": {"prune": context.epochs, "finetune": context.finetune_epochs},
     }
 
 
-def _classifier_spared(context: RunContext, state: StateDict) -> dict[str, Any]:
-    """One-shot magnitude that leaves the classifier as it is; nothing where that takes up more than may be kept."""
-    count, spared = _count(context), baseline.find_classifier(context)
-    if baseline.min_nonzeros(context.network, state, spared) > count:
+def _prune_without_classifier(context: RunContext, state: StateDict) -> dict[str, Any]:
+    """Prune in one shot without the classifier; accuracies are None if this exceeds the target."""
+    count = _target_count(context)
+    classifier = baseline.find_classifier(context)
+    if baseline.min_nonzeros(context.network, state, classifier) > count:
         return {"test": None, "val": None}
-    plain = baseline.run(
-        context, state, count, context.epochs + context.finetune_epochs, excluded=spared
-    )
-    return final_numbers(context, plain.state)
+    epochs = context.epochs + context.finetune_epochs
+    pruned = baseline.run(context, state, count, epochs, excluded=classifier)
+    return final_numbers(context, pruned.state)
 
 
-def _count(context: RunContext) -> int:
-    """Nonzeros that the target leaves."""
-    wanted = context.settings.budget.requested_compression
-    assert wanted is not None  # noqa: S101 - every cell has a target
-    return int(sum(k.elements for k in context.network.layer_weights) / wanted)
+def _target_count(context: RunContext) -> int:
+    """Return the number of nonzero weights at the target."""
+    compression = context.settings.budget.requested_compression
+    assert compression is not None  # noqa: S101 - every cell has a target
+    return int(sum(layer.elements for layer in context.network.layer_weights) / compression)
 
 
-def _make(method: str, context: RunContext, live: StateDict) -> PruningMethod:
+def _make_method(method: str, context: RunContext, tensors: Mapping[str, Tensor]) -> PruningMethod:
     if method == "gradual":
-        return GradualMagnitude(
-            {k.name: live[k.name] for k in context.network.prunable_weights}, _count(context)
-        )
-    made = make_pruning_method(
-        context.network, live, context.settings, context.resolved.aggressiveness
+        weights = {layer.name: tensors[layer.name] for layer in context.network.prunable_weights}
+        return GradualMagnitude(weights, _target_count(context))
+    default = make_pruning_method(
+        context.network, tensors, context.settings, context.resolved.aggressiveness
     )
-    if isinstance(
-        made, SolvedLambdaPruning
-    ):  # not where masks are held: there are no thresholds to learn
+    if isinstance(default, SolvedLambdaPruning):
         return CommonThreshold(
-            made.layer_weights, made.lowest, made.schedule, made.scaled, made.axes
+            default.layer_weights,
+            default.lowest,
+            default.schedule,
+            default.scaled,
+            default.axes,
         )
-    return made
+    return default  # masks are fixed, so there are no thresholds to learn

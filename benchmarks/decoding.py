@@ -1,14 +1,13 @@
-"""How busy decoding keeps the cores: samples per second of `batches` beside plain Pillow in one process.
+"""Compare the image loader with plain Pillow in one process: samples per second and use of the cores.
 
     python -m benchmarks.decoding [--quick] [--json] [--out FILE] [--workers N]
 
-Both make the same model inputs (224 px, normalised; rounding and the outermost pixels of random
-crops differ by a few of 256 levels) of the same JPEGs of ImageNet's usual size: once with the
-resize and centre crop of evaluation, once with the random crop and flip of training. Short rounds
-are taken in turns in one process; the ratios of medians and of the best rounds are printed last.
-Bar: 0.9 × workers on an otherwise idle machine. Where others compute on the same cores, three
-ratios still tell: samples per second beside as many plain processes at once (of the bound), CPU
-seconds per sample, and the share of the time that the workers ran or were ready to run.
+Both make the same model inputs from the same JPEGs of ImageNet's usual size: 224 px, normalized. A
+few of 256 levels may differ by rounding. Evaluation resizes and crops the center; training crops
+and flips at random. Short rounds alternate in one process. The ratios of medians and of the best
+rounds are printed last. The limit is 0.9 × workers on an idle machine. Three ratios are meaningful
+on a busy machine too: samples per second compared with as many plain processes ("of the bound"),
+CPU seconds per sample, and the fraction of the time that the workers ran or were ready to run.
 """
 
 import argparse
@@ -46,25 +45,30 @@ from ltp_pipeline.system.files import write_json
 
 SIZE, BATCH, SEED = 224, 32, 0
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-Times = Mapping[tuple[str, str], list[float]]  # by kind of crop and way of decoding
+Times = Mapping[tuple[str, str], list[float]]  # seconds by kind of crop and way of decoding
 INPUT = TensorInfo("image", "FLOAT", ("N", 3, SIZE, SIZE))
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all ways of decoding and print their ratios."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, help="file for the results")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--quick", action="store_true", help="measure in fewer rounds")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--out", type=Path, help="write the results to this file")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="number of worker processes; default: the number of cores",
+    )
     options = parser.parse_args()
     keep_freed_memory()  # as training does
-    collection.MAX_DECODED_BYTES = 0  # as for a folder that does not fit in memory
+    collection.MAX_DECODED_BYTES = 0  # as with a folder that does not fit into memory
     with tempfile.TemporaryDirectory() as scratch:
-        write(Path(scratch), 384)
-        rows = measure(Path(scratch), options.workers, 4 if options.quick else 20)
+        write_images(Path(scratch), 384)
+        rows = measure_ways(Path(scratch), options.workers, 4 if options.quick else 20)
     report = {
         "command": "python -m benchmarks.decoding --out benchmarks/results/decoding.json",
         "seed": SEED,
@@ -91,8 +95,8 @@ def main() -> None:
         )
 
 
-def write(folder: Path, count: int) -> None:
-    """Make JPEGs of 500×375 and about 100 kB, as the mean image of ImageNet is."""
+def write_images(folder: Path, count: int) -> None:
+    """Write JPEGs of 500×375 pixels and about 100 kB, as the mean image of ImageNet has."""
     rng = np.random.default_rng(SEED)
     for i in range(count):
         rough = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8)).resize(
@@ -105,60 +109,70 @@ def write(folder: Path, count: int) -> None:
     (folder / "val").symlink_to("train")
 
 
-def measure(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
-    """Time every way in turns."""
+def measure_ways(folder: Path, workers: int, rounds: int) -> list[dict[str, Any]]:
+    """Return a row for each kind of crop and each way of the loader; ways alternate.
+
+    Args:
+        folder: Folder of the images.
+        workers: Number of worker processes.
+        rounds: Number of measurements of each way.
+    """
     files = sorted((folder / "train").rglob("*.jpg"))
-    settings = {
-        "path": folder,
-        "scale": 1 / 255,
-        "mean": MEAN,
-        "std": STD,
-        "crop": 0.875,
-        "augment": True,
-    }
-    opened = {
-        n: open_data(DataSettings(**settings, num_workers=n), [INPUT], SEED) for n in (0, workers)
-    }
-    walls, cpus, shares = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
+    settings = DataSettings(
+        path=folder, scale=1 / 255, mean=MEAN, std=STD, crop=0.875, augment=True, num_workers=0
+    )
+    with_workers = settings.model_copy(update={"num_workers": workers})
+    threads_data = open_data(settings, [INPUT], SEED)
+    processes_data = open_data(with_workers, [INPUT], SEED)
+    walls, cpus, fractions = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         for r in range(rounds + 1):
             for kind, seed in (("evaluation", None), ("training", r)):
                 ways: dict[str, Callable[[], int]] = {
-                    "plain": partial(plain, files, seed),
-                    "processes": partial(ours, opened[workers], seed),
-                    "threads": partial(ours, opened[0], seed),
-                    "bound": partial(bound, pool, workers, files, seed),
+                    "plain": partial(decode_plainly, files, seed),
+                    "processes": partial(load_batches, processes_data, seed),
+                    "threads": partial(load_batches, threads_data, seed),
+                    "bound": partial(decode_in_parallel, pool, workers, files, seed),
                 }
                 for way, run in ways.items():
-                    begun, used, before = time.perf_counter(), cpu_seconds(), children()
+                    begin, cpu_before = time.perf_counter(), sum_cpu_seconds()
+                    before = read_children()
                     count = run()
-                    taken = time.perf_counter() - begun
-                    if r:  # the first round starts the processes and fills the page cache
-                        walls[kind, way].append(taken / count)
-                        cpus[kind, way].append((cpu_seconds() - used) / count)
-                        if (
-                            way == "processes"
-                            and (share := at_work(before, taken, workers)) is not None
-                        ):
-                            shares[kind, way].append(share)
+                    seconds = time.perf_counter() - begin
+                    if r == 0:  # it starts the processes and fills the page cache
+                        continue
+                    walls[kind, way].append(seconds / count)
+                    cpus[kind, way].append((sum_cpu_seconds() - cpu_before) / count)
+                    if way == "processes":
+                        fraction = busy_fraction(before, seconds, workers)
+                        if fraction is not None:
+                            fractions[kind, way].append(fraction)
     rows = [
         {
             "kind": kind,
             "way": way,
-            **compare(walls, cpus, kind, way),
+            **compare_times(walls, cpus, kind, way),
             "seconds": sum(walls[kind, way]) * len(files),
         }
         for kind, way in walls
         if way in ("processes", "threads")
     ]
     for row in rows:
-        if found := shares.get((row["kind"], row["way"])):
-            row["ratios"]["workers at work"] = float(np.median(found))
+        row_fractions = fractions.get((row["kind"], row["way"]))
+        if row_fractions:
+            row["ratios"]["workers at work"] = float(np.median(row_fractions))
     return rows
 
 
-def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
-    """Set one way beside the plain one of its kind, and beside as many plain ones at once."""
+def compare_times(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
+    """Compare a way of decoding with one plain process and with as many plain processes.
+
+    Args:
+        walls: Seconds per sample.
+        cpus: CPU seconds per sample.
+        kind: Kind of crop.
+        way: Way of decoding.
+    """
     wall, base, least = (np.array(walls[kind, w]) for w in (way, "plain", "bound"))
     cpu, base_cpu, least_cpu = (float(np.median(cpus[kind, w])) for w in (way, "plain", "bound"))
     return {
@@ -178,32 +192,35 @@ def compare(walls: Times, cpus: Times, kind: str, way: str) -> dict[str, Any]:
     }
 
 
-def ours(data: DatasetSplits, seed: int | None) -> int:
-    """Go through the training split as training and evaluation do."""
+def load_batches(data: DatasetSplits, seed: int | None) -> int:
+    """Load the training split as training and evaluation do, and return the number of samples."""
     return sum(len(batch) for batch in iter_batches(data.train, BATCH, augment_seed=seed))
 
 
-def bound(pool: ProcessPoolExecutor, workers: int, files: list[Path], seed: int | None) -> int:
-    """Let as many processes do plain decoding at once, none waiting for another: what the cores have to give now."""
-    return sum(pool.map(plain, [files[k::workers] for k in range(workers)], [seed] * workers))
+def decode_in_parallel(
+    pool: ProcessPoolExecutor, workers: int, files: list[Path], seed: int | None
+) -> int:
+    """Decode with plain Pillow in independent processes, which is the bound of the cores."""
+    return sum(
+        pool.map(decode_plainly, [files[k::workers] for k in range(workers)], [seed] * workers)
+    )
 
 
-def plain(files: list[Path], seed: int | None) -> int:
-    """Do the same with Pillow and NumPy, one image after the other."""
-    mean, std = (np.float32(v).reshape(3, 1, 1) for v in (MEAN, STD))
+def decode_plainly(files: list[Path], seed: int | None) -> int:
+    """Decode with Pillow and NumPy, an image at a time, and return the number of images."""
+    mean, std = (np.array(v, np.float32).reshape(3, 1, 1) for v in (MEAN, STD))
     for start in range(0, len(files), BATCH):
-        made = [
-            picture(file, seed, start + i) for i, file in enumerate(files[start : start + BATCH])
-        ]
-        x = np.stack(made).transpose(0, 3, 1, 2).astype(np.float32, order="C")
+        batch = enumerate(files[start : start + BATCH], start)
+        images = [decode_image(file, seed, row) for row, file in batch]
+        x = np.stack(images).transpose(0, 3, 1, 2).astype(np.float32, order="C")
         x *= np.float32(1 / 255)
         x -= mean
         x /= std
     return len(files)
 
 
-def picture(file: Path, seed: int | None, row: int) -> Any:
-    """Decode one image."""
+def decode_image(file: Path, seed: int | None, row: int) -> Any:
+    """Return an image of 224×224 pixels, cropped at random if a seed is passed."""
     with Image.open(file) as image:
         picture = image.convert("RGB")
         width, height = picture.size
@@ -212,7 +229,7 @@ def picture(file: Path, seed: int | None, row: int) -> Any:
             picture = picture.resize((tall * width // height, tall), Image.Resampling.BILINEAR)
             left, top = (picture.width - SIZE) // 2, (tall - SIZE) // 2
             return np.asarray(picture.crop((left, top, left + SIZE, top + SIZE)))
-        rng = random.Random(f"{seed}/{row}")  # noqa: S311 - augmentation, no secret
+        rng = random.Random(f"{seed}/{row}")  # noqa: S311 - not used for security
         box = choose_random_box(width, height, rng)
         picture = picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)
         return np.asarray(
@@ -220,29 +237,38 @@ def picture(file: Path, seed: int | None, row: int) -> Any:
         )
 
 
-def cpu_seconds() -> float:
-    """Of this process and its children; only its own where there is no /proc."""
-    return time.process_time() + sum(run for run, _ in children().values())
+def sum_cpu_seconds() -> float:
+    """Return CPU seconds of this process and its children; without /proc, only of this process."""
+    return time.process_time() + sum(run for run, _ in read_children().values())
 
 
-def children() -> dict[str, tuple[float, float]]:
-    """Seconds that each child process has run, and has waited for a core, by its number."""
-    found = {}
-    for listed in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(
-            OSError
-        ):  # a thread that ends now, and has left its children to another
-            for child in listed.read_text().split():
+def read_children() -> dict[str, tuple[float, float]]:
+    """Return the seconds that each child process ran and waited for a core, by process id."""
+    times: dict[str, tuple[float, float]] = {}
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread ended and left its children to another
+            for child in path.read_text().split():
                 run, wait, _ = Path(f"/proc/{child}/schedstat").read_text().split()
-                found[child] = (int(run) / 1e9, int(wait) / 1e9)
-    return found
+                times[child] = (int(run) / 1e9, int(wait) / 1e9)
+    return times
 
 
-def at_work(before: dict[str, tuple[float, float]], seconds: float, workers: int) -> float | None:
-    """Share of the time that the busiest `workers` children ran or would have run, had others not held the cores."""
-    after = children()
-    shares = sorted(sum(after[c]) - sum(before[c]) for c in before.keys() & after.keys())
-    return sum(shares[-workers:]) / (workers * seconds) if shares else None
+def busy_fraction(
+    before: dict[str, tuple[float, float]], seconds: float, workers: int
+) -> float | None:
+    """Return the fraction of the time that the busiest children ran or waited for a core.
+
+    Args:
+        before: Result of `read_children` at the beginning.
+        seconds: Time since then.
+        workers: Number of children that count.
+
+    Returns:
+        The fraction; None without /proc.
+    """
+    after = read_children()
+    busy_seconds = sorted(sum(after[c]) - sum(before[c]) for c in before.keys() & after.keys())
+    return sum(busy_seconds[-workers:]) / (workers * seconds) if busy_seconds else None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A figure as an SVG that is the same bytes every time, and carries the digest of the rows it was drawn from."""
+"""Render figures as reproducible SVG files that contain the digest of their rows."""
 
 import hashlib
 import io
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ltp_pipeline.stages.report.svg import format_log_axis
 
-# Okabe and Ito's colours, which every eye can tell apart; black and the yellow are left out
+# Colors of Okabe and Ito, which color-blind readers can distinguish; without black and yellow.
 BLUE, ORANGE, GREEN, RED, SKY, PINK = (
     "#0072b2",
     "#e69f00",
@@ -21,7 +21,7 @@ BLUE, ORANGE, GREEN, RED, SKY, PINK = (
     "#56b4e9",
     "#cc79a7",
 )
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 9.5,
     "axes.grid": True,
@@ -46,33 +46,39 @@ class Drawing:
 
     @property
     def digest(self) -> str:
-        """Of the rows."""
-        return digest(self.rows)
+        """Digest of the rows."""
+        return hash_rows(self.rows)
 
     def render(self, form: str = "svg", dpi: int = 100) -> bytes:
-        """Draw without pyplot, so that no display, no user style and no clock has a say in the bytes."""
+        """Return the file of the figure.
+
+        It does not depend on a display, on styles of the user or on the time.
+
+        Args:
+            form: File format.
+            dpi: Resolution of bitmaps.
+        """
         with rc_context():
             rcdefaults()
             with rc_context({**STYLE, "svg.hashsalt": self.digest}):
                 figure = Figure(figsize=self.size, layout="constrained", facecolor="white")
                 self.draw(figure)
                 buffer = io.BytesIO()
-                about = (
-                    {"Date": None, "Creator": None, "Description": f"rows {self.digest}"}
-                    if form == "svg"
-                    else {}
-                )
-                figure.savefig(buffer, format=form, dpi=dpi, metadata=about)
+                metadata = {}
+                if form == "svg":
+                    description = f"rows {self.digest}"
+                    metadata = {"Date": None, "Creator": None, "Description": description}
+                figure.savefig(buffer, format=form, dpi=dpi, metadata=metadata)
         return buffer.getvalue()
 
 
-def digest(rows: Any) -> str:
-    """Short name of what was drawn."""
+def hash_rows(rows: Any) -> str:
+    """Return a short hash of rows."""
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def compressions(ax: Axes) -> None:
-    """Ticks that are read as compressions."""
+def format_compressions(ax: Axes) -> None:
+    """Format the horizontal axis as compression ratios."""
     low, high = ax.get_xlim()
     values = (
         (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500)
@@ -84,13 +90,13 @@ def compressions(ax: Axes) -> None:
     ax.minorticks_off()
 
 
-def once(ax: Axes, name: str) -> str:
-    """A label for the first line of its name, none for the others."""
+def label_once(ax: Axes, name: str) -> str:
+    """Return the label of the first line with a name, and nothing for further lines."""
     return "" if name in ax.get_legend_handles_labels()[1] else name
 
 
-def legend(figure: Figure, ax: Axes, columns: int = 4) -> None:
-    """One legend above everything, where it hides nothing."""
+def add_legend(figure: Figure, ax: Axes, columns: int = 4) -> None:
+    """Add the legend of an axis above the figure."""
     figure.legend(
         *ax.get_legend_handles_labels(), loc="outside upper left", ncols=columns, borderpad=0
     )

@@ -1,16 +1,16 @@
-"""How small, how fast to write and how fast to load the exported files are: `python -m benchmarks.export`.
+"""Measure sizes, writing times and loading times of exported files: `python -m benchmarks.export`.
 
-Networks with the kernels of ResNet-50 and MobileNetV2 (a bias per convolution, batch norm folded
-away), zeros placed at random at 80, 90, 95 and 98 %. Sizes are beside gzip -6 and zstd -19 of the
-dense file (the latter if the package zstandard is installed) and beside the bound: N·H(p) + 32·nnz
-bits for the kernels, plus the rest of the dense file as it is. All times are interleaved, the least
-of several rounds, and given as ratios.
+The networks have the layers of ResNet-50 and MobileNetV2, with BatchNormalization folded. Zeros are
+at random places, at 80, 90, 95 and 98 %. Sizes are compared with gzip -6 and zstd -19 of the dense
+file (the latter needs the package zstandard) and with a bound: N·H(p) + 32·nnz bits for the layer
+weights, plus the rest of the dense file. Times alternate between formats. The shortest of several
+rounds counts, and results are ratios.
 
-Loading and latency are processor time on one thread, so that a busy machine does not matter much.
-"load" is the first session of a model in a new process; "load again" one in a process that has
-loaded models before, whose memory the system need not provide anew. Writing is wall time, disk
-included: all three formats, from a dense model and its arrays to three fsynced files, against one
-fsynced file of the dense kernels by np.savez or np.save.
+Loading and latency are processor time on one thread, which other programs hardly change. "load" is
+the first session of a model in a new process. "load again" is a session in a process that has
+loaded models before, so that the system provides no new memory. Writing is wall time including the
+disk. It compares all three formats, from a dense model to three fsynced files, with one fsynced
+file of the dense weights by np.savez or np.save.
 """
 
 import argparse
@@ -23,7 +23,8 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,7 @@ import onnx
 import onnxruntime as ort
 from onnx import ModelProto, helper
 
-from benchmarks.export_networks import OPSET, mobilenetv2, resnet50
+from benchmarks.export_networks import OPSET, build_mobilenetv2, build_resnet50
 from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.files.read_back import verify_weights
@@ -43,44 +44,60 @@ SPARSITIES = (0.80, 0.90, 0.95, 0.98)
 NETWORKS = ("resnet50", "mobilenetv2")
 
 
-def pruned(network: ModelProto, sparsity: float, seed: int) -> tuple[OnnxModel, dict[str, Any]]:
-    """The network with random weights, this share of each kernel zero; and its kernels."""
+def make_pruned_model(
+    network: ModelProto, sparsity: float, seed: int
+) -> tuple[OnnxModel, dict[str, Any]]:
+    """Return a model with random weights and zeros, and its layer weights.
+
+    Args:
+        network: Graph of the network.
+        sparsity: Fraction of zeros in each layer.
+        seed: Seed of weights and zeros.
+    """
     rng = np.random.default_rng(seed)
-    kernels, biases = {}, {}
+    weights, biases = {}, {}
     for tensor in network.graph.initializer:
         array = rng.standard_normal(tuple(tensor.dims), np.float32) * np.float32(0.05)
         if array.ndim > 1:
             array.reshape(-1)[rng.permutation(array.size)[: round(sparsity * array.size)]] = 0
-            kernels[tensor.name] = array
+            weights[tensor.name] = array
         else:
             biases[tensor.name] = array
-    return OnnxModel.from_proto(network).with_weights({**kernels, **biases}), kernels
+    return OnnxModel.from_proto(network).with_weights({**weights, **biases}), weights
 
 
-def bound_bytes(kernels: dict[str, Any]) -> float:
-    """N·H(p) + 32·nnz bits, kernel by kernel."""
+def lower_bound(weights: dict[str, Any]) -> float:
+    """Return N·H(p) + 32·nnz bits in bytes, summed over the layers."""
     total = 0.0
-    for array in kernels.values():
+    for array in weights.values():
         p = np.count_nonzero(array) / array.size
         entropy = -(p * np.log2(p) + (1 - p) * np.log2(1 - p)) if 0 < p < 1 else 0.0
         total += array.size * entropy / 8 + 4 * np.count_nonzero(array)
     return total
 
 
-def sizes(
-    name: str, model: OnnxModel, kernels: dict[str, Any], folder: Path, compressors: bool
+def compare_sizes(
+    name: str, model: OnnxModel, weights: dict[str, Any], folder: Path, compressors: bool
 ) -> dict[str, Any]:
-    """Write every format, prove it, and compare its size."""
+    """Write and verify every format and compare their sizes.
+
+    Args:
+        name: Name of the files.
+        model: The pruned model.
+        weights: Its layer weights.
+        folder: Folder for the files.
+        compressors: Compress the dense file with gzip and zstd too.
+    """
     files = {}
     for format_ in ENCODINGS.values():
         path = folder / f"{name}.{format_.name}.onnx"
-        write_model(format_.encode(model, kernels), path)
-        verify_weights(path, kernels, format_.name)
+        write_model(format_.encode(model, weights), path)
+        verify_weights(path, weights, format_.name)
         files[format_.name] = path
     bytes_ = {key: path.stat().st_size for key, path in files.items()}
-    nonzeros = sum(int(np.count_nonzero(a)) for a in kernels.values())
-    rest = bytes_["dense"] - sum(a.nbytes for a in kernels.values())
-    bound = bound_bytes(kernels)
+    nonzeros = sum(int(np.count_nonzero(a)) for a in weights.values())
+    rest = bytes_["dense"] - sum(a.nbytes for a in weights.values())
+    bound = lower_bound(weights)
     result = {
         "bytes": bytes_,
         "rest_bytes": rest,
@@ -96,15 +113,15 @@ def sizes(
         result["percent_of_dense"]["gzip -6"] = (
             100 * len(zlib.compress(content, 6, wbits=31)) / len(content)
         )
-        squeezed = zstd(content)
+        compressed = compress_zstd(content)
         result["percent_of_dense"]["zstd -19"] = (
-            None if squeezed is None else 100 * squeezed / len(content)
+            None if compressed is None else 100 * compressed / len(content)
         )
     return result
 
 
-def zstd(content: bytes) -> int | None:
-    """How many bytes zstd -19 makes of this; None without the package."""
+def compress_zstd(content: bytes) -> int | None:
+    """Return the number of bytes after zstd -19; None without the package zstandard."""
     if not importlib.util.find_spec("zstandard"):
         return None
     import zstandard
@@ -112,12 +129,20 @@ def zstd(content: bytes) -> int | None:
     return len(zstandard.ZstdCompressor(level=19).compress(content))
 
 
-def interleaved(
-    actions: dict[str, Callable[[], object]],
+def time_actions(
+    actions: Mapping[str, Callable[[], object]],
     rounds: int,
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
-    """The least time of each action, taken in turns: what is slower is the load that others put on the machine."""
+    """Return the shortest seconds of each action; actions alternate.
+
+    Longer times are due to other programs.
+
+    Args:
+        actions: Functions by name.
+        rounds: Number of measurements of each action.
+        clock: Function that returns seconds.
+    """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(rounds):
         for name, action in actions.items():
@@ -127,25 +152,30 @@ def interleaved(
     return {name: min(values) for name, values in times.items()}
 
 
-def writing(
-    model: OnnxModel, kernels: dict[str, Any], folder: Path, rounds: int
+def compare_writing(
+    model: OnnxModel, weights: dict[str, Any], folder: Path, rounds: int
 ) -> dict[str, float]:
-    """All three formats against numpy writing the dense kernels once, each file flushed and fsynced.
+    """Compare writing all three formats with numpy writing the dense weights once.
 
-    Ours is all from a dense model and its arrays to three files: looking for nonzeros (once),
-    encoding, serialising, writing, renaming. np.savez writes named arrays into one file with
-    checksums, as a model file has names; np.save, into one file again and again, only the bytes.
-    Everything overwrites the files of the round before.
+    The exporters find nonzeros once, encode, serialize, write and rename three files. np.savez
+    writes named arrays into one file with checksums; np.save writes only the bytes. Every file is
+    flushed and fsynced, and overwrites that of the round before.
+
+    Args:
+        model: The pruned model.
+        weights: Its layer weights.
+        folder: Folder for the files.
+        rounds: Number of measurements.
     """
 
-    def by_numpy(write: Callable[[BinaryIO], object], name: str) -> None:
+    def write_arrays(write: Callable[[BinaryIO], object], name: str) -> None:
         with (folder / name).open("wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
 
-    def by_us() -> None:
-        scan = NonzeroIndex(model, kernels)
+    def write_formats() -> None:
+        scan = NonzeroIndex(model, weights)
         formats = [ENCODINGS[name] for name in ("dense", "sparse", "packed")]
         encoded = (
             (format_.encode(model, scan), folder / f"written.{format_.name}.onnx")
@@ -154,22 +184,27 @@ def writing(
         for writing in write_models(encoded, written=[]).values():
             writing.result()
 
+    def save_arrays(file: BinaryIO) -> None:
+        for array in weights.values():
+            np.save(file, array)
+
     actions: dict[str, Callable[[], object]] = {
-        "savez": lambda: by_numpy(lambda file: np.savez(file, **kernels), "weights.npz"),
-        "save": lambda: by_numpy(
-            lambda file: [np.save(file, a) for a in kernels.values()], "weights.npy"
-        ),
-        "exporters": by_us,
+        "savez": lambda: write_arrays(lambda file: np.savez(file, **weights), "weights.npz"),
+        "save": lambda: write_arrays(save_arrays, "weights.npy"),
+        "exporters": write_formats,
     }
-    wall, processor = interleaved(actions, rounds, time.perf_counter), interleaved(actions, rounds)
-    return {name: wall["exporters"] / wall[name] for name in ("savez", "save")} | {
-        f"{name}, processor time": processor["exporters"] / processor[name]
-        for name in ("savez", "save")
-    }
+    wall, processor = (
+        time_actions(actions, rounds, time.perf_counter),
+        time_actions(actions, rounds),
+    )
+    ratios = {name: wall["exporters"] / wall[name] for name in ("savez", "save")}
+    for name in ("savez", "save"):
+        ratios[f"{name}, processor time"] = processor["exporters"] / processor[name]
+    return ratios
 
 
-def session(content: Path | bytes) -> ort.InferenceSession:
-    """A quiet session with default optimisation, on one thread so that processor time is time."""
+def make_session(content: Path | bytes) -> ort.InferenceSession:
+    """Return a session of one thread with the default optimizations."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
@@ -177,43 +212,45 @@ def session(content: Path | bytes) -> ort.InferenceSession:
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def first_load(path: Path) -> float:
-    """Processor time to create a process's first session of a model, onnxruntime itself being warm."""
-    program = "import sys; from benchmarks import export; export.print_first_load(sys.argv[1])"
-    command = [sys.executable, "-c", program, str(path)]
+def measure_first_load(path: Path) -> float:
+    """Return the processor time of the first session of a model in a new process."""
+    command = [sys.executable, "-m", "benchmarks.export", "--first-load", str(path)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def print_first_load(path: str) -> None:
-    """What `first_load` runs: a tiny model first, so that only the memory is new."""
+    """Print the processor time of a session, after that of a tiny model to warm up."""
     value = [helper.make_tensor_value_info(name, 1, [1]) for name in "xy"]
     graph = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])], "tiny", value[:1], value[1:]
     )
     tiny = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
-    session(tiny.SerializeToString())
+    make_session(tiny.SerializeToString())
     start = time.process_time()
-    session(Path(path))
+    make_session(Path(path))
     print(time.process_time() - start)
 
 
-def running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
-    """Session creation, in new processes and again in this one, and latency of each format, relative to dense."""
+def compare_running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
+    """Return the times to load and to run each format, relative to dense.
+
+    Args:
+        files: Paths by format.
+        rounds: Number of measurements.
+    """
     first = {name: list[float]() for name in files}
     for _ in range(rounds):
         for name, path in files.items():
-            first[name].append(first_load(path))
-    again = interleaved(
-        {name: lambda path=path: session(path) for name, path in files.items()}, rounds
-    )
-    open_ = {name: session(path) for name, path in files.items()}
+            first[name].append(measure_first_load(path))
+    loads = {name: partial(make_session, path) for name, path in files.items()}
+    again = time_actions(loads, rounds)
+    sessions = {name: make_session(path) for name, path in files.items()}
     x = np.random.default_rng(0).standard_normal((1, 3, 224, 224), np.float32)
-    outputs = {name: s.run(None, {"x": x})[0].tobytes() for name, s in open_.items()}
+    outputs = {name: s.run(None, {"x": x})[0].tobytes() for name, s in sessions.items()}
     if len(set(outputs.values())) > 1:
-        raise SystemExit("the formats do not give the same output")
-    latency = interleaved(
-        {name: lambda s=s: s.run(None, {"x": x}) for name, s in open_.items()}, 3 * rounds
-    )
+        raise SystemExit("the outputs of the formats differ")
+    runs = {name: partial(s.run, None, {"x": x}) for name, s in sessions.items()}
+    latency = time_actions(runs, 3 * rounds)
     return {
         "load": {name: min(values) / min(first["dense"]) for name, values in first.items()},
         "load again": {name: value / again["dense"] for name, value in again.items()},
@@ -221,89 +258,84 @@ def running(files: dict[str, Path], rounds: int) -> dict[str, dict[str, float]]:
     }
 
 
-def measure(quick: bool, seed: int) -> dict[str, Any]:
-    """Everything, as a table of results."""
+def measure_networks(quick: bool, seed: int) -> dict[str, Any]:
+    """Return the measurements of each network and sparsity."""
     results: dict[str, Any] = {}
     rounds = 5 if quick else 7
     with tempfile.TemporaryDirectory() as scratch:
-        for name, build in (("mobilenetv2", mobilenetv2), ("resnet50", resnet50)):
+        for name, build in (
+            ("mobilenetv2", build_mobilenetv2),
+            ("resnet50", build_resnet50),
+        ):
             architecture = build()
             for sparsity in SPARSITIES:
-                model, kernels = pruned(architecture, sparsity, seed)
-                entry = sizes(name, model, kernels, Path(scratch), compressors=not quick)
+                model, weights = make_pruned_model(architecture, sparsity, seed)
+                folder = Path(scratch)
+                entry = compare_sizes(name, model, weights, folder, compressors=not quick)
                 files = entry.pop("files")
                 if not quick or sparsity == 0.9:
-                    entry["running_vs_dense"] = running(files, rounds)
-                    entry["writing_all_vs_numpy"] = writing(model, kernels, Path(scratch), rounds)
+                    entry["running_vs_dense"] = compare_running(files, rounds)
+                    entry["writing_all_vs_numpy"] = compare_writing(model, weights, folder, rounds)
                 results[f"{name} {sparsity:.0%}"] = entry
-                print(_line(f"{name} {sparsity:.0%}", entry), flush=True)
+                print(_format_line(f"{name} {sparsity:.0%}", entry), flush=True)
     return results
 
 
-def _line(name: str, entry: dict[str, Any]) -> str:
-    shown = {
+def _format_line(name: str, entry: dict[str, Any]) -> str:
+    texts = {
         key: "not measured" if value is None else f"{value:.2f}"
         for key, value in entry["percent_of_dense"].items()
     }
-    shares = ", ".join(f"{key} {value}" for key, value in shown.items())
-    return f"{name}: % of dense: {shares}"
+    percents = ", ".join(f"{key} {value}" for key, value in texts.items())
+    return f"{name}: % of dense: {percents}"
 
 
-def ratios(results: dict[str, Any]) -> dict[str, float]:
-    """The figures that have limits, the worst over all points."""
-    summary = {}
+def summarize_ratios(results: dict[str, Any]) -> dict[str, float]:
+    """Return the worst of each ratio that has a limit, over all sparsities."""
+    summary: dict[str, float] = {}
     for name in NETWORKS:
         rows = [entry for key, entry in results.items() if key.startswith(name)]
         timed = [entry for entry in rows if "running_vs_dense" in entry]
-        summary |= {
-            f"{name} packed / bound": max(r["packed_vs_bound"] for r in rows),
-            f"{name} packed / bound, kernels only": max(
-                r["packed_vs_bound_kernels_only"] for r in rows
-            ),
-            f"{name} sparse / 12 bytes per nonzero": max(
-                r["sparse_vs_12_bytes_per_nonzero"] for r in rows
-            ),
-            f"{name} load packed / dense": max(
-                r["running_vs_dense"]["load"]["packed"] for r in timed
-            ),
-            f"{name} load again packed / dense": max(
-                r["running_vs_dense"]["load again"]["packed"] for r in timed
-            ),
-            f"{name} load sparse / dense": max(
-                r["running_vs_dense"]["load"]["sparse"] for r in timed
-            ),
-            f"{name} latency packed / dense": max(
-                r["running_vs_dense"]["latency"]["packed"] for r in timed
-            ),
-            f"{name} latency sparse / dense": max(
-                r["running_vs_dense"]["latency"]["sparse"] for r in timed
-            ),
-            f"{name} write all three / np.savez": max(
-                r["writing_all_vs_numpy"]["savez"] for r in timed
-            ),
-            f"{name} write all three / np.save": max(
-                r["writing_all_vs_numpy"]["save"] for r in timed
-            ),
+        running = [entry["running_vs_dense"] for entry in timed]
+        writing = [entry["writing_all_vs_numpy"] for entry in timed]
+        kernel_ratios = [entry["packed_vs_bound_kernels_only"] for entry in rows]
+        sparse_ratios = [entry["sparse_vs_12_bytes_per_nonzero"] for entry in rows]
+        values = {
+            "packed / bound": [entry["packed_vs_bound"] for entry in rows],
+            "packed / bound, kernels only": kernel_ratios,
+            "sparse / 12 bytes per nonzero": sparse_ratios,
+            "load packed / dense": [times["load"]["packed"] for times in running],
+            "load again packed / dense": [times["load again"]["packed"] for times in running],
+            "load sparse / dense": [times["load"]["sparse"] for times in running],
+            "latency packed / dense": [times["latency"]["packed"] for times in running],
+            "latency sparse / dense": [times["latency"]["sparse"] for times in running],
+            "write all three / np.savez": [ratios["savez"] for ratios in writing],
+            "write all three / np.save": [ratios["save"] for ratios in writing],
         }
+        summary |= {f"{name} {key}": max(ratios) for key, ratios in values.items()}
     return summary
 
 
 def main() -> None:
-    """Measure and print; the ratios come last."""
+    """Measure all networks and print the ratios last."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="fewer repetitions, times at 90 %% only, no gzip or zstd",
+        help="measure in fewer rounds, times at 90 %% only, without gzip and zstd",
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write the results to this file")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and zeros; default: 0")
+    parser.add_argument("--first-load", help=argparse.SUPPRESS)  # for measure_first_load
     options = parser.parse_args()
-    results = measure(options.quick, options.seed)
-    summary = ratios(results)
+    if options.first_load:
+        print_first_load(options.first_load)
+        return
+    results = measure_networks(options.quick, options.seed)
+    summary = summarize_ratios(results)
     report = {
         "command": "python -m benchmarks.export" + (" --quick" if options.quick else ""),
         "seed": options.seed,
@@ -324,7 +356,7 @@ def main() -> None:
         report["left_out"] = {
             "zstd -19": "the package zstandard is not installed (pip install 'ltp-pipeline[bench]')"
         }
-        print(f"zstd -19 left out: {report['left_out']['zstd -19']}", file=sys.stderr)
+        print(f"zstd -19 is not measured: {report['left_out']['zstd -19']}", file=sys.stderr)
     if options.out:
         options.out.write_text(json.dumps(report, indent=2) + "\n")
     if options.json:

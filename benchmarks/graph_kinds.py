@@ -1,4 +1,7 @@
-"""Large models of many kinds, made of small nodes; the argument is about how many nodes and tensors they have."""
+"""Make large models of many kinds from small nodes.
+
+The argument is approximately the number of nodes and tensors.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,189 +21,206 @@ WIDTH = 4
 
 
 def chain(nodes: int) -> ModelProto:
-    """Add and Relu in turn, after one layer with weights."""
-    return _model([_small(i) for i in range(nodes)])
+    """Return a chain of Add and Relu after a layer with weights."""
+    return _make_model([_small_node(i) for i in range(nodes)])
 
 
 def constants(nodes: int) -> ModelProto:
-    """The same with a tenth of the nodes Constants, and an If with a constant condition at every thousandth."""
-    made: list[NodeProto] = []
+    """Return a chain in which a tenth of the nodes are Constants.
+
+    Every thousandth node is an If with a constant condition.
+    """
+    protos: list[NodeProto] = []
     for i in range(nodes * 9 // 10):
         if i % 9 == 0:
             value = numpy_helper.from_array(np.full(WIDTH, i, np.float32))
-            made.append(helper.make_node("Constant", [], [f"c{i}"], value=value))
+            protos.append(helper.make_node("Constant", [], [f"c{i}"], value=value))
         if i % 1000 == 500:
-            made.append(_constant_if(i))
+            protos.append(_constant_if(i))
         else:
-            made.append(_small(i, f"c{i - i % 9}"))
-    return _model(made)
+            protos.append(_small_node(i, f"c{i - i % 9}"))
+    return _make_model(protos)
 
 
 def statistics(nodes: int) -> ModelProto:
-    """Every tenth node a BatchNormalization, and all of them share one tensor as mean."""
+    """Return a chain with a BatchNormalization every ten nodes; all share their tensors."""
     shared = ["scale", "bias", "bias", "scale"]
     norms = (
         helper.make_node("BatchNormalization", [f"v{i}", *shared], [f"v{i + 1}"])
         for i in range(nodes)
     )
-    return _model(
-        [_small(i) if i % 10 else norm for i, norm in enumerate(norms)], ("scale", "bias")
+    return _make_model(
+        [_small_node(i) if i % 10 else norm for i, norm in enumerate(norms)], ("scale", "bias")
     )
 
 
 def branches(nodes: int) -> ModelProto:
-    """A third of the nodes are If, all of one name, each with a node in both branches."""
-    return _model([_constant_if(i, "if") for i in range(nodes // 3)])
+    """Return a chain of If nodes of one name, with a node in each branch: `nodes` in total."""
+    return _make_model([_constant_if(i, "if") for i in range(nodes // 3)])
 
 
 def open_branches(nodes: int) -> ModelProto:
-    """The same with a condition that a shape decides."""
+    """Return a chain of If nodes whose condition depends on a shape."""
     condition = [
         helper.make_node("Size", ["v0"], ["size"]),
         helper.make_node("Cast", ["size"], ["open"], to=9),
     ]
-    return _model([*condition, *(_constant_if(i, f"if{i}", "open") for i in range(nodes // 3))])
+    return _make_model(
+        [*condition, *(_constant_if(i, f"if{i}", "open") for i in range(nodes // 3))]
+    )
 
 
 def nested(nodes: int, depth: int = 12) -> ModelProto:
-    """If within If, with nodes on every level."""
-    each = nodes // depth
+    """Return nested If nodes, with a chain of nodes on every level."""
+    nodes_per_level = nodes // depth
 
-    def level(at: int) -> GraphProto:
+    def make_level(at: int) -> GraphProto:
         chain = [
             helper.make_node("Relu", [f"d{at}_{j}" if j else "v0"], [f"d{at}_{j + 1}"])
-            for j in range(each)
+            for j in range(nodes_per_level)
         ]
         inner = (
-            {"then_branch": level(at + 1), "else_branch": _branch("Neg", "v0", f"e{at}")}
+            {"then_branch": make_level(at + 1), "else_branch": _make_branch("Neg", "v0", f"e{at}")}
             if at < depth
             else {}
         )
         end = (
             helper.make_node("If", ["yes"], [f"d{at}"], **inner)
             if inner
-            else _identity(chain[-1].output[0], f"d{at}")
+            else _identity_node(chain[-1].output[0], f"d{at}")
         )
-        return helper.make_graph([*chain, end], f"level{at}", [], [_value(f"d{at}")])
+        return helper.make_graph([*chain, end], f"level{at}", [], [_make_value(f"d{at}")])
 
-    return _model(
+    return _make_model(
         [
             helper.make_node(
-                "If", ["yes"], ["v1"], then_branch=level(1), else_branch=_branch("Neg", "v0", "e")
+                "If",
+                ["yes"],
+                ["v1"],
+                then_branch=make_level(1),
+                else_branch=_make_branch("Neg", "v0", "e"),
             )
         ]
     )
 
 
 def norms(nodes: int) -> ModelProto:
-    """BatchNormalizations of one name, which share all their tensors."""
+    """Return BatchNormalization nodes of one name that share their tensors."""
     inputs = ["scale", "bias", "bias", "scale"]
-    made = [
+    protos = [
         helper.make_node("BatchNormalization", [f"v{i}", *inputs], [f"v{i + 1}"], name="bn")
         for i in range(nodes)
     ]
-    return _model(made, ("scale", "bias"))
+    return _make_model(protos, ("scale", "bias"))
 
 
 def own_norms(nodes: int) -> ModelProto:
-    """BatchNormalizations with four tensors each: a fifth of `nodes` are nodes."""
+    """Return BatchNormalization nodes with four tensors each; a fifth of `nodes` are nodes."""
     kinds, ones = ("scale", "bias", "mean", "variance"), np.ones(WIDTH, np.float32)
-    made = [
+    protos = [
         helper.make_node(
             "BatchNormalization", [f"v{i}", *(f"{kind}{i}" for kind in kinds)], [f"v{i + 1}"]
         )
         for i in range(nodes // 5)
     ]
-    return _model(made, tensors={f"{kind}{i}": ones for i in range(len(made)) for kind in kinds})
+    return _make_model(
+        protos, tensors={f"{kind}{i}": ones for i in range(len(protos)) for kind in kinds}
+    )
 
 
 def tensors(nodes: int) -> ModelProto:
-    """Initializers that nothing reads."""
-    return _model([_small(0)], tensors={f"t{i}": np.ones(2, np.float32) for i in range(nodes)})
+    """Return a model with unused initializers."""
+    return _make_model(
+        [_small_node(0)], tensors={f"t{i}": np.ones(2, np.float32) for i in range(nodes)}
+    )
 
 
 def added(nodes: int) -> ModelProto:
-    """Half of it nodes, each of which adds a tensor of its own."""
-    made = [helper.make_node("Add", [f"v{i}", f"t{i}"], [f"v{i + 1}"]) for i in range(nodes // 2)]
-    return _model(made, tensors={f"t{i}": np.ones(WIDTH, np.float32) for i in range(len(made))})
+    """Return a chain of Add nodes, each with its own tensor; half of `nodes` are nodes."""
+    protos = [helper.make_node("Add", [f"v{i}", f"t{i}"], [f"v{i + 1}"]) for i in range(nodes // 2)]
+    return _make_model(
+        protos, tensors={f"t{i}": np.ones(WIDTH, np.float32) for i in range(len(protos))}
+    )
 
 
 def fan_out(nodes: int) -> ModelProto:
-    """One value that all nodes read, and one node that reads what they make."""
-    made = [helper.make_node("Relu", ["v0"], [f"r{i}"]) for i in range(nodes)]
-    return _model([*made, helper.make_node("Sum", [node.output[0] for node in made], ["v1"])])
+    """Return nodes that share their input, and a node that sums their outputs."""
+    protos = [helper.make_node("Relu", ["v0"], [f"r{i}"]) for i in range(nodes)]
+    return _make_model(
+        [*protos, helper.make_node("Sum", [node.output[0] for node in protos], ["v1"])]
+    )
 
 
 def outputs(nodes: int) -> ModelProto:
-    """Every value is an output of the graph and has a value_info besides."""
-    model = _model([_small(i) for i in range(nodes)])
-    model.graph.value_info.extend(_value(f"v{i}") for i in range(nodes))
-    model.graph.output.extend(_value(f"v{i}") for i in range(nodes))
+    """Return a chain whose values are outputs of the graph with a value_info each."""
+    model = _make_model([_small_node(i) for i in range(nodes)])
+    model.graph.value_info.extend(_make_value(f"v{i}") for i in range(nodes))
+    model.graph.output.extend(_make_value(f"v{i}") for i in range(nodes))
     return model
 
 
 def functions(nodes: int) -> ModelProto:
-    """Functions of one node, of which onnx allows some thousands; most of `nodes` are calls."""
+    """Return calls of functions of one node; onnx allows some thousands of functions."""
     opset = [helper.make_opsetid("", 17)]
     body = [helper.make_node("Relu", ["a"], ["b"])]
-    made = [
+    protos = [
         helper.make_function("local", f"f{i}", ["a"], ["b"], body, opset)
         for i in range(nodes // 50)
     ]
-    calls = (made[i % len(made)].name for i in range(nodes))
-    model = _model(
+    calls = (protos[i % len(protos)].name for i in range(nodes))
+    model = _make_model(
         [
             helper.make_node(name, [f"v{i}"], [f"v{i + 1}"], domain="local")
             for i, name in enumerate(calls)
         ]
     )
-    model.functions.extend(made)
+    model.functions.extend(protos)
     model.opset_import.add(domain="local", version=1)
     return model
 
 
 def reversed_chain(nodes: int) -> ModelProto:
-    """A chain whose last node comes first."""
+    """Return a chain in reversed order."""
     model = chain(nodes)
-    turned = GraphProto(node=list(model.graph.node)[::-1])
+    reversed_graph = GraphProto(node=list(model.graph.node)[::-1])
     model.graph.ClearField("node")
-    model.graph.node.MergeFrom(turned.node)
+    model.graph.node.MergeFrom(reversed_graph.node)
     return model
 
 
 def long_name(characters: int) -> ModelProto:
-    """A name of so many characters, in three places."""
+    """Return a model with a name of this length in three places."""
     name = "n" * characters
     node = helper.make_node("Add", ["v0", name], ["v1"], name=name)
-    return _model([node], tensors={name: np.ones(WIDTH, np.float32)})
+    return _make_model([node], tensors={name: np.ones(WIDTH, np.float32)})
 
 
-def _small(i: int, other: str = "one") -> NodeProto:
+def _small_node(i: int, other: str = "one") -> NodeProto:
     inputs = [f"v{i}", other] if i % 2 else [f"v{i}"]
     return helper.make_node("Add" if i % 2 else "Relu", inputs, [f"v{i + 1}"], name=f"n{i}")
 
 
-def _identity(source: str, target: str) -> NodeProto:
+def _identity_node(source: str, target: str) -> NodeProto:
     return helper.make_node("Identity", [source], [target])
 
 
-def _value(name: str) -> ValueInfoProto:
+def _make_value(name: str) -> ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", WIDTH])
 
 
-def _branch(op: str, source: str, name: str) -> GraphProto:
-    return helper.make_graph([helper.make_node(op, [source], [name])], op, [], [_value(name)])
+def _make_branch(op: str, source: str, name: str) -> GraphProto:
+    return helper.make_graph([helper.make_node(op, [source], [name])], op, [], [_make_value(name)])
 
 
 def _constant_if(i: int, name: str = "", condition: str = "yes") -> NodeProto:
     both = {
-        "then_branch": _branch("Relu", f"v{i}", "inner"),
-        "else_branch": _branch("Neg", f"v{i}", "inner"),
+        "then_branch": _make_branch("Relu", f"v{i}", "inner"),
+        "else_branch": _make_branch("Neg", f"v{i}", "inner"),
     }
     return helper.make_node("If", [condition], [f"v{i + 1}"], name=name or f"if{i}", **both)
 
 
-def _model(
+def _make_model(
     nodes: list[NodeProto],
     vectors: tuple[str, ...] = (),
     tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
@@ -216,8 +236,8 @@ def _model(
     graph = helper.make_graph(
         [first, *nodes],
         "large",
-        [_value("x")],
-        [_value(nodes[-1].output[0])],
+        [_make_value("x")],
+        [_make_value(nodes[-1].output[0])],
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

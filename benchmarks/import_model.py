@@ -1,10 +1,10 @@
-"""What importing costs: the graph walk against a native torch module, reading against onnxruntime's own loading.
+"""Compare an imported graph with a native torch module, and importing with a session of onnxruntime.
 
     python -m benchmarks.import_model [--quick] [--json]
 
-Both networks are ResNet-50 with the same weights; the two modules take turns, on one thread and in
-processor time, so that what else the machine does counts little; the median of the rounds' ratios
-counts. Reading is measured in fresh processes, because memory that was once used is not given back.
+Both networks are ResNet-50 with the same weights. They alternate on one thread, in processor time,
+which other programs hardly change. The median of the ratios of all rounds counts. Importing is
+measured in new processes, because a process does not give back all of its memory.
 """
 
 import argparse
@@ -23,13 +23,22 @@ import torch
 from onnx import ModelProto
 from torch import Tensor, nn
 
+from benchmarks import programs
 from benchmarks.networks import ResNet50, as_onnx
 
 
-def measure_walk(
+def compare_training(
     network: ResNet50, model: ModelProto, rounds: int, batch: int, size: int
 ) -> dict[str, float]:
-    """Time of forward and backward over the graph divided by that of the native module, in turns."""
+    """Compare forward and backward passes of the imported graph and of the native module.
+
+    Args:
+        network: The native module.
+        model: Its ONNX model.
+        rounds: Number of measurements.
+        batch: Number of images.
+        size: Height and width of images.
+    """
     from ltp_pipeline.graph.model import OnnxModel
     from ltp_pipeline.stages.import_model.network import compile_graph
 
@@ -38,83 +47,67 @@ def measure_walk(
     network.train()
     x, labels = torch.randn(batch, 3, size, size), torch.arange(batch)
 
-    def step(scores: Callable[[Tensor], Tensor], trained: Iterable[Tensor]) -> float:
-        begun = time.process_time()
-        nn.functional.cross_entropy(scores(x), labels).backward()
-        taken = time.process_time() - begun
-        for tensor in trained:
+    def time_step(scores: Callable[[Tensor], Tensor], parameters: Iterable[Tensor]) -> float:
+        begin = time.process_time()
+        loss = nn.functional.cross_entropy(scores(x), labels)
+        torch.autograd.backward(loss)
+        seconds = time.process_time() - begin
+        for tensor in parameters:
             tensor.grad = None
-        return taken
+        return seconds
 
-    def graph() -> float:
-        return step(lambda x: forward({"image": x}, state, training=True)[0], weights)
+    def time_graph() -> float:
+        return time_step(lambda x: forward({"image": x}, state, training=True)[0], weights)
 
-    def native() -> float:
-        return step(network, network.parameters())
+    def time_native() -> float:
+        return time_step(network, network.parameters())
 
-    graph(), native()
-    ours, theirs = [], []
-    for i in range(rounds):  # each goes first in every other round
-        for function, times in ((graph, ours), (native, theirs))[:: 1 if i % 2 else -1]:
+    time_graph(), time_native()
+    graph_times: list[float] = []
+    native_times: list[float] = []
+    steps = ((time_graph, graph_times), (time_native, native_times))
+    for i in range(rounds):  # each is first in every other round
+        for function, times in steps[:: 1 if i % 2 else -1]:
             times.append(function())
-    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+    ratios = (a / b for a, b in zip(graph_times, native_times, strict=True))
     return {
-        "graph_s": statistics.median(ours),
-        "native_s": statistics.median(theirs),
-        "walk_ratio": ratio,
+        "graph_s": statistics.median(graph_times),
+        "native_s": statistics.median(native_times),
+        "walk_ratio": statistics.median(ratios),
     }
 
 
-_READ = """
-import sys, time
-import torch, onnxruntime
-from pathlib import Path
-from ltp_pipeline.settings.schema import PruneSettings
-from ltp_pipeline.stages import import_model
-from ltp_pipeline.stages.import_model import network
-def memory(what):  # of this process alone; getrusage would count what its parent had before exec
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
-before = memory("VmRSS")
-torch.set_num_threads(1)
-begun = time.perf_counter()
-if sys.argv[2] == "session":
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    kept = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-else:
-    kept = import_model.build(import_model.read(sys.argv[1]), PruneSettings())
-taken = time.perf_counter() - begun
-print(taken, memory("VmHWM") - before)
-"""
-
-
-def measure_reading(path: Path, rounds: int) -> dict[str, float]:
-    """Time and peak memory of importing a file without the parity run, beside making a session of it."""
-    found: dict[str, list[tuple[float, float]]] = {"session": [], "import": []}
+def compare_opening(path: Path, rounds: int) -> dict[str, float]:
+    """Compare time and peak memory of importing a file with those of making a session of it."""
+    results: dict[str, list[tuple[float, float]]] = {"session": [], "import": []}
     for _ in range(rounds):
-        for what, results in found.items():
-            command = [sys.executable, "-c", _READ, str(path), what]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            taken, memory = map(float, done.stdout.split())
-            results.append((taken, memory))
+        for action, measurements in results.items():
+            command = [sys.executable, str(programs.FOLDER / "open_model.py"), str(path), action]
+            process = subprocess.run(command, capture_output=True, text=True, check=True)
+            seconds, memory = map(float, process.stdout.split())
+            measurements.append((seconds, memory))
     size = path.stat().st_size
-    ours, theirs = (min(t for t, _ in found[what]) for what in ("import", "session"))
-    memory = max(m for _, m in found["import"])
+    import_seconds = min(seconds for seconds, _ in results["import"])
+    session_seconds = min(seconds for seconds, _ in results["session"])
+    memory = max(memory for _, memory in results["import"])
     return {
         "file_mb": size / 1e6,
-        "import_s": ours,
-        "session_s": theirs,
-        "import_ratio": ours / theirs,
+        "import_s": import_seconds,
+        "session_s": session_seconds,
+        "import_ratio": import_seconds / session_seconds,
         "memory_ratio": memory / size,
     }
 
 
 def main() -> None:
-    """Measure, print, ratios last."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller images, fewer rounds")
-    parser.add_argument("--json", action="store_true")
+    """Measure both comparisons and print the ratios last."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="measure smaller images in fewer rounds"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -123,10 +116,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "resnet50.onnx")
         onnx.save(model, path)
-        reading = measure_reading(path, 2 if options.quick else 5)
+        opening = compare_opening(path, 2 if options.quick else 5)
     rounds, batch, size = (5, 4, 64) if options.quick else (11, 8, 128)
-    walk = measure_walk(network, model, rounds, batch, size)
-    result = {"rounds": rounds, "batch": batch, "image": size, **reading, **walk}
+    training = compare_training(network, model, rounds, batch, size)
+    result = {"rounds": rounds, "batch": batch, "image": size, **opening, **training}
     if options.json:
         print(json.dumps({k: float(np.round(v, 4)) for k, v in result.items()}, indent=2))
         return

@@ -1,10 +1,10 @@
-"""How fast and how small int8 files are: `python -m benchmarks.int8`.
+"""Measure the latency and the size of int8 files: `python -m benchmarks.int8`.
 
-ResNet-50 and MobileNetV2 with 224 pixels, and an encoder of BERT's width with 128 tokens; weights
-by seed, the smallest of each kernel zero. Latency is that of the int8 file beside the original
-float file, interleaved, one thread, one sample; the median of the rounds. Bytes are those of the
-packed int8 file beside the original's. Ratios of one run; the processor and whether it has VNNI
-stand beside them, because they decide.
+The networks are ResNet-50 and MobileNetV2 with 224 pixels, and an encoder of BERT's width with 128
+tokens. Weights are random, and the smallest of each layer are zero. Latency is the median time of
+the int8 file divided by that of the original float file; both alternate, with one sample on one
+thread. Size is that of the packed int8 file divided by the original's. Ratios depend on the
+processor and on VNNI, so both are reported.
 """
 
 import argparse
@@ -39,144 +39,155 @@ from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages.report.environment import CPUS, find_processor
 
 SPARSITIES = (0.90, 0.95)
-SAMPLES = 64  # by which ranges are chosen
-JUDGED = 16
+SAMPLES = 64  # number of calibration samples
+EVALUATED = 16  # number of samples on which int8 is compared with float
 ROUNDS = 25
 
 
-def network(name: str) -> onnx.ModelProto:
-    """A network of the benchmark as a file has it."""
+def make_network(name: str) -> onnx.ModelProto:
+    """Return a network with random weights as an ONNX model."""
     return encoder() if name == "encoder" else as_onnx(build(name))
 
 
-def inputs(name: str, count: int, seed: int) -> Feeds:
-    """Random samples."""
+def make_inputs(name: str, count: int, seed: int) -> Feeds:
+    """Return random samples of a network."""
     rng = np.random.default_rng(seed)
     if name == "encoder":
         return {"tokens": rng.integers(0, VOCABULARY, (count, 128))}
     return {"": rng.standard_normal((count, 3, 224, 224)).astype(np.float32)}
 
 
-def named(feeds: Feeds, model: OnnxModel) -> Feeds:
-    """The same by the names of the model's inputs."""
+def rename_inputs(feeds: Feeds, model: OnnxModel) -> Feeds:
+    """Return feeds by the names of the inputs of a model."""
     return dict(zip([value.name for value in model.graph.input], feeds.values(), strict=True))
 
 
-def session(path: Path) -> ort.InferenceSession:
-    """On one thread."""
+def make_session(path: Path) -> ort.InferenceSession:
+    """Return a session of one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def pruned(model: OnnxModel, kernels: list[str], sparsity: float) -> OnnxModel:
-    """The smallest weights of each kernel zero."""
+def prune_layers(model: OnnxModel, weight_names: list[str], sparsity: float) -> OnnxModel:
+    """Return the model with the smallest weights of each layer set to zero."""
     weights = {}
-    for name in kernels:
+    for name in weight_names:
         array = model.get_array(name).copy()
-        flat = np.abs(array).reshape(-1)
-        array.reshape(-1)[
-            np.argpartition(flat, round(sparsity * flat.size))[: round(sparsity * flat.size)]
-        ] = 0
+        sizes = np.abs(array).reshape(-1)
+        count = round(sparsity * sizes.size)
+        array.reshape(-1)[np.argpartition(sizes, count)[:count]] = 0
         weights[name] = array
     return model.with_weights(weights)
 
 
-def calibration(name: str, model: OnnxModel, samples: int) -> Calibration:
-    """Random samples, and a judge by the arg-max of the float network."""
-    shown = named(inputs(name, JUDGED, 1), model)
+def make_calibration(name: str, model: OnnxModel, samples: int) -> Calibration:
+    """Return random calibration samples and an evaluation by the arg-max of the float network.
+
+    Args:
+        name: Name of the network.
+        model: The float model, whose file is evaluated first.
+        samples: Number of calibration samples.
+    """
+    evaluated = rename_inputs(make_inputs(name, EVALUATED, 1), model)
     expected: list[Any] = []
 
-    def feeds(count: int) -> Iterator[Feeds]:
+    def iter_feeds(count: int) -> Iterator[Feeds]:
         for seed in range(0, count, 8):
-            yield named(inputs(name, 8, 2 + seed), model)
+            yield rename_inputs(make_inputs(name, 8, 2 + seed), model)
 
-    def judge(path: Path) -> FileEvaluation:
-        result = session(path).run(None, dict(shown))[0]
+    def evaluate_file(path: Path) -> FileEvaluation:
+        result = make_session(path).run(None, dict(evaluated))[0]
         if not expected:
             expected.append(result.argmax(-1))
         return FileEvaluation(float((result.argmax(-1) == expected[0]).mean()), [result])
 
     return Calibration(
-        feeds,
-        judge,
+        iter_feeds,
+        evaluate_file,
         Metric(),
         ExportSettings(formats=("int8",), int8_samples=samples, int8_trials=0),
     )
 
 
-def latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
-    """The first file's median time by the second's, in turns."""
-    sessions, times = [session(path) for path in paths], [list[float]() for _ in paths]
-    for nth in range(rounds + 2):
-        for one, elapsed in zip(sessions, times, strict=True):
-            begun = time.perf_counter()
-            one.run(None, dict(feeds))
-            if nth > 1:
-                elapsed.append(time.perf_counter() - begun)
+def measure_latency_ratio(paths: list[Path], feeds: Feeds, rounds: int) -> float:
+    """Return the median time of the first file divided by that of the second; files alternate."""
+    sessions, times = [make_session(path) for path in paths], [list[float]() for _ in paths]
+    for i in range(rounds + 2):
+        for session, elapsed in zip(sessions, times, strict=True):
+            begin = time.perf_counter()
+            session.run(None, dict(feeds))
+            if i > 1:  # the first rounds warm up
+                elapsed.append(time.perf_counter() - begin)
     return float(np.median(times[0]) / np.median(times[1]))
 
 
-def measure(name: str, sparsities: tuple[float, ...], samples: int, rounds: int) -> dict[str, Any]:
-    """One network: bytes at each sparsity, latency at the first, and how long quantising took."""
-    proto = network(name)
-    original = OnnxModel.from_proto(proto)
-    kernels = [kernel.name for kernel in find_layer_weights(original)]
+def measure_network(
+    name: str, sparsities: tuple[float, ...], samples: int, rounds: int
+) -> dict[str, Any]:
+    """Return sizes at each sparsity, the latency at the first, and the seconds of quantization.
+
+    Args:
+        name: Name of the network.
+        sparsities: Fractions of zeros.
+        samples: Number of calibration samples.
+        rounds: Number of measured runs.
+    """
+    original = OnnxModel.from_proto(make_network(name))
+    weight_names = [layer.name for layer in find_layer_weights(original)]
     result: dict[str, Any] = {"bytes": {}}
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "original.onnx"), Path(folder, "int8.onnx")
         write_model(original, first)
         for sparsity in sparsities:
-            model = pruned(original, kernels, sparsity)
-            begun = time.perf_counter()
-            weights, shown = (
-                {k: model.get_array(k) for k in kernels},
-                named(inputs(name, 2, 0), model),
+            model = prune_layers(original, weight_names, sparsity)
+            begin = time.perf_counter()
+            weights = {weight: model.get_array(weight) for weight in weight_names}
+            sample = rename_inputs(make_inputs(name, 2, 0), model)
+            calibration = make_calibration(name, model, samples)
+            graph = int8.build_graph(
+                GraphContext(model, weights, weight_names, sample, calibration)
             )
-            built = int8.build_graph(
-                GraphContext(model, weights, kernels, shown, calibration(name, model, samples))
-            )
-            result.setdefault("quantize_s", time.perf_counter() - begun)
-            index = NonzeroIndex(built.model, built.weight_names or ())
-            write_model(ENCODINGS["packed"].encode(built.model, index), second)
-            verify_weights(second, built.weights, "packed")
+            result.setdefault("quantize_s", time.perf_counter() - begin)
+            index = NonzeroIndex(graph.model, graph.weight_names or ())
+            write_model(ENCODINGS["packed"].encode(graph.model, index), second)
+            verify_weights(second, graph.weights, "packed")
             result["bytes"][f"{100 * sparsity:g} %"] = second.stat().st_size / first.stat().st_size
             if "latency" not in result:
-                result["latency"] = latency_ratio(
-                    [second, first], named(inputs(name, 1, 0), model), rounds
-                )
-                result["method"] = built.quantization.method if built.quantization else None
+                feeds = rename_inputs(make_inputs(name, 1, 0), model)
+                result["latency"] = measure_latency_ratio([second, first], feeds, rounds)
+                result["method"] = graph.quantization.method if graph.quantization else None
     return result
 
 
 def main() -> None:
-    """Measure and print; the ratios come last."""
+    """Measure the selected networks and print the ratios last."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="MobileNetV2 at 90 %% alone, on few samples"
+        "--quick", action="store_true", help="measure only MobileNetV2 at 90 %%, with few samples"
     )
-    parser.add_argument("--only", action="append", choices=["resnet50", "mobilenetv2", "encoder"])
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=["resnet50", "mobilenetv2", "encoder"],
+        help="measure only this network; may be repeated",
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--out", type=Path, help="write the results to this file")
     options = parser.parse_args()
     names = options.only or (
         ["mobilenetv2"] if options.quick else ["resnet50", "mobilenetv2", "encoder"]
     )
-    results = {
-        name: measure(name, SPARSITIES[:1], 8, 5)
-        if options.quick
-        else measure(name, SPARSITIES, SAMPLES, ROUNDS)
-        for name in names
-    }
+    if options.quick:
+        results = {name: measure_network(name, SPARSITIES[:1], 8, 5) for name in names}
+    else:
+        results = {name: measure_network(name, SPARSITIES, SAMPLES, ROUNDS) for name in names}
     ratios = {f"{name} latency int8 / float": result["latency"] for name, result in results.items()}
-    ratios |= {
-        f"{name} bytes at {at}": value
-        for name, f in results.items()
-        for at, value in f["bytes"].items()
-    }
-    report = {
+    for name, result in results.items():
+        ratios |= {f"{name} bytes at {at}": value for at, value in result["bytes"].items()}
+    report: dict[str, Any] = {
         "command": "python -m benchmarks.int8" + (" --quick" if options.quick else ""),
         "machine": {
             "processor": find_processor(),
@@ -194,8 +205,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(report, indent=2))
         return
-    machine = report["machine"]
-    print(f"{machine}")
+    print(report["machine"])
     for key, value in ratios.items():
         print(f"{key}: {value:.3f}")
 

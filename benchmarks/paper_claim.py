@@ -1,12 +1,13 @@
-"""Does LTP as published beat global pruning, at the compressions of the paper?
+"""Compare LTP as published with global magnitude pruning at the compression ratios of the paper.
 
     python -m benchmarks.paper_claim [--quick] [--out FILE] [--workers 2] [--cifar FOLDER] [--data
     FOLDER]
 
-Paper mode of `ltp-pipeline run` with T0 = 1e-3 and thresholds at 1e-5 of the learning rate, as the
-paper has them, and λ as small as reaches about the paper's compressions in the epochs there are.
-Global magnitude pruning is cut to the same count and trained for as many epochs. Networks and data
-are those of benchmarks/matrix.py. Rows that FILE has already are not measured again.
+`ltp-pipeline run` prunes in paper mode with the paper's T0 = 1e-3 and threshold learning rate, 1e-5
+of the learning rate. λ is the smallest that reaches about the paper's compression ratios in the
+epochs of the run. Global magnitude pruning keeps as many weights and trains for as many epochs.
+Networks and data are those of benchmarks/matrix.py. Rows that FILE already has are not measured
+again.
 """
 
 import tempfile
@@ -19,13 +20,13 @@ import ltp_pipeline
 from benchmarks import datasets, matrix, series
 
 T0, RATIO = 1e-3, 1e-5
-# λ times the number of weights in kernels, which compares networks
+# λ times the number of layer elements, which is comparable between networks.
 PULLS = {"mobilenet": (10.0, 100.0, 500.0), "resnet20": (50.0,)}
 
 
 def main() -> None:
-    """Measure the rows asked for."""
-    options = matrix.parse(__doc__, PULLS)
+    """Measure the selected cells."""
+    options = matrix.parse_options(__doc__, PULLS)
     plans = [
         {"cell": name, "pull": pull, "seed": seed}
         for name in options.cells
@@ -37,15 +38,16 @@ def main() -> None:
     }
     if options.quick:
         plans = [{**plan, "train": {"epochs": 1, "finetune_epochs": 1}} for plan in plans[:1]]
-    at_work = partial(measure, folders=options.folders, cache=options.cache)
-    series.run(plans, at_work, options.out, about, options.workers)
+    measure = partial(measure_plan, folders=options.folders, cache=options.cache)
+    series.run_plans(plans, measure, options.out, about, options.workers)
 
 
-def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune one network once."""
+def measure_plan(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Prune a network in paper mode and return its accuracies and those of the baseline."""
     cell = matrix.CELLS[plan["cell"]]
-    model = matrix.dense(plan["cell"], plan["seed"], folders, cache)
-    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].layer_weights)
+    model = matrix.load_dense(plan["cell"], plan["seed"], folders, cache)
+    network, _ = ltp_pipeline.import_model(model)
+    elements = sum(layer.elements for layer in network.layer_weights)
     method = {"lambda": plan["pull"] / elements, "t0": T0, "threshold_lr_ratio": RATIO}
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
     train = {"seed": plan["seed"], **plan.get("train", {})}
@@ -55,7 +57,7 @@ def measure(plan: series.Plan, folders: Mapping[str, Path], cache: Path) -> dict
         report = ltp_pipeline.run(
             model, out=run, data=data, method=method, train=train, baseline=quick
         ).report
-    return matrix.both(report)
+    return matrix.collect_results(report)
 
 
 if __name__ == "__main__":

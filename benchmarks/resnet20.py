@@ -1,11 +1,11 @@
-"""The defaults on the paper's ResNet20, beside one-shot and gradual magnitude: a cell of benchmarks/matrix.py.
+"""Compare the defaults with one-shot and gradual magnitude on ResNet20, a cell of matrix.py.
 
     python -m benchmarks.resnet20 [--out FILE] [--workers 2] [--cifar FOLDER]
 
-It has no quick form: it takes hours, and does what the matrix does.
+There is no quick form; the code is that of benchmarks/matrix.py.
 """
 
 from benchmarks import matrix
 
 if __name__ == "__main__":
-    matrix.run(__doc__, ["resnet20"], "resnet20")
+    matrix.run_cells(__doc__, ["resnet20"], "resnet20")

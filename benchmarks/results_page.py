@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import ablation_facts, comparison_facts, plots, speed_facts
 from benchmarks.drawing import Drawing
-from benchmarks.rows import Row, mean_std, origins
+from benchmarks.rows import Row, list_origins, mean_std
 from ltp_pipeline.system.templates import render_template
 
 FILES = (
@@ -44,13 +44,13 @@ def make_figures(results: Mapping[str, Any]) -> dict[str, Drawing]:
     """Return each figure that has rows by its name."""
     rows = _rows_of(results, "ablations")
     figures = {
-        "regulariser": plots.regulariser(rows),
-        "gradient-scatter": plots.scatter(rows),
-        "gradient-gap": plots.gap(rows),
-        "gap-by-t0": plots.gap_by_t0(rows),
-        "seeds": plots.seeds(rows),
-        "sensitivity": plots.sensitivity(rows),
-        "budget-sensitivity": plots.budget_sensitivity(rows),
+        "regulariser": plots.draw_regularizers(rows),
+        "gradient-scatter": plots.draw_scatter(rows),
+        "gradient-gap": plots.draw_gap(rows),
+        "gap-by-t0": plots.draw_gap_by_t0(rows),
+        "seeds": plots.draw_seeds(rows),
+        "sensitivity": plots.draw_sensitivity(rows),
+        "budget-sensitivity": plots.draw_budget(rows),
     }
     return {name: figure for name, figure in figures.items() if figure is not None}
 
@@ -111,7 +111,7 @@ def _describe_series(results: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
         rows = content.get("rows", [])
         if not rows or not all("seconds" in row for row in rows):
             continue  # one run that measures ratios, not a series of runs
-        commit, processor = origins(rows)
+        commit, processor = list_origins(rows)
         seeds = {row["seed"] for row in rows if "seed" in row}
         versions = content["versions"].items()
         yield {

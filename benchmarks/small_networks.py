@@ -1,10 +1,11 @@
-"""Small networks as ONNX graphs with untrained weights, built without an exporter.
+"""Build small networks as ONNX graphs with random weights, without an exporter.
 
 `resnet`, `mobilenet` and `sequence_cnn` have BatchNormalization; `mlp`, `plain_cnn` and `alexnet`
-have no norms. `resnet` also makes the embedded example.
+do not. `resnet` is also the network of the embedded example.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,7 @@ OPSET = 17
 
 
 class Graph:
-    """Collects nodes and He-initialised tensors; a method that adds a layer returns the name of its output."""
+    """Collects nodes and He-initialized tensors; methods return the name of the output they add."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -26,8 +27,8 @@ class Graph:
         self.tensors.append(numpy_helper.from_array(values.astype(np.float32), name))
         return name
 
-    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: object) -> str:
-        """Add a node of one output, both of the same name."""
+    def node(self, op: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        """Add a node with one output; both have the same name."""
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
 
@@ -42,13 +43,24 @@ class Graph:
         group: int = 1,
         axes: int = 2,
     ) -> str:
-        """Add Conv without bias and BatchNormalization, over so many axes of space or time."""
+        """Add Conv without bias and BatchNormalization.
+
+        Args:
+            x: Name of the input.
+            name: Name of the layer.
+            channels: Input channels.
+            filters: Output channels.
+            size: Size of the filters along each axis.
+            stride: Stride along each axis.
+            group: Number of groups.
+            axes: Number of axes of space or time.
+        """
         fan = channels // group * size**axes
         shape = (filters, channels // group, *[size] * axes)
-        kernel = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), shape))
+        weight = self.tensor(f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), shape))
         settings = {"kernel_shape": [size] * axes, "strides": [stride] * axes, "group": group}
         settings["pads"] = [size // 2] * 2 * axes
-        y = self.node("Conv", [x, kernel], name, **settings)
+        y = self.node("Conv", [x, weight], name, **settings)
         values = (("scale", np.ones), ("bias", np.zeros), ("mean", np.zeros), ("var", np.ones))
         statistics = [self.tensor(f"{name}.bn.{key}", make(filters)) for key, make in values]
         return self.node(
@@ -58,12 +70,12 @@ class Graph:
     def conv(self, x: str, name: str, channels: int, filters: int, size: int = 3) -> str:
         """Add Conv with a bias, and Relu."""
         fan = channels * size * size
-        kernel = self.tensor(
+        weight = self.tensor(
             f"{name}.weight", self.rng.normal(0, np.sqrt(2 / fan), (filters, channels, size, size))
         )
         bias = self.tensor(f"{name}.bias", np.zeros(filters))
         y = self.node(
-            "Conv", [x, kernel, bias], name, kernel_shape=[size] * 2, pads=[size // 2] * 4
+            "Conv", [x, weight, bias], name, kernel_shape=[size] * 2, pads=[size // 2] * 4
         )
         return self.node("Relu", [y], f"{name}.relu")
 
@@ -90,7 +102,7 @@ class Graph:
         )
 
     def model(self, name: str, shape: Sequence[int], classes: int) -> onnx.ModelProto:
-        """Wrap up as a model from `image` to `scores`, with a dynamic batch."""
+        """Return the model from `image` to `scores`, with a dynamic batch size."""
         inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", *shape])]
         outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", classes])]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, self.tensors)
@@ -109,7 +121,7 @@ def resnet(
     stem_stride: int = 2,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """A residual network with BatchNormalization, one block per width."""
+    """Return a residual network with BatchNormalization and one block per width."""
     g = Graph(seed)
     x = g.node(
         "Relu", [g.conv_bn("image", "stem", shape[0], widths[0], 3, stem_stride)], "stem.relu"
@@ -132,7 +144,7 @@ def resnet(
 def mobilenet(
     shape: Sequence[int] = (1, 28, 28), classes: int = 10, seed: int = 0
 ) -> onnx.ModelProto:
-    """A MobileNetV2-style network: inverted residuals of pointwise and depthwise convolutions."""
+    """Return a network of inverted residuals in the style of MobileNetV2."""
     g = Graph(seed)
     x = g.node("Relu", [g.conv_bn("image", "stem", shape[0], 16, 3, 2)], "stem.relu")
     channels = 16
@@ -154,7 +166,7 @@ def mlp(
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """Gemm and Relu in turns, without norms."""
+    """Return a multilayer perceptron: Gemm and Relu alternate."""
     g = Graph(seed)
     x, features = "image", int(np.prod(shape))
     if len(shape) > 1:
@@ -173,7 +185,7 @@ def plain_cnn(
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """Conv, Relu and MaxPool in turns, without norms; `hidden` adds a large Gemm before the classifier."""
+    """Return a network of Conv, Relu and MaxPool; `hidden` adds a Gemm before the classifier."""
     g = Graph(seed)
     x, channels, height, width = "image", *shape
     for i, filters in enumerate(widths):
@@ -196,7 +208,7 @@ def alexnet(
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """AlexNet's layout for small images: five Conv, pooling after the first, second and last, three Gemm; no norms."""
+    """Return AlexNet for small images: five Conv, three MaxPool and three Gemm."""
     g = Graph(seed)
     x, channels, height, width = "image", *shape
     for i, filters in enumerate(widths):
@@ -221,7 +233,7 @@ def sequence_cnn(
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """Conv over time with BatchNormalization, a stride of two each, for sound and other sequences."""
+    """Return a network of Conv over time with BatchNormalization and strides of two."""
     g = Graph(seed)
     x, channels = "image", shape[0]
     for i, filters in enumerate(widths):

@@ -1,10 +1,10 @@
-"""Whether reading tokens from disk keeps training fed: the share of the time that steps wait for their batch.
+"""Measure the fraction of the time that training steps wait for tokens from disk.
 
     python -m benchmarks.token_feed [--quick] [--out FILE]
 
-A million sequences of uneven length, as a folder of `.npy` files and as one npz file, and a small
-transformer: its steps are short, so that reading has little time. The order is drawn at random, as
-in training. The bar is 3 %.
+The data are a million sequences of different lengths, as a folder of `.npy` files and as one npz
+file. The network is a small transformer with short steps, which leave little time for reading. The
+order is random, as in training. The limit is 3 %.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.contexts import prepared
-from benchmarks.series import versions
+from benchmarks.series import describe_machine
 from benchmarks.transformer import encoder
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.train.batches import epoch_batches
@@ -32,10 +32,16 @@ STEPS, QUICK_STEPS = 300, 20
 FORMS = ("npy folder", "npz")
 
 
-def write(folder: Path, form: str, samples: int) -> Path:
-    """Random sequences of 8 to 32 tokens, and random classes."""
+def write_sequences(folder: Path, form: str, samples: int) -> Path:
+    """Write random sequences of 8 to 32 tokens with random classes, and return their path.
+
+    Args:
+        folder: Folder for the data.
+        form: One of FORMS.
+        samples: Number of training samples.
+    """
     rng, sizes = np.random.default_rng(0), {"train": samples, "val": 100, "test": 100}
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for split, count in sizes.items():
         lengths = rng.integers(LENGTH // 4, LENGTH + 1, count)
         arrays[f"tokens_{split}"] = rng.integers(1, VOCABULARY, lengths.sum())
@@ -50,61 +56,67 @@ def write(folder: Path, form: str, samples: int) -> Path:
     return folder / "data"
 
 
-def waiting(context: RunContext, state: Any, steps: int) -> float:
-    """The share of the time of some steps, forwards and backwards, that passes before their batch is there."""
+def measure_waiting(context: RunContext, state: Any, steps: int) -> float:
+    """Return the fraction of the time of training steps that they wait for their batch.
+
+    Args:
+        context: The run.
+        state: Tensors of the network.
+        steps: Number of steps.
+    """
     weights = [state[name].requires_grad_() for name in context.network.forward.weight_names]
-    waited, begun = 0.0, time.perf_counter()
+    waiting, begin = 0.0, time.perf_counter()
     batches = islice(epoch_batches(context, "feed", 0, 0), steps)
     while True:
-        asked = time.perf_counter()
+        request = time.perf_counter()
         batch = next(batches, None)
-        waited += time.perf_counter() - asked
+        waiting += time.perf_counter() - request
         if batch is None:
-            return waited / (time.perf_counter() - begun)
+            return waiting / (time.perf_counter() - begin)
         outputs = context.network.forward(batch.inputs, state, training=True)
         sum(y.float().square().mean() for y in outputs).backward()
         for weight in weights:
             weight.grad = None
 
 
-def measure(form: str, quick: bool) -> dict[str, Any]:
-    """One form of the data."""
+def measure_form(form: str, quick: bool) -> dict[str, Any]:
+    """Return the row of a form of the data."""
     make = partial(encoder, 2, 64, 4, LENGTH, VOCABULARY, CLASSES)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        path = write(folder, form, QUICK_SAMPLES if quick else SAMPLES)
-        begun = time.perf_counter()
-        given = {
+        path = write_sequences(folder, form, QUICK_SAMPLES if quick else SAMPLES)
+        begin = time.perf_counter()
+        sections = {
             "data": {"path": path},
             "budget": {"target_compression": 3},
             "train": {"skip_label_check": True},
         }
-        settings = Settings.model_validate(given)
+        settings = Settings.model_validate(sections)
         context, state = prepared(make(), settings, folder)
-        opened = time.perf_counter() - begun
+        opening_seconds = time.perf_counter() - begin
         steps = QUICK_STEPS if quick else STEPS
-        share = waiting(context, state, steps)
+        fraction = measure_waiting(context, state, steps)
     return {
         "form": form,
         "samples": len(context.data.train),
         "steps": steps,
-        "waiting": share,
-        "opening_s": opened,
+        "waiting": fraction,
+        "opening_s": opening_seconds,
     }
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure all forms of the data and print a row of each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="fewer samples and steps")
-    parser.add_argument("--out", type=Path, help="results file")
+    parser.add_argument("--quick", action="store_true", help="measure with fewer samples and steps")
+    parser.add_argument("--out", type=Path, help="write the results to this file")
     options = parser.parse_args()
-    rows = [measure(form, options.quick) for form in FORMS]
+    rows = [measure_form(form, options.quick) for form in FORMS]
     about = {
         "command": "python -m benchmarks.token_feed --out benchmarks/results/token_feed.json",
-        **versions(),
+        **describe_machine(),
     }
     if options.out:
         write_json(options.out, {**about, "rows": rows})

@@ -1,4 +1,4 @@
-"""A text classifier of BERT's shape as an ONNX graph with untrained weights, built without an exporter."""
+"""Build a text classifier of BERT's shape as an ONNX graph with random weights, without an exporter."""
 
 import numpy as np
 import onnx
@@ -18,7 +18,17 @@ def encoder(
     classes: int = 10,
     seed: int = 0,
 ) -> onnx.ModelProto:
-    """From `tokens` to `scores`: embeddings, layers of attention and two products with a GELU between, a classifier."""
+    """Return a model from `tokens` to `scores`: embeddings, attention layers and a classifier.
+
+    Args:
+        layers: Number of layers.
+        hidden: Features of a token.
+        heads: Number of attention heads.
+        length: Number of tokens in a sample.
+        vocabulary: Number of different tokens.
+        classes: Number of classes.
+        seed: Seed of the weights.
+    """
     g = _Transformer(seed, hidden, heads)
     words = g.tensor("embedding.words", g.rng.normal(0, 0.02, (vocabulary, hidden)))
     places = g.tensor("embedding.places", g.rng.normal(0, 0.02, (length, hidden)))
@@ -47,7 +57,7 @@ def encoder(
 
 
 class _Transformer(Graph):
-    """Layers of a transformer, of `hidden` numbers at each place."""
+    """Adds layers of a transformer with `hidden` features of a token."""
 
     def __init__(self, seed: int, hidden: int, heads: int) -> None:
         super().__init__(seed)
@@ -59,12 +69,12 @@ class _Transformer(Graph):
             self.tensor(name, np.array(value))
 
     def integers(self, name: str, values: object) -> str:
-        """Add an initializer of whole numbers."""
+        """Add an initializer of integers."""
         self.tensors.append(numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
     def linear(self, x: str, name: str, units: int, features: int | None = None) -> str:
-        """Add MatMul and a bias; the sum has the layer's name."""
+        """Add MatMul and a bias, whose sum has the name of the layer."""
         shape = (features or self.hidden, units)
         weight = self.tensor(f"{name}.weight", self.rng.normal(0, 0.02, shape))
         product = self.node("MatMul", [x, weight], f"{name}.product")
@@ -87,7 +97,7 @@ class _Transformer(Graph):
         return self.node("Mul", [product, "half"], name)
 
     def attention(self, x: str, name: str) -> str:
-        """Add softmax(Q K / √d) V, with products before and after."""
+        """Add softmax(Q K / √d) V with linear layers before and after."""
         q, k, v = (
             self.node(
                 "Transpose",
@@ -111,6 +121,6 @@ class _Transformer(Graph):
             [self.node("Softmax", [scores], f"{name}.shares", axis=-1), v],
             f"{name}.mixed",
         )
-        turned = self.node("Transpose", [mixed], f"{name}.turned", perm=[0, 2, 1, 3])
-        joined = self.node("Reshape", [turned, "joined"], f"{name}.joined")
+        transposed = self.node("Transpose", [mixed], f"{name}.turned", perm=[0, 2, 1, 3])
+        joined = self.node("Reshape", [transposed, "joined"], f"{name}.joined")
         return self.linear(joined, f"{name}.output", self.hidden)

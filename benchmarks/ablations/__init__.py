@@ -1,1 +1,1 @@
-"""The paper's ablations on Fashion-MNIST; see __main__.py for how they are run and plans.py for what is run."""
+"""The ablations of the paper on Fashion-MNIST: plans.py lists the runs, __main__.py starts them."""

@@ -1,8 +1,7 @@
-"""Which runs each ablation consists of.
+"""List the runs of each ablation.
 
-A run is a seed and settings; ablations share runs, and a run that two of them ask for is measured
-once. The network is that of the cell `resnet` of benchmarks/matrix.py, of which every seed has one
-of its own.
+A run is a seed and settings. Ablations share runs, and a shared run is measured once. The network
+is the cell `resnet` of benchmarks/matrix.py. Each seed has its own dense network.
 """
 
 from collections.abc import Iterator
@@ -11,20 +10,17 @@ from typing import Any
 Plan = dict[str, Any]
 
 CELL = "resnet"
-LAYER = "block3.conv1.weight"  # looked at more closely: large, and pruned in part
-PULL = 3.0  # λ · N: the regulariser's weight, free of the number N of kernel elements
+LAYER = "block3.conv1.weight"  # measured by itself: large, and pruned in part
+PULL = 3.0  # λ · N: weight of the regularizer, independent of the number N of layer elements
 RATIO, T0, LR = 1e-4, 1e-3, 0.03
-L2 = 0.02  # λ of the L2 penalty, in units of its own
+L2 = 0.02  # λ of the L2 penalty, which is not divided by N
 COMPRESSION = 20.0
 EPOCHS, FINETUNE_EPOCHS = 8, 4
-ALONE = {
-    "epochs": EPOCHS + FINETUNE_EPOCHS,
-    "finetune_epochs": 0,
-}  # learning as it goes, to its end
-SEEDS = (0, 1, 2, 3, 4)  # of the error bars
-WATCHED_SEEDS = (0, 1, 2)  # of regulariser and gradient
-VARIED_SEEDS = (0, 1)  # of all that is changed one at a time
-REGULARISERS = ("l0", "l2", "none")
+ALONE = {"epochs": EPOCHS + FINETUNE_EPOCHS, "finetune_epochs": 0}  # learning without fine-tuning
+SEEDS = (0, 1, 2, 3, 4)  # seeds of the error bars
+WATCHED_SEEDS = (0, 1, 2)  # seeds of regularizers and gradients
+VARIED_SEEDS = (0, 1)  # seeds of settings that are changed one at a time
+REGULARIZERS = ("l0", "l2", "none")
 GRADIENTS = ("4", "10", "20")
 GAP_T0 = (1e-3, 1e-1)
 SPLITS = ((2, 10), (8, 4), (12, 0))  # epochs of learning and of fine-tuning
@@ -36,14 +32,14 @@ VARIED = (
 LRS = (0.01, 0.03, 0.1)
 
 
-def starts() -> Iterator[Plan]:
-    """The dense networks."""
+def iter_dense_runs() -> Iterator[Plan]:
+    """Yield the dense networks."""
     for seed in SEEDS:
         yield {"mode": "dense", "seed": seed}
 
 
-def paper(seed: int = 0, **changed: Any) -> Plan:
-    """Paper mode, λ given."""
+def make_paper_plan(seed: int = 0, **changed: Any) -> Plan:
+    """Return a run in paper mode, which is given λ."""
     settings = {
         "mode": "paper",
         "pull": PULL,
@@ -58,8 +54,8 @@ def paper(seed: int = 0, **changed: Any) -> Plan:
     return {"seed": seed, **settings, **changed}
 
 
-def budget(seed: int = 0, **changed: Any) -> Plan:
-    """Budget mode, compression given: λ is solved for, and there is neither T0 nor a ratio of learning rates."""
+def make_budget_plan(seed: int = 0, **changed: Any) -> Plan:
+    """Return a run in budget mode, which is given a compression ratio and solves for λ."""
     settings = {
         "mode": "budget",
         "compression": COMPRESSION,
@@ -70,63 +66,71 @@ def budget(seed: int = 0, **changed: Any) -> Plan:
     return {"seed": seed, **settings, **changed}
 
 
-def regulariser() -> Iterator[Plan]:
-    """Soft L0, L2 and none."""
-    for kind in REGULARISERS:
+def iter_regularizer_runs() -> Iterator[Plan]:
+    """Yield runs with soft L0, with L2 and without a regularizer."""
+    for kind in REGULARIZERS:
+        extra = {"l2": L2} if kind == "l2" else {}
         for seed in WATCHED_SEEDS:
-            yield paper(seed, **ALONE, regulariser=kind, **({"l2": L2} if kind == "l2" else {}))
+            yield make_paper_plan(seed, **ALONE, regulariser=kind, **extra)
 
 
-def gradient() -> Iterator[Plan]:
-    """Weight gradient by (4), by (10), and by (20) clamped by (17)."""
+def iter_gradient_runs() -> Iterator[Plan]:
+    """Yield runs with the weight gradients (4), (10), and (20) clamped by (17)."""
     for kind in GRADIENTS:
         for seed in WATCHED_SEEDS:
-            yield paper(seed, **ALONE, weight_gradient=kind)
+            yield make_paper_plan(seed, **ALONE, weight_gradient=kind)
 
 
-def drawn() -> Iterator[Plan]:
-    """The runs of which weights are kept for the scatter plot."""
-    yield from (plan for plan in gradient() if plan["seed"] == 0)
+def iter_scatter_runs() -> Iterator[Plan]:
+    """Yield the runs whose weights are saved for the scatter plot."""
+    yield from (plan for plan in iter_gradient_runs() if plan["seed"] == 0)
 
 
-def gap() -> Iterator[Plan]:
-    """The same weight gradients for wider and wider transitions of the sigmoid."""
+def iter_gap_runs() -> Iterator[Plan]:
+    """Yield runs with each weight gradient and each width of the transition of the sigmoid."""
     for t0 in GAP_T0:
         for kind in GRADIENTS:
             for seed in VARIED_SEEDS:
-                yield paper(seed, **ALONE, t0=t0, weight_gradient=kind)
+                yield make_paper_plan(seed, **ALONE, t0=t0, weight_gradient=kind)
 
 
-def seeds() -> Iterator[Plan]:
-    """The trail over independent runs in both modes."""
+def iter_seed_runs() -> Iterator[Plan]:
+    """Yield runs of each seed in both modes."""
     for seed in SEEDS:
-        yield budget(seed)
-        yield paper(seed)
+        yield make_budget_plan(seed)
+        yield make_paper_plan(seed)
 
 
-def sensitivity() -> Iterator[Plan]:
-    """Paper mode: λ, T0 and the ratio of learning rates, one at a time."""
+def iter_sensitivity_runs() -> Iterator[Plan]:
+    """Yield runs in paper mode that change λ, T0 or the ratio of learning rates."""
     for key, values, _ in VARIED:
         for value in values:
             for seed in VARIED_SEEDS:
-                yield paper(seed, **{key: value})
+                yield make_paper_plan(seed, **{key: value})
 
 
-def budget_sensitivity() -> Iterator[Plan]:
-    """Budget mode: the learning rate, and how epochs are divided."""
+def iter_budget_runs() -> Iterator[Plan]:
+    """Yield runs in budget mode that change the learning rate or the division of epochs."""
     for lr in LRS:
         for seed in VARIED_SEEDS:
-            yield budget(seed, lr=lr)
-    for epochs, after in SPLITS:
+            yield make_budget_plan(seed, lr=lr)
+    for epochs, finetune_epochs in SPLITS:
         for seed in VARIED_SEEDS:
-            yield budget(seed, epochs=epochs, finetune_epochs=after)
+            yield make_budget_plan(seed, epochs=epochs, finetune_epochs=finetune_epochs)
 
 
-ABLATIONS = (regulariser, gradient, gap, seeds, sensitivity, budget_sensitivity)
+ABLATIONS = (
+    iter_regularizer_runs,
+    iter_gradient_runs,
+    iter_gap_runs,
+    iter_seed_runs,
+    iter_sensitivity_runs,
+    iter_budget_runs,
+)
 
 
-def every() -> list[Plan]:
-    """All runs, each once."""
+def list_runs() -> list[Plan]:
+    """Return the runs of all ablations, each once."""
     runs: list[Plan] = []
     for ablation in ABLATIONS:
         runs += [plan for plan in ablation() if plan not in runs]

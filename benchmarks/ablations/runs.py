@@ -1,4 +1,4 @@
-"""One run of an ablation: from the dense network to a pruned one, watched epoch by epoch."""
+"""Measure a run of an ablation: prune the dense network and observe every epoch."""
 
 import tempfile
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import ltp_pipeline
 from benchmarks import datasets, matrix
 from benchmarks.ablations import plans
 from benchmarks.ablations.plans import CELL, LAYER, Plan
-from benchmarks.contexts import final_numbers, learn, prepared
+from benchmarks.contexts import final_numbers, learn_entry, prepared
 from ltp_pipeline.data.dataset import Split
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import select_entry
@@ -30,16 +30,17 @@ Tensors = Mapping[str, Tensor]
 WEIGHT_GRADIENTS = {"4": "approximate", "20": "clamped", "10": "exact"}
 
 WATCHED_SAMPLES = 1_000
-POINTS = 1_000  # of the scatter plot
-BINS = np.linspace(0, 3, 61)  # of |w| / √τ
+POINTS = 1_000  # points of the scatter plot
+BINS = np.linspace(0, 3, 61)  # bounds of the bins of |w| / √τ
 
 
-def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
-    """Prune once, as `ltp-pipeline run` does, and say what was seen on the way; or judge the dense network."""
+def measure_run(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, Any]:
+    """Return what was measured while a network was pruned, or the accuracies of a dense network."""
     cell = matrix.CELLS[CELL]
-    model = matrix.dense(CELL, plan["seed"], folders, cache)
+    model = matrix.load_dense(CELL, plan["seed"], folders, cache)
     data = datasets.data_settings(cell.source, cell.pruned_with, folders, cache)
-    elements = sum(k.elements for k in ltp_pipeline.import_model(model)[0].layer_weights)
+    network, _ = ltp_pipeline.import_model(model)
+    elements = sum(layer.elements for layer in network.layer_weights)
     with tempfile.TemporaryDirectory() as scratch:
         if plan["mode"] == "dense":
             context, state = prepared(model, Settings.model_validate({"data": data}), Path(scratch))
@@ -48,134 +49,155 @@ def measure(plan: Plan, folders: Mapping[str, Path], cache: Path) -> dict[str, A
                 "elements": elements,
                 "train_samples": len(context.data.train),
             }
-        context, state = prepared(model, settings_of(plan, elements, data), Path(scratch))
-        return pruned(context, state, is_drawn=plan in plans.drawn())
+        context, state = prepared(model, make_settings(plan, elements, data), Path(scratch))
+        return prune_network(context, state, is_drawn=plan in plans.iter_scatter_runs())
 
 
-def settings_of(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
-    """A plan as a user would write it."""
-    given = {
+def make_settings(plan: Plan, elements: int, data: Mapping[str, Any]) -> Settings:
+    """Return the settings of a plan.
+
+    Args:
+        plan: A run of plans.py.
+        elements: Number of elements of all layer weights.
+        data: Settings of [data].
+    """
+    settings = {
         "data": data,
         "train": {key: plan[key] for key in ("epochs", "finetune_epochs", "lr", "seed")},
     }
     if plan["mode"] == "budget":
-        return Settings.model_validate(
-            {**given, "budget": {"target_compression": plan["compression"]}}
-        )
+        budget = {"target_compression": plan["compression"]}
+        return Settings.model_validate({**settings, "budget": budget})
     method = {key: plan[key] for key in ("threshold_lr_ratio", "t0")}
     method["regularizer"] = plan["regulariser"]
     method["weight_gradient"] = WEIGHT_GRADIENTS[plan["weight_gradient"]]
     method["lambda"] = plan["l2"] if plan["regulariser"] == "l2" else plan["pull"] / elements
-    return Settings.model_validate({**given, "method": method})
+    return Settings.model_validate({**settings, "method": method})
 
 
-def pruned(context: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
-    """Learn, prune and fine-tune; accuracies, what each epoch was like, and where the weights lie."""
-    before = {k.name: state[k.name] for k in context.network.prunable_weights}
-    phases: list[Watched] = []
+def prune_network(context: RunContext, state: StateDict, is_drawn: bool) -> dict[str, Any]:
+    """Learn thresholds, prune and fine-tune.
 
-    def begin(live: Mapping[str, Tensor]) -> Watched:
-        phases.append(
-            Watched(
-                live,
-                context,
-                make_pruning_method(
-                    context.network, live, context.settings, context.resolved.aggressiveness
-                ),
-            )
+    Args:
+        context: The run.
+        state: Tensors of the dense network.
+        is_drawn: Save weights for the scatter plot.
+
+    Returns:
+        Accuracies, figures of each epoch, and the weights relative to their thresholds.
+    """
+    before = {layer.name: state[layer.name] for layer in context.network.prunable_weights}
+    phases: list[ObservedPhase] = []
+
+    def begin(tensors: Tensors) -> ObservedPhase:
+        method = make_pruning_method(
+            context.network, tensors, context.settings, context.resolved.aggressiveness
         )
+        phases.append(ObservedPhase(tensors, context, method))
         return phases[-1]
 
-    entry = learn(context, state, begin)
+    entry = learn_entry(context, state, begin)
     results = final_numbers(context, select_entry.finish_entry(context, entry).state)
-    (learning,) = phases
-    method = learning.method
-    taus = dict(
-        zip(method.layer_weights, method.tau.detach().clamp(min=1e-30).tolist(), strict=True)
-    )
+    (phase,) = phases
+    method = phase.method
+    thresholds = method.tau.detach().clamp(min=1e-30).tolist()
+    taus = dict(zip(method.layer_weights, thresholds, strict=True))
     after = {name: weights.detach() for name, weights in method.layer_weights.items()}
     return {
         **results,
         "before": {"mean_square": float(before[LAYER].square().mean())},
-        "epochs_seen": _rounded(learning.seen),
-        **looked_at(before, after, taus, is_drawn),
+        "epochs_seen": _round_values(phase.epochs),
+        **describe_weights(before, after, taus, is_drawn),
     }
 
 
-class Watched(ThresholdLearningPhase):
-    """Learning that keeps what the figures need of each epoch."""
+class ObservedPhase(ThresholdLearningPhase):
+    """A learning phase that collects the figures of each epoch."""
 
-    def __init__(
-        self, live: Mapping[str, Tensor], context: RunContext, method: PruningMethod
-    ) -> None:
-        super().__init__(live, context, method)
-        self.seen: list[dict[str, float]] = []
+    def __init__(self, tensors: Tensors, context: RunContext, method: PruningMethod) -> None:
+        super().__init__(tensors, context, method)
+        self.epochs: list[dict[str, float]] = []
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
-        """Keep what the network is like as it is trained, and hard-pruned."""
-        found = super().end_epoch(epoch)
+        """Evaluate the network as it is trained, in addition to the hard-pruned one."""
+        figures = super().end_epoch(epoch)
         with torch.no_grad():
             soft = {**self.tensors, **self.method.effective_weights()}
-        self.seen.append(
+        samples = take_first(self.context.data.train, WATCHED_SAMPLES)
+        self.epochs.append(
             {
                 "epoch": epoch + 1,
-                "kept": 1 / found["compression"],
-                "val": found["val_accuracy"],
-                "train": evaluate_metric(
-                    self.context, soft, first(self.context.data.train, WATCHED_SAMPLES)
-                ),
+                "kept": 1 / figures["compression"],
+                "val": figures["val_accuracy"],
+                "train": evaluate_metric(self.context, soft, samples),
                 "mean_square": float(self.method.layer_weights[LAYER].detach().square().mean()),
             }
         )
-        return found
+        return figures
 
 
-def first(split: Split, count: int) -> Split:
-    """The first samples of a split."""
+def take_first(split: Split, count: int) -> Split:
+    """Return the first samples of a split."""
     return Split(split.name, split.inputs, split.targets, split.rows[:count])
 
 
-def looked_at(
+def describe_weights(
     before: Tensors, after: Tensors, taus: Mapping[str, float], is_drawn: bool
 ) -> dict[str, Any]:
-    """All kernels together, every weight in units of the √τ of its own, and one layer."""
-    together = (
-        torch.cat([w[name].flatten() / taus[name] ** 0.5 for name in taus]) for w in (before, after)
-    )
+    """Describe the weights of all layers together, and those of one layer.
+
+    Weights of all layers are in units of √τ of their layer.
+
+    Args:
+        before: Weights of the dense network, by layer.
+        after: Weights after learning.
+        taus: Threshold on w² of each layer.
+        is_drawn: Include weights for the scatter plot.
+    """
+    units = {name: tau**0.5 for name, tau in taus.items()}
+    all_before = torch.cat([before[name].flatten() / unit for name, unit in units.items()])
+    all_after = torch.cat([after[name].flatten() / unit for name, unit in units.items()])
     return {
-        "kernels": closely(*together, 1.0, is_drawn),
-        "layer": closely(before[LAYER], after[LAYER], taus[LAYER], is_drawn),
+        "kernels": describe_layer(all_before, all_after, 1.0, is_drawn),
+        "layer": describe_layer(before[LAYER], after[LAYER], taus[LAYER], is_drawn),
     }
 
 
-def closely(before: Tensor, after: Tensor, tau: float, is_drawn: bool) -> dict[str, Any]:
-    """Where weights lie about the threshold, which of them crossed it, and some of them for a scatter plot."""
-    was, is_kept = before.square() > tau, after.square() > tau
+def describe_layer(before: Tensor, after: Tensor, tau: float, is_drawn: bool) -> dict[str, Any]:
+    """Return how weights are distributed around their threshold and how many crossed it.
+
+    Args:
+        before: Weights of the dense network.
+        after: Weights after learning.
+        tau: Threshold on w².
+        is_drawn: Include some of the weights for the scatter plot.
+    """
+    was_kept, is_kept = before.square() > tau, after.square() > tau
     counts = np.histogram((after.abs().flatten() / tau**0.5).numpy(), BINS)[0]
-    found = {
+    figures: dict[str, Any] = {
         "tau": tau,
         "kept": float(is_kept.float().mean()),
-        "came": _share(~was & is_kept, is_kept),
-        "went": _share(was & ~is_kept, ~is_kept),
+        "came": _fraction(~was_kept & is_kept, is_kept),
+        "went": _fraction(was_kept & ~is_kept, ~is_kept),
         "about_threshold": " ".join(map(str, counts)),
     }
     if is_drawn:
         chosen = np.sort(np.random.default_rng(0).permutation(before.numel())[:POINTS])
-        found |= {
-            "before": _line(before.flatten().numpy()[chosen]),
-            "after": _line(after.flatten().numpy()[chosen]),
-        }
-    return found
+        figures["before"] = _format_line(before.flatten().numpy()[chosen])
+        figures["after"] = _format_line(after.flatten().numpy()[chosen])
+    return figures
 
 
-def _share(part: Tensor, of: Tensor) -> float:
-    return float(part.sum() / of.sum().clamp(min=1))
+def _fraction(part: Tensor, total: Tensor) -> float:
+    """Return the number of true elements relative to that of another mask."""
+    return float(part.sum() / total.sum().clamp(min=1))
 
 
-def _line(values: "np.ndarray[Any, Any]") -> str:
-    """Many numbers as one line of the results file."""
+def _format_line(values: "np.ndarray[Any, Any]") -> str:
+    """Return numbers as one line of the results file."""
     return " ".join(f"{value:.3g}" for value in values)
 
 
-def _rounded(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+def _round_values(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Return rows with six significant digits."""
     return [{key: float(f"{value:.6g}") for key, value in row.items()} for row in rows]

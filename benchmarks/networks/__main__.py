@@ -9,21 +9,30 @@ from benchmarks.networks import NETWORKS, as_onnx, build
 
 
 def main() -> None:
-    """Build, convert, save."""
+    """Build a network, convert it to ONNX and save it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=__doc__)
-    parser.add_argument("network", choices=NETWORKS)
-    parser.add_argument("--out", type=Path, help="default: NETWORK.onnx")
-    parser.add_argument("--classes", type=int, help="default: 1000, and 10 for resnet20")
+    parser.add_argument("network", choices=NETWORKS, help="name of the network")
+    parser.add_argument("--out", type=Path, help="path of the file; default: NETWORK.onnx")
     parser.add_argument(
-        "--size", type=int, help="height and width of images; default: 224, and 32 for resnet20"
+        "--classes", type=int, help="number of classes; default: 1000, and 10 for resnet20"
     )
-    parser.add_argument("--channels", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    size = given.size or NETWORKS[given.network].size
-    network = build(given.network, given.classes, given.channels, size, given.seed)
+    parser.add_argument(
+        "--size",
+        type=int,
+        help="height and width of images in pixels; default: 224, and 32 for resnet20",
+    )
+    parser.add_argument(
+        "--channels", type=int, default=3, help="channels of images; default: %(default)s"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the weights; default: %(default)s"
+    )
+    options = parser.parse_args()
+    size = options.size or NETWORKS[options.network].size
+    network = build(options.network, options.classes, options.channels, size, options.seed)
     onnx.save(
-        as_onnx(network, (given.channels, size, size)), given.out or Path(f"{given.network}.onnx")
+        as_onnx(network, (options.channels, size, size)),
+        options.out or Path(f"{options.network}.onnx"),
     )
 
 

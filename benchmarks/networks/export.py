@@ -1,4 +1,4 @@
-"""From a torch module to ONNX, ready to be trained further: norms and Dropout stay in the graph."""
+"""Convert a torch module to an ONNX model for training: normalization and Dropout stay in the graph."""
 
 import tempfile
 import warnings
@@ -16,22 +16,26 @@ OPSET = 17
 
 
 def as_onnx(network: nn.Module, shape: Sequence[int] = (3, 224, 224)) -> onnx.ModelProto:
-    """The network in inference mode, weights included, from `image` to `scores`, for batches of any size."""
+    """Return the ONNX model of a network from `image` to `scores`, for any batch size.
+
+    Args:
+        network: The module; it is in inference mode afterward.
+        shape: Channels, height and width of an image.
+    """
     network.eval()
     dropouts = [m for m in network.modules() if isinstance(m, nn.Dropout)]
     for dropout in dropouts:
-        dropout.train()  # an exporter leaves out what does nothing
+        dropout.train()  # otherwise the exporter removes it
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
-        warnings.simplefilter(
-            "ignore"
-        )  # torch would rather use its other exporter, which needs a further package
+        # torch recommends its other exporter, which needs a further package.
+        warnings.simplefilter("ignore")
         path = Path(folder, "network.onnx")
         torch.onnx.export(
             network,
             (torch.zeros(2, *shape),),
             path,
             opset_version=OPSET,
-            # Otherwise norms are folded into convolutions
+            # Otherwise normalization is folded into convolutions.
             training=torch.onnx.TrainingMode.PRESERVE,
             input_names=["image"],
             output_names=["scores"],
@@ -43,44 +47,48 @@ def as_onnx(network: nn.Module, shape: Sequence[int] = (3, 224, 224)) -> onnx.Mo
         dropout.eval()
     for node in model.graph.node:
         if node.op_type == "Dropout":
-            del node.input[2:]  # training mode; without it the node does nothing in inference
+            del node.input[2:]  # training mode; without this input, inference is the identity
     _fold_constants(model.graph)
     return model
 
 
 def _fold_constants(graph: onnx.GraphProto) -> None:
-    """Compute what depends on no input, and drop what nobody reads.
+    """Compute the nodes that do not depend on inputs, and remove unused tensors.
 
-    Equal tensors, such as the scales of fresh norms, come as one tensor and Identity nodes: each
-    gets its own again.
+    The exporter writes equal tensors, such as initial scales, as one tensor and Identity nodes.
+    Each of them becomes a tensor again.
     """
-    known = {t.name: t for t in graph.initializer}
+    constants = {t.name: t for t in graph.initializer}
     nodes = []
     for node in list(graph.node):
         if node.op_type == "Constant":
-            known[node.output[0]] = _named(node.attribute[0].t, node.output[0])
-        elif all(name in known for name in node.input):
-            known[node.output[0]] = _evaluated(node, known)
+            constants[node.output[0]] = _rename_tensor(node.attribute[0].t, node.output[0])
+        elif all(name in constants for name in node.input):
+            constants[node.output[0]] = _evaluate_node(node, constants)
         else:
             nodes.append(node)
-    read = dict.fromkeys(name for node in nodes for name in node.input if name in known)
-    tensors = [_named(known[name], name) for name in read]
+    read = dict.fromkeys(name for node in nodes for name in node.input if name in constants)
+    tensors = [_rename_tensor(constants[name], name) for name in read]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(tensors)
 
 
-def _evaluated(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> onnx.TensorProto:
-    """The output of a node of constants."""
+def _evaluate_node(
+    node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]
+) -> onnx.TensorProto:
+    """Return the output of a node whose inputs are constants."""
     outputs = [helper.make_tensor_value_info(node.output[0], onnx.TensorProto.UNDEFINED, None)]
-    graph = helper.make_graph([node], "constant", [], outputs, [known[name] for name in node.input])
+    graph = helper.make_graph(
+        [node], "constant", [], outputs, [constants[name] for name in node.input]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
     (value,) = ReferenceEvaluator(model).run(None, {})
     return numpy_helper.from_array(np.asarray(value), node.output[0])
 
 
-def _named(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
-    """A tensor under a name."""
+def _rename_tensor(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
+    """Return a copy of a tensor with another name."""
     copy = onnx.TensorProto()
     copy.CopyFrom(tensor)
     copy.name = name

@@ -1,4 +1,4 @@
-"""What the networks are made of: convolutions with their norms, mixed kernels, squeeze-and-excite, initial values."""
+"""Define layers of the networks: convolutions with normalization, MixConv and squeeze-and-excite."""
 
 import math
 from collections import OrderedDict
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 def split_evenly(channels: int, parts: int) -> list[int]:
-    """Channels of each part; what does not divide goes to the first."""
-    share = channels // parts
-    return [channels - share * (parts - 1), *[share] * (parts - 1)]
+    """Return the number of channels of each part; the first part has the remainder."""
+    size = channels // parts
+    return [channels - size * (parts - 1), *[size] * (parts - 1)]
 
 
-class Mixed(nn.Module):
-    """MixConv (Tan and Le, 2019): the channels in parts, each convolved with a kernel of its own size."""
+class MixConv(nn.Module):
+    """Convolutions of parts of the channels with different sizes (Tan and Le, 2019)."""
 
     def __init__(
         self, cin: int, cout: int, sizes: Sequence[int], stride: int, depthwise: bool
@@ -24,22 +24,22 @@ class Mixed(nn.Module):
         self.parts = split_evenly(cin, len(sizes))
         outs = split_evenly(cout, len(sizes))
         self.convs = nn.ModuleList(
-            convolution(a, b, (size,), stride, depthwise)
+            make_conv(a, b, (size,), stride, depthwise)
             for a, b, size in zip(self.parts, outs, sizes, strict=True)
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolve the parts and put them together again."""
+        """Convolve each part and concatenate the results."""
         parts = torch.split(x, self.parts, 1)
         return torch.cat([conv(part) for conv, part in zip(self.convs, parts, strict=True)], 1)
 
 
-def convolution(
+def make_conv(
     cin: int, cout: int, sizes: Sequence[int] = (3,), stride: int = 1, depthwise: bool = False
 ) -> nn.Module:
-    """A convolution without bias that keeps the map's size but for its stride; several sizes make it a mixed one."""
+    """Return a padded convolution without bias, or a MixConv for several sizes."""
     if len(sizes) > 1:
-        return Mixed(cin, cout, sizes, stride, depthwise)
+        return MixConv(cin, cout, sizes, stride, depthwise)
     (size,) = sizes
     return nn.Conv2d(cin, cout, size, stride, size // 2, groups=cin if depthwise else 1, bias=False)
 
@@ -52,9 +52,9 @@ def conv_norm(
     depthwise: bool = False,
     act: type[nn.Module] | None = nn.ReLU,
 ) -> nn.Sequential:
-    """A convolution, its norm and, unless None, an activation."""
+    """Return a convolution, BatchNorm and an activation, which may be None."""
     layers = OrderedDict[str, nn.Module](
-        conv=convolution(cin, cout, sizes, stride, depthwise), bn=nn.BatchNorm2d(cout)
+        conv=make_conv(cin, cout, sizes, stride, depthwise), bn=nn.BatchNorm2d(cout)
     )
     if act is not None:
         layers["act"] = act()
@@ -62,7 +62,7 @@ def conv_norm(
 
 
 class SqueezeExcite(nn.Module):
-    """Channels scaled by what the whole map says (Hu et al., 2018)."""
+    """Scales of the channels by a function of their means (Hu et al., 2018)."""
 
     def __init__(self, channels: int, squeezed: int, act: type[nn.Module]) -> None:
         super().__init__()
@@ -70,18 +70,21 @@ class SqueezeExcite(nn.Module):
         self.expand = nn.Conv2d(squeezed, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale the channels."""
+        """Return the scaled channels."""
         mean = nn.functional.adaptive_avg_pool2d(x, 1)
         return x * torch.sigmoid(self.expand(self.act(self.reduce(mean))))
 
 
 def global_mean(x: Tensor) -> Tensor:
-    """Mean of each channel: (batch, channels)."""
+    """Return the mean of each channel, of shape (batch, channels)."""
     return nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)
 
 
-def initialise(network: nn.Module) -> None:
-    """He et al. (2015), fan-in; a classifier, which no ReLU follows, at half the variance; biases zero."""
+def initialize_weights(network: nn.Module) -> None:
+    """Initialize weights by fan-in (He et al., 2015) and biases with zero.
+
+    The classifier has half the variance, because no ReLU follows it.
+    """
     layers = [m for m in network.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     for layer in layers:
         gain = 1.0 if layer is layers[-1] else 2.0
@@ -91,16 +94,19 @@ def initialise(network: nn.Module) -> None:
 
 
 @torch.no_grad()
-def settle(network: nn.Module, shape: Sequence[int], values: int = 128) -> None:
-    """Give every norm the statistics of what reaches it from noise, so that the network is tame in inference too.
+def set_statistics(network: nn.Module, shape: Sequence[int], values: int = 128) -> None:
+    """Set the statistics of BatchNorm from images of noise, so that inference gives usual values.
 
-    There is enough noise for so many values a channel where the map has shrunk to a 32nd.
+    Args:
+        network: The network; it is in inference mode afterward.
+        shape: Channels, height and width of an image.
+        values: Smallest number of values of a channel, after strides of 32 in total.
     """
     images = math.ceil(values / max(shape[-1] // 32, 1) ** 2)
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm2d)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
-        norm.momentum = 1.0  # take the batch's statistics as they are
+        norm.momentum = 1.0  # replace the statistics by those of the batch
     network.train()(torch.randn(images, *shape))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum

@@ -1,21 +1,17 @@
-"""Residual networks (He et al., 2016): ResNet20 of the CIFAR section, ResNet50 of the ImageNet section."""
+"""Define ResNet20 for CIFAR and ResNet50 for ImageNet (He et al., 2016)."""
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.networks.layers import conv_norm, global_mean
 
-STAGES_50 = (
-    (64, 3, 1),
-    (128, 4, 2),
-    (256, 6, 2),
-    (512, 3, 2),
-)  # width, blocks, stride of the first
+# Width, number of blocks and stride of the first block.
+STAGES_50 = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 STAGES_20 = ((16, 3, 1), (32, 3, 2), (64, 3, 2))
 
 
-class Basic(nn.Module):
-    """Two 3×3 convolutions; where the map shrinks, the shortcut is subsampled and filled up with zeros (option A)."""
+class BasicBlock(nn.Module):
+    """Block of two 3×3 convolutions; the shortcut is subsampled and padded with zeros (option A)."""
 
     def __init__(self, cin: int, width: int, stride: int) -> None:
         super().__init__()
@@ -24,7 +20,7 @@ class Basic(nn.Module):
         self.stride, self.missing = stride, width - cin
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the block."""
+        """Return the output of the block."""
         y = self.conv2(self.conv1(x))
         if self.stride > 1:
             x = x[:, :, :: self.stride, :: self.stride]
@@ -36,7 +32,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3 with the stride, 1×1; where shapes differ, the shortcut is a 1×1 convolution (option B)."""
+    """Block of 1×1, 3×3 and 1×1; the shortcut is a 1×1 convolution if shapes differ (option B)."""
 
     def __init__(self, cin: int, width: int, stride: int) -> None:
         super().__init__()
@@ -49,13 +45,13 @@ class Bottleneck(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Run the block."""
+        """Return the output of the block."""
         y: Tensor = self.conv3(self.conv2(self.conv1(x)))
         return torch.relu(y + self.shortcut(x))
 
 
 class ResNet20(nn.Module):
-    """Three stages of three basic blocks on small images."""
+    """Network of three stages of three basic blocks, for small images."""
 
     def __init__(self, classes: int = 10, channels: int = 3) -> None:
         super().__init__()
@@ -63,7 +59,7 @@ class ResNet20(nn.Module):
         blocks, cin = [], 16
         for width, count, stride in STAGES_20:
             blocks += [
-                Basic(cin if i == 0 else width, width, stride if i == 0 else 1)
+                BasicBlock(cin if i == 0 else width, width, stride if i == 0 else 1)
                 for i in range(count)
             ]
             cin = width
@@ -71,13 +67,13 @@ class ResNet20(nn.Module):
         self.classifier = nn.Linear(cin, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores of a batch of images."""
+        """Return the class scores of a batch of images."""
         scores: Tensor = self.classifier(global_mean(self.blocks(self.stem(x))))
         return scores
 
 
 class ResNet50(nn.Module):
-    """Four stages of bottlenecks."""
+    """Network of four stages of bottlenecks."""
 
     def __init__(self, classes: int = 1000, channels: int = 3) -> None:
         super().__init__()
@@ -93,7 +89,7 @@ class ResNet50(nn.Module):
         self.classifier = nn.Linear(cin, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Class scores of a batch of images."""
+        """Return the class scores of a batch of images."""
         y = nn.functional.max_pool2d(self.stem(x), 3, 2, 1)
         scores: Tensor = self.classifier(global_mean(self.blocks(y)))
         return scores

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import blocks, datasets, matrix, restore_bn, results_page, series
 from benchmarks.ablations import __main__ as ablations
 from benchmarks.ablations import plans
-from benchmarks.ablations.runs import measure
+from benchmarks.ablations.runs import measure_run
 from ltp_pipeline.stages.report.environment import find_processor
 
 SHORT = {"epochs": 1, "finetune_epochs": 1}
@@ -19,7 +19,7 @@ NOWHERE: dict[str, Any] = {"folders": {}, "cache": Path()}
 @pytest.fixture
 def digits(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedded example in the place of Fashion-MNIST and the network that is trained on it."""
-    monkeypatch.setattr(matrix, "dense", lambda *_: example / "model.onnx")
+    monkeypatch.setattr(matrix, "load_dense", lambda *_: example / "model.onnx")
     monkeypatch.setattr(
         datasets, "data_settings", lambda *_: {"path": example / "digits.npz", "scale": 1 / 16}
     )
@@ -27,18 +27,18 @@ def digits(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("digits")
 def test_ablations_prune_as_they_were_asked_to():
-    wanted = (plans.paper(weight_gradient="20", pull=300.0), plans.budget())
-    clamped, budget = (measure({**plan, **SHORT}, **NOWHERE) for plan in wanted)
+    wanted = (plans.make_paper_plan(weight_gradient="20", pull=300.0), plans.make_budget_plan())
+    clamped, budget = (measure_run({**plan, **SHORT}, **NOWHERE) for plan in wanted)
     assert clamped["reached"] > 1
     assert budget["reached"] == pytest.approx(plans.COMPRESSION, rel=0.01)
     assert [seen["epoch"] for seen in budget["epochs_seen"]] == [1]
-    assert measure({"mode": "dense", "seed": 0}, **NOWHERE)["test"] > 0.9
+    assert measure_run({"mode": "dense", "seed": 0}, **NOWHERE)["test"] > 0.9
 
 
 @pytest.mark.usefixtures("digits")
 def test_a_folded_network_is_pruned_with_and_without_its_norms():
     found = {
-        form: restore_bn.measure(
+        form: restore_bn.measure_plan(
             {"form": form, "lr": 0.03, "compression": 10, "seed": 0, **SHORT}, **NOWHERE
         )
         for form in restore_bn.FORMS
@@ -65,10 +65,10 @@ def test_without_its_data_a_series_says_so_and_measures_nothing(
 @pytest.mark.slow
 def test_rows_of_a_series_make_a_page(tmp_path: Path):
     """Going on where it stopped, too: the second call measures what the first did not."""
-    wanted = list(plans.starts())
+    wanted = list(plans.iter_dense_runs())
     for count in (1, 3):
-        series.run(wanted[:count], _dense, tmp_path / "ablations.json", {"command": "c"})
-    rows = series.read(tmp_path / "ablations.json")
+        series.run_plans(wanted[:count], _dense, tmp_path / "ablations.json", {"command": "c"})
+    rows = series.read_rows(tmp_path / "ablations.json")
     assert [row["seed"] for row in rows] == [0, 1, 2]
     (tmp_path / "paper.json").write_text(
         '{"source": "p", "resnet20": "r", "rows": []}', encoding="utf-8"

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import NodeProto
 
-from benchmarks.restore_bn import folded
+from benchmarks.restore_bn import fold_norms
 from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import Settings
@@ -23,7 +23,7 @@ def nodes(graph: onnx.GraphProto) -> list[NodeProto]:
 @pytest.fixture
 def folded_example(example: Path) -> Path:
     path = example / "model.onnx"
-    onnx.save(folded(onnx.load(path)), path)
+    onnx.save(fold_norms(onnx.load(path)), path)
     return path
 
 

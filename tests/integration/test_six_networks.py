@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from benchmarks.networks import NETWORKS, as_onnx, build
-from benchmarks.six_networks import COMPRESSIONS, MEMORY_LIMIT, measure, write_images
+from benchmarks.six_networks import COMPRESSIONS, MEMORY_LIMIT, measure_network, write_images
 from tests.support.cli import invoke
 
 ELEMENTS = {
@@ -23,14 +23,14 @@ ELEMENTS = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", COMPRESSIONS)
 def test_a_network_goes_all_the_way(name: str):
-    found = measure(name, train=8, val=4, batch=4)
-    assert found["image"] == NETWORKS[name].size
-    assert (found["kernels"], found["elements"]) == ELEMENTS[name]
-    assert found["compression"] == pytest.approx(COMPRESSIONS[name], rel=1e-3)
-    assert found["stages"].keys() >= {"import", "learn", "finetune", "export", "validate"}
-    assert found["bytes"]["packed"] < found["bytes"]["sparse"] < found["bytes"]["original"]
-    assert all(difference < 0.01 for difference in found["parity_max_abs"].values())
-    assert 0 < found["peak_memory_bytes"] < MEMORY_LIMIT
+    row = measure_network(name, train=8, val=4, batch=4)
+    assert row["image"] == NETWORKS[name].size
+    assert (row["kernels"], row["elements"]) == ELEMENTS[name]
+    assert row["compression"] == pytest.approx(COMPRESSIONS[name], rel=1e-3)
+    assert row["stages"].keys() >= {"import", "learn", "finetune", "export", "validate"}
+    assert row["bytes"]["packed"] < row["bytes"]["sparse"] < row["bytes"]["original"]
+    assert all(difference < 0.01 for difference in row["parity_max_abs"].values())
+    assert 0 < row["peak_memory_bytes"] < MEMORY_LIMIT
 
 
 @pytest.mark.long

@@ -53,4 +53,4 @@ def start(plan: plans.Plan) -> dict[str, Any]:
 
 def every() -> list[dict[str, Any]]:
     """A row for every plan."""
-    return [*map(start, plans.starts()), *map(row, plans.every())]
+    return [*map(start, plans.iter_dense_runs()), *map(row, plans.list_runs())]

@@ -22,14 +22,14 @@ def collect(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def regularizer_rows(**changed: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         ablation_rows.row(plan, **changed.get(plan["regulariser"], {}))
-        for plan in plans.regulariser()
+        for plan in plans.iter_regularizer_runs()
     ]
 
 
 def gradient_rows(**exact: Any) -> list[dict[str, Any]]:
     return [
         ablation_rows.row(plan, **(exact if plan["weight_gradient"] == "10" else {}))
-        for plan in plans.gradient()
+        for plan in plans.iter_gradient_runs()
     ]
 
 
@@ -81,7 +81,7 @@ def test_collect_gaps_finds_the_clearest_gap(below: tuple[int, int], expected: f
         ablation_rows.row(
             plan, below=counts[plan["t0"]] if plan["weight_gradient"] == "10" else 100
         )
-        for plan in plans.gap()
+        for plan in plans.iter_gap_runs()
     ]
     facts = collect(rows)["gap"]
     assert facts["clearest_t0"] == expected
@@ -90,7 +90,7 @@ def test_collect_gaps_finds_the_clearest_gap(below: tuple[int, int], expected: f
 
 def test_collect_trails_uses_sample_standard_deviations() -> None:
     rows = [
-        ablation_rows.row(plans.budget(seed), val=value, test=value)
+        ablation_rows.row(plans.make_budget_plan(seed), val=value, test=value)
         for seed, value in enumerate((0.80, 0.82))
     ]
     facts = collect(rows)["trail"]["modes"]["budget"]
@@ -102,7 +102,7 @@ def test_collect_trails_uses_sample_standard_deviations() -> None:
 @pytest.mark.parametrize("factor", [1, -1])
 def test_collect_sensitivity_compression_rises_only_if_each_step_does(factor: int) -> None:
     rows = []
-    for plan in plans.sensitivity():
+    for plan in plans.iter_sensitivity_runs():
         product = plan["pull"] * plan["t0"] * plan["threshold_lr_ratio"]
         rows.append(ablation_rows.row(plan, reached=100 + factor * math.log10(product)))
     parameters = collect(rows)["sensitivity"]["parameters"]
@@ -112,7 +112,7 @@ def test_collect_sensitivity_compression_rises_only_if_each_step_does(factor: in
 
 
 def test_collect_budget_keeps_settings_that_were_measured() -> None:
-    rows = [ablation_rows.row(plans.budget(seed, lr=0.1), test=0.7) for seed in (0, 1)]
+    rows = [ablation_rows.row(plans.make_budget_plan(seed, lr=0.1), test=0.7) for seed in (0, 1)]
     outcomes = collect(rows)["budget"]["outcomes"]
     assert list(outcomes) == ["learning rate 0.1"]
     assert outcomes["learning rate 0.1"]["test"] == pytest.approx([70.0, 70.0])
@@ -140,4 +140,4 @@ def test_count_below_threshold_counts_the_two_bins_below() -> None:
 
 def test_plots_have_a_name_for_every_kind_of_run() -> None:
     assert set(plots.KINDS) == set(plots.LINES) == set(plans.GRADIENTS)
-    assert set(plots.REGULARISERS) == set(plans.REGULARISERS)
+    assert set(plots.REGULARIZERS) == set(plans.REGULARIZERS)

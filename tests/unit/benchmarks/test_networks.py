@@ -14,7 +14,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from benchmarks.networks import NETWORKS, as_onnx, bare, build
+from benchmarks.networks import NETWORKS, as_onnx, build, make_module
 from benchmarks.networks.layers import split_evenly
 from tests.support.imported import imported
 from tests.support.paths import ROOT
@@ -47,7 +47,7 @@ def kernels(network: nn.Module) -> list[nn.Module]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_parameters_are_those_published_and_no_kernel_is_missing(name: str):
     with torch.device("meta"):
-        network = bare(name)
+        network = make_module(name)
     assert (sum(p.numel() for p in network.parameters()), len(kernels(network))) == PUBLISHED[name]
 
 
@@ -114,9 +114,9 @@ def test_channels_that_do_not_divide_go_to_the_first_part():
 
 def test_alexnet_says_when_images_are_too_small():
     with pytest.raises(ValueError, match="at least 63 px"), torch.device("meta"):
-        bare("alexnet", size=62)
+        make_module("alexnet", size=62)
     with torch.device("meta"):
-        assert kernels(bare("alexnet", size=63))[5].in_features == 256
+        assert kernels(make_module("alexnet", size=63))[5].in_features == 256
 
 
 @pytest.mark.slow

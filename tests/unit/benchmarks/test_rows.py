@@ -6,11 +6,11 @@ from benchmarks import rows
 from benchmarks.ablations import plans
 
 
-def test_find_returns_the_row_of_a_plan():
-    plan = plans.paper(weight_gradient="10")
-    known = [{**plans.paper(), "test": 1}, {**plan, "test": 2}]
-    assert rows.find(known, plan)["test"] == 2
-    assert rows.find(known, plans.budget()) is None
+def test_find_row_returns_the_row_of_a_plan():
+    plan = plans.make_paper_plan(weight_gradient="10")
+    known = [{**plans.make_paper_plan(), "test": 1}, {**plan, "test": 2}]
+    assert rows.find_row(known, plan)["test"] == 2
+    assert rows.find_row(known, plans.make_budget_plan()) is None
 
 
 def test_mean_std_is_that_of_a_sample():
@@ -18,6 +18,6 @@ def test_mean_std_is_that_of_a_sample():
     assert rows.mean_std([1.0]) == (1.0, 0.0)
 
 
-def test_origins_names_each_commit_and_processor_once():
+def test_list_origins_names_each_commit_and_processor_once():
     known = [{"commit": "b", "processor": "p"}, {"commit": "a", "processor": "p"}, {}]
-    assert rows.origins(known) == ("a, b, –", "p, –")
+    assert rows.list_origins(known) == ("a, b, –", "p, –")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.restore_bn import folded
+from benchmarks.restore_bn import fold_norms
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.write_back import from_file_weights, to_file_weights
 from tests.support.imported import imported
@@ -14,7 +14,7 @@ from tests.support.restored import make_context, outputs, restored, stored
 
 
 def test_to_file_weights_of_untrained_network_returns_file_weights():
-    model = folded(conv_bn_classifier())
+    model = fold_norms(conv_bn_classifier())
     arrays = to_file_weights(*restored(model))
     expected = stored(model)
     assert arrays.keys() == expected.keys()
@@ -23,7 +23,7 @@ def test_to_file_weights_of_untrained_network_returns_file_weights():
 
 
 def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: Path):
-    network, tensors = result = restored(folded(conv_bn_classifier()))
+    network, tensors = result = restored(fold_norms(conv_bn_classifier()))
     with torch.no_grad():
         for norm in network.restored_norms:
             tensors[norm.layer_weight][:, :, ::2] = 0.0
@@ -49,7 +49,7 @@ def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: P
 
 
 def test_from_file_weights_of_original_returns_initial_state(tmp_path: Path):
-    model = folded(conv_bn_classifier())
+    model = fold_norms(conv_bn_classifier())
     network, state = restored(model)
     again = from_file_weights(make_context(network, tmp_path), stored(model))
     assert list(again) == list(state)

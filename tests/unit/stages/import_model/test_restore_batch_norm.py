@@ -6,7 +6,7 @@ import torch
 from onnx import TensorProto, numpy_helper
 
 import ltp_pipeline
-from benchmarks.restore_bn import folded
+from benchmarks.restore_bn import fold_norms
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.write_back import to_file_weights
@@ -17,7 +17,7 @@ from tests.support.samples import only
 
 
 def test_restored_network_computes_the_same_function():
-    model = folded(conv_bn_classifier())
+    model = fold_norms(conv_bn_classifier())
     before, after = imported(model), restored(model)
     assert [n.layer_weight for n in after.restored_norms] == ["conv1.weight", "conv2.weight"]
     x = torch.from_numpy(only(split(1, 8, 8).read_first(64)))
@@ -54,7 +54,7 @@ def test_run_returns_a_network_without_candidates_unchanged():
 
 
 def test_dead_channels_and_excluded_weights_are_restored():
-    model = folded(conv_bn_classifier())
+    model = fold_norms(conv_bn_classifier())
     for tensor in model.graph.initializer:
         if tensor.name == "conv1.weight":
             value = numpy_helper.to_array(tensor).copy()
@@ -89,6 +89,6 @@ def test_half_precision_is_restored_and_written_back():
 
 def test_model_whose_outputs_would_change_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restore_batch_norm, "TOLERANCE", -1.0)
-    network = restored(folded(conv_bn_classifier()))
+    network = restored(fold_norms(conv_bn_classifier()))
     assert not network.restored_norms
     assert "not restored" in network.notes[-1]

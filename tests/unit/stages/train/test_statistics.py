@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from onnx import TensorProto, helper
 
 import ltp_pipeline
-from benchmarks.restore_bn import folded
+from benchmarks.restore_bn import fold_norms
 from ltp_pipeline.stages.train import batches
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
@@ -36,7 +36,7 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContex
 
 
 def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
-    network, state = restored(folded(conv_bn_classifier()))
+    network, state = restored(fold_norms(conv_bn_classifier()))
     norm = network.restored_norms[0]
     spoiled = {**state, norm.mean: state[norm.mean] + 1, norm.variance: state[norm.variance] * 2}
     found = refresh_statistics(make_context(network, tmp_path), spoiled)
