@@ -42,8 +42,8 @@ def _collect_dense(rows: Sequence[Row]) -> Facts | None:
         "num_elements": runs[0]["elements"],
         "num_images": runs[0]["train_samples"],
         "steps_per_epoch": runs[0]["train_samples"] // TrainSettings().batch_size,
-        "test": _percents(runs, "test"),
-        "val": _percents(runs, "val"),
+        "test": _list_percents(runs, "test"),
+        "val": _list_percents(runs, "val"),
     }
 
 
@@ -58,8 +58,8 @@ def _collect_regularizers(rows: Sequence[Row]) -> Facts | None:
         "kinds": {kind: _describe_runs(own) for kind, own in kinds.items()},
     }
     if set(kinds) == set(plans.REGULARIZERS):
-        kept = values_by_epoch(kinds["l0"], "kept").mean(1)
-        facts["first_epoch_fraction"] = (1 - kept[0]) / (1 - kept[-1]) if kept[-1] < 1 else 0.0
+        fractions = values_by_epoch(kinds["l0"], "kept").mean(1)
+        facts["first_epoch_fraction"] = _first_fraction(fractions)
         facts["l2_is_less_accurate"] = count_above(
             last_values(kinds["l0"], "val"), last_values(kinds["l2"], "val")
         )
@@ -128,7 +128,7 @@ def _collect_trails(rows: Sequence[Row]) -> Facts | None:
             "compressions": (1 / values_by_epoch(own, "kept")).tolist(),
             "val": val.tolist(),
             "reached": [row["reached"] for row in own],
-            "test": _percents(own, "test"),
+            "test": _list_percents(own, "test"),
             "largest_std": float(val.std(1, ddof=1).max()) if len(own) > 1 else None,
         }
     return {"modes": modes}
@@ -176,7 +176,7 @@ def _collect_outcomes(groups: Mapping[str, Runs]) -> dict[str, Facts]:
         name: {
             "reached": [row["reached"] for row in runs],
             "val": _last_percents(runs, "val"),
-            "test": _percents(runs, "test"),
+            "test": _list_percents(runs, "test"),
         }
         for name, runs in groups.items()
         if runs
@@ -192,7 +192,7 @@ def _describe_runs(runs: Runs) -> Facts:
         "kept": _last_percents(runs, "kept"),
         "train": _last_percents(runs, "train"),
         "val": _last_percents(runs, "val"),
-        "test": _percents(runs, "test"),
+        "test": _list_percents(runs, "test"),
         "growth": layer_growths(runs),
         "density": _threshold_densities(runs),
         "layer_density": [threshold_density(row["layer"]) for row in runs],
@@ -247,6 +247,12 @@ def count_below_threshold(row: Row) -> float:
     return float(counts[(BINS[:-1] > 0.94) & (BINS[1:] < 1.01)].sum())
 
 
+def _first_fraction(fractions: "np.ndarray[Any, Any]") -> float:
+    """Return the fraction of all pruning that the first epoch does; 0 if nothing is pruned."""
+    first, last = float(fractions[0]), float(fractions[-1])
+    return (1 - first) / (1 - last) if last < 1 else 0.0
+
+
 def _threshold_densities(runs: Runs) -> list[float]:
     """Return the density at the threshold over all layers of each run."""
     return [threshold_density(row["kernels"]) for row in runs]
@@ -258,7 +264,7 @@ def _gap_ratio(kinds: Mapping[str, Runs]) -> float:
     return exact / max(fmean(map(count_below_threshold, kinds["4"])), 1)
 
 
-def _percents(runs: Runs, key: str) -> list[float]:
+def _list_percents(runs: Runs, key: str) -> list[float]:
     """Return a fraction of each run in percent."""
     return [100 * row[key] for row in runs]
 

@@ -5,8 +5,8 @@
 
 Networks and data are those of benchmarks/matrix.py. Only the target, the seed and the block are
 set, and files are evaluated in onnxruntime. A row in blocks has the baseline in the same blocks and
-the unstructured baseline. Run directories stay in the folder `blocks` of --cache, so that more files
-can be exported from them. Rows that FILE already has are not measured again.
+the unstructured baseline. Run directories stay in the folder `blocks` of --cache, so that more
+files can be exported from them. Rows that FILE already has are not measured again.
 """
 
 from collections.abc import Mapping

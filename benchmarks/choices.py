@@ -2,11 +2,11 @@
 
     python -m benchmarks.choices [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-The cells are those of CHOSEN_ON in benchmarks/matrix.py. Each is trained with labels alone, and with
-half the weight of the loss on distillation (R7). Masks are fixed (m = 0), or thresholds are learned
-fully (m = 1) (R5), or the network is pruned in one shot by magnitude. AdamW's learning rate is
-varied on a transformer that is not in the comparison of methods. The test split is not used. Rows
-that FILE already has are not measured again.
+The cells are those of CHOSEN_ON in benchmarks/matrix.py. Each is trained with labels alone, and
+with half the weight of the loss on distillation (R7). Masks are fixed (m = 0), or thresholds are
+learned fully (m = 1) (R5), or the network is pruned in one shot by magnitude. AdamW's learning rate
+is varied on a transformer that is not in the comparison of methods. The test split is not used.
+Rows that FILE already has are not measured again.
 """
 
 import tempfile

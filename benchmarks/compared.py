@@ -63,6 +63,7 @@ def _target_count(context: RunContext) -> int:
 
 
 def _make_method(method: str, context: RunContext, tensors: Mapping[str, Tensor]) -> PruningMethod:
+    """Return one of METHODS for a phase that trains these tensors."""
     if method == "gradual":
         weights = {layer.name: tensors[layer.name] for layer in context.network.prunable_weights}
         return GradualMagnitude(weights, _target_count(context))

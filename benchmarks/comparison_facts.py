@@ -97,7 +97,7 @@ def collect_claims(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return what LTP as published reaches at each λ, next to global magnitude pruning."""
     claims = []
     for (network, pull), runs in group_rows(rows, "cell", "pull").items():
-        scores = {key: _scores(runs, key) for key in ("original", "one-shot", "test")}
+        scores = {key: _collect_scores(runs, key) for key in ("original", "one-shot", "test")}
         claims.append(
             {
                 "network": network,
@@ -126,17 +126,20 @@ def collect_blocks(rows: Iterable[Row], speed_rows: Iterable[Row]) -> list[dict[
     for (network, target), runs in group_rows(rows, "cell", "compression").items():
         in_blocks = [row for row in runs if row["block"] is not None]
         unstructured = [row for row in runs if row["block"] is None]
-        ltp = {"4x1": _scores(in_blocks, "test"), "single": _scores(unstructured, "test")}
+        ltp = {
+            "4x1": _collect_scores(in_blocks, "test"),
+            "single": _collect_scores(unstructured, "test"),
+        }
         magnitude = {
-            "4x1": _scores(in_blocks, "one-shot"),
-            "single": _scores(in_blocks, "one-shot-single"),
+            "4x1": _collect_scores(in_blocks, "one-shot"),
+            "single": _collect_scores(in_blocks, "one-shot-single"),
         }
         ratios = latencies.get((network, target), {})
         cells.append(
             {
                 "network": network,
                 "target": target,
-                "original": _scores(in_blocks, "original"),
+                "original": _collect_scores(in_blocks, "original"),
                 "ltp": ltp,
                 "magnitude": magnitude,
                 "ltp_difference": compare_scores(ltp["4x1"], ltp["single"]),
@@ -149,7 +152,7 @@ def collect_blocks(rows: Iterable[Row], speed_rows: Iterable[Row]) -> list[dict[
 
 
 def collect_restored(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """Return accuracies with folded, restored and original norms; None without rows."""
+    """Return accuracies with folded, restored and original BatchNorm; None without rows."""
     if not rows:
         return None
     runs = group_rows(rows, "form", "lr", "compression")
@@ -157,9 +160,12 @@ def collect_restored(rows: Sequence[Row]) -> dict[str, Any] | None:
         "epochs": rows[0]["epochs"],
         "finetune_epochs": rows[0]["finetune_epochs"],
         "compressions": sorted({row["compression"] for row in rows}),
-        "original": list(_scores(rows, "original").values()),
+        "original": list(_collect_scores(rows, "original").values()),
         "kinds": {
-            kind: {row["compression"]: _trained(runs[*kind, row["compression"]]) for row in of_kind}
+            kind: {
+                row["compression"]: _summarize_runs(runs[*kind, row["compression"]])
+                for row in of_kind
+            }
             for kind, of_kind in group_rows(rows, "form", "lr").items()
         },
         "differences": list(_compare_restored(runs)),
@@ -224,20 +230,20 @@ def _compare_restored(runs: Mapping[tuple[Any, ...], Sequence[Row]]) -> Iterable
         best[form, compression] = lr, rows
     for (form, compression), (lr, rows) in best.items():
         if form != "restored" and ("restored", compression) in best:
-            restored = _scores(best["restored", compression][1], "test")
-            difference = compare_scores(restored, _scores(rows, "test"))
+            restored = _collect_scores(best["restored", compression][1], "test")
+            difference = compare_scores(restored, _collect_scores(rows, "test"))
             if difference is not None:
                 yield {"form": form, "lr": lr, "target": compression, "difference": difference}
 
 
-def _trained(rows: Sequence[Row]) -> dict[str, Any]:
+def _summarize_runs(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the scores of the runs that trained, and the number of those that failed."""
-    scores = list(_scores(rows, "test").values())
+    scores = list(_collect_scores(rows, "test").values())
     return {"scores": scores, "num_failed": len(rows) - len(scores)}
 
 
-def _scores(rows: Iterable[Row], key: str) -> dict[int, float]:
-    """Return accuracies in percent by seed; runs without a value are left out."""
+def _collect_scores(rows: Iterable[Row], key: str) -> dict[int, float]:
+    """Return accuracies in percent by seed; without runs that have no value."""
     return {row["seed"]: 100 * row[key] for row in rows if row[key] is not None}
 
 

@@ -1,4 +1,4 @@
-"""Make contexts, train dense networks, learn thresholds and fine-tune, for all benchmarks that train."""
+"""Make contexts, train dense networks, learn thresholds and fine-tune, for other benchmarks."""
 
 import tempfile
 from pathlib import Path

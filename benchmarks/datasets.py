@@ -1,4 +1,4 @@
-"""Make npz files of data that are available offline: digits, Fashion-MNIST, CIFAR-10, tones, words."""
+"""Write npz files of data that are available offline, such as digits and Fashion-MNIST."""
 
 import json
 from collections import Counter

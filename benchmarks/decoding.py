@@ -1,4 +1,4 @@
-"""Compare the image loader with plain Pillow in one process: samples per second and use of the cores.
+"""Compare the speed of the image loader with plain Pillow in one process.
 
     python -m benchmarks.decoding [--quick] [--json] [--out FILE] [--workers N]
 
@@ -90,9 +90,8 @@ def main() -> None:
         return
     for row in rows:
         ratios = ", ".join(f"{key} {value:.2f}" for key, value in row["ratios"].items())
-        print(
-            f"{row['kind']}: {row['way']} / plain Pillow in one process, {options.workers} workers: {ratios}"
-        )
+        way = f"{row['kind']}: {row['way']} / plain Pillow in one process"
+        print(f"{way}, {options.workers} workers: {ratios}")
 
 
 def write_images(folder: Path, count: int) -> None:

@@ -282,6 +282,7 @@ def measure_networks(quick: bool, seed: int) -> dict[str, Any]:
 
 
 def _format_line(name: str, entry: dict[str, Any]) -> str:
+    """Return the sizes of a network relative to dense, as text."""
     texts = {
         key: "not measured" if value is None else f"{value:.2f}"
         for key, value in entry["percent_of_dense"].items()

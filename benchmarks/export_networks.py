@@ -17,7 +17,7 @@ class GraphBuilder:
         self.channels = {"x": 3}
 
     def add_node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node and return the name of its output, which has the channels of its first input."""
+        """Add a node that keeps the channels of its first input, and return its output."""
         output = f"{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [output], name=output, **attributes))
         self.channels[output] = self.channels[inputs[0]]

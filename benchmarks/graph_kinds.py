@@ -20,12 +20,12 @@ from onnx import (
 WIDTH = 4
 
 
-def chain(nodes: int) -> ModelProto:
+def make_chain(nodes: int) -> ModelProto:
     """Return a chain of Add and Relu after a layer with weights."""
     return _make_model([_small_node(i) for i in range(nodes)])
 
 
-def constants(nodes: int) -> ModelProto:
+def make_constants(nodes: int) -> ModelProto:
     """Return a chain in which a tenth of the nodes are Constants.
 
     Every thousandth node is an If with a constant condition.
@@ -42,7 +42,7 @@ def constants(nodes: int) -> ModelProto:
     return _make_model(protos)
 
 
-def statistics(nodes: int) -> ModelProto:
+def make_shared_statistics(nodes: int) -> ModelProto:
     """Return a chain with a BatchNormalization every ten nodes; all share their tensors."""
     shared = ["scale", "bias", "bias", "scale"]
     norms = (
@@ -54,12 +54,12 @@ def statistics(nodes: int) -> ModelProto:
     )
 
 
-def branches(nodes: int) -> ModelProto:
+def make_branches(nodes: int) -> ModelProto:
     """Return a chain of If nodes of one name, with a node in each branch: `nodes` in total."""
     return _make_model([_constant_if(i, "if") for i in range(nodes // 3)])
 
 
-def open_branches(nodes: int) -> ModelProto:
+def make_open_branches(nodes: int) -> ModelProto:
     """Return a chain of If nodes whose condition depends on a shape."""
     condition = [
         helper.make_node("Size", ["v0"], ["size"]),
@@ -70,7 +70,7 @@ def open_branches(nodes: int) -> ModelProto:
     )
 
 
-def nested(nodes: int, depth: int = 12) -> ModelProto:
+def make_nested_branches(nodes: int, depth: int = 12) -> ModelProto:
     """Return nested If nodes, with a chain of nodes on every level."""
     nodes_per_level = nodes // depth
 
@@ -104,7 +104,7 @@ def nested(nodes: int, depth: int = 12) -> ModelProto:
     )
 
 
-def norms(nodes: int) -> ModelProto:
+def make_norms(nodes: int) -> ModelProto:
     """Return BatchNormalization nodes of one name that share their tensors."""
     inputs = ["scale", "bias", "bias", "scale"]
     protos = [
@@ -114,7 +114,7 @@ def norms(nodes: int) -> ModelProto:
     return _make_model(protos, ("scale", "bias"))
 
 
-def own_norms(nodes: int) -> ModelProto:
+def make_own_norms(nodes: int) -> ModelProto:
     """Return BatchNormalization nodes with four tensors each; a fifth of `nodes` are nodes."""
     kinds, ones = ("scale", "bias", "mean", "variance"), np.ones(WIDTH, np.float32)
     protos = [
@@ -128,14 +128,14 @@ def own_norms(nodes: int) -> ModelProto:
     )
 
 
-def tensors(nodes: int) -> ModelProto:
+def make_unused_tensors(nodes: int) -> ModelProto:
     """Return a model with unused initializers."""
     return _make_model(
         [_small_node(0)], tensors={f"t{i}": np.ones(2, np.float32) for i in range(nodes)}
     )
 
 
-def added(nodes: int) -> ModelProto:
+def make_additions(nodes: int) -> ModelProto:
     """Return a chain of Add nodes, each with its own tensor; half of `nodes` are nodes."""
     protos = [helper.make_node("Add", [f"v{i}", f"t{i}"], [f"v{i + 1}"]) for i in range(nodes // 2)]
     return _make_model(
@@ -143,7 +143,7 @@ def added(nodes: int) -> ModelProto:
     )
 
 
-def fan_out(nodes: int) -> ModelProto:
+def make_fan_out(nodes: int) -> ModelProto:
     """Return nodes that share their input, and a node that sums their outputs."""
     protos = [helper.make_node("Relu", ["v0"], [f"r{i}"]) for i in range(nodes)]
     return _make_model(
@@ -151,7 +151,7 @@ def fan_out(nodes: int) -> ModelProto:
     )
 
 
-def outputs(nodes: int) -> ModelProto:
+def make_outputs(nodes: int) -> ModelProto:
     """Return a chain whose values are outputs of the graph with a value_info each."""
     model = _make_model([_small_node(i) for i in range(nodes)])
     model.graph.value_info.extend(_make_value(f"v{i}") for i in range(nodes))
@@ -159,7 +159,7 @@ def outputs(nodes: int) -> ModelProto:
     return model
 
 
-def functions(nodes: int) -> ModelProto:
+def make_functions(nodes: int) -> ModelProto:
     """Return calls of functions of one node; onnx allows some thousands of functions."""
     opset = [helper.make_opsetid("", 17)]
     body = [helper.make_node("Relu", ["a"], ["b"])]
@@ -179,16 +179,16 @@ def functions(nodes: int) -> ModelProto:
     return model
 
 
-def reversed_chain(nodes: int) -> ModelProto:
+def make_reversed_chain(nodes: int) -> ModelProto:
     """Return a chain in reversed order."""
-    model = chain(nodes)
+    model = make_chain(nodes)
     reversed_graph = GraphProto(node=list(model.graph.node)[::-1])
     model.graph.ClearField("node")
     model.graph.node.MergeFrom(reversed_graph.node)
     return model
 
 
-def long_name(characters: int) -> ModelProto:
+def make_long_name(characters: int) -> ModelProto:
     """Return a model with a name of this length in three places."""
     name = "n" * characters
     node = helper.make_node("Add", ["v0", name], ["v1"], name=name)
@@ -196,23 +196,28 @@ def long_name(characters: int) -> ModelProto:
 
 
 def _small_node(i: int, other: str = "one") -> NodeProto:
+    """Return a node of a chain: Add of another tensor and Relu alternate."""
     inputs = [f"v{i}", other] if i % 2 else [f"v{i}"]
     return helper.make_node("Add" if i % 2 else "Relu", inputs, [f"v{i + 1}"], name=f"n{i}")
 
 
 def _identity_node(source: str, target: str) -> NodeProto:
+    """Return an Identity node."""
     return helper.make_node("Identity", [source], [target])
 
 
 def _make_value(name: str) -> ValueInfoProto:
+    """Return the description of a value."""
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", WIDTH])
 
 
 def _make_branch(op: str, source: str, name: str) -> GraphProto:
+    """Return a branch with one node."""
     return helper.make_graph([helper.make_node(op, [source], [name])], op, [], [_make_value(name)])
 
 
 def _constant_if(i: int, name: str = "", condition: str = "yes") -> NodeProto:
+    """Return an If with a node in each branch."""
     both = {
         "then_branch": _make_branch("Relu", f"v{i}", "inner"),
         "else_branch": _make_branch("Neg", f"v{i}", "inner"),
@@ -225,6 +230,13 @@ def _make_model(
     vectors: tuple[str, ...] = (),
     tensors: Mapping[str, np.ndarray[Any, Any]] | None = None,
 ) -> ModelProto:
+    """Return a model of a MatMul and these nodes.
+
+    Args:
+        nodes: Nodes after the MatMul; the first one reads `v0`.
+        vectors: Names of further tensors of ones.
+        tensors: Further tensors by name.
+    """
     first = helper.make_node("MatMul", ["x", "weight"], ["v0"], name="first")
     arrays = {
         "weight": np.eye(WIDTH, dtype=np.float32),
@@ -244,18 +256,18 @@ def _make_model(
 
 
 GRAPHS: dict[str, Callable[[int], ModelProto]] = {
-    "chain": chain,
-    "constants": constants,
-    "statistics": statistics,
-    "branches": branches,
-    "open_branches": open_branches,
-    "nested": nested,
-    "norms": norms,
-    "own_norms": own_norms,
-    "tensors": tensors,
-    "added": added,
-    "fan_out": fan_out,
-    "outputs": outputs,
-    "functions": functions,
-    "reversed_chain": reversed_chain,
+    "chain": make_chain,
+    "constants": make_constants,
+    "statistics": make_shared_statistics,
+    "branches": make_branches,
+    "open_branches": make_open_branches,
+    "nested": make_nested_branches,
+    "norms": make_norms,
+    "own_norms": make_own_norms,
+    "tensors": make_unused_tensors,
+    "added": make_additions,
+    "fan_out": make_fan_out,
+    "outputs": make_outputs,
+    "functions": make_functions,
+    "reversed_chain": make_reversed_chain,
 }

@@ -1,4 +1,4 @@
-"""Compare an imported graph with a native torch module, and importing with a session of onnxruntime.
+"""Compare an imported graph with a native torch module, and importing with onnxruntime.
 
     python -m benchmarks.import_model [--quick] [--json]
 

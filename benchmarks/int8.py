@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from benchmarks.networks import build
+from benchmarks.networks import build_network
 from benchmarks.networks.export import as_onnx
 from benchmarks.transformer import VOCABULARY, encoder
 from ltp_pipeline.exporters.encodings import ENCODINGS
@@ -46,7 +46,7 @@ ROUNDS = 25
 
 def make_network(name: str) -> onnx.ModelProto:
     """Return a network with random weights as an ONNX model."""
-    return encoder() if name == "encoder" else as_onnx(build(name))
+    return encoder() if name == "encoder" else as_onnx(build_network(name))
 
 
 def make_inputs(name: str, count: int, seed: int) -> Feeds:

@@ -336,11 +336,13 @@ def main() -> None:
         return
     print(report["machine"])
     for r in rows:
+        memory_ratio = r["session_bytes"] / r["dense_session_bytes"]
         print(
-            f"{r['plan']} at {100 * r['sparsity']:.3g} %: {r['ms']:.1f} of {r['dense_ms']:.1f} ms, shortest"
-            f" {r['ratio_of_shortest']:.3f}, multiply-adds left {r['multiply_adds_left']:.3f}, session"
-            f" {r['session_ratio']:.2f} × the time and"
-            f" {r['session_bytes'] / r['dense_session_bytes']:.2f} × the memory; error {r['relative_error']:.1g}"
+            f"{r['plan']} at {100 * r['sparsity']:.3g} %: {r['ms']:.1f} of {r['dense_ms']:.1f} ms,"
+            f" shortest {r['ratio_of_shortest']:.3f},"
+            f" multiply-adds left {r['multiply_adds_left']:.3f},"
+            f" session {r['session_ratio']:.2f} × the time and {memory_ratio:.2f} × the memory;"
+            f" error {r['relative_error']:.1g}"
         )
     for name, reason in skipped.items():
         print(f"{name}: {reason}")

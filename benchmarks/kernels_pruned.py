@@ -61,9 +61,8 @@ def main() -> None:
     ]
     if options.quick:
         plans = [QUICK]
-    about = {
-        "command": "python -m benchmarks.kernels_pruned --out benchmarks/results/kernels_pruned.json"
-    }
+    out = "benchmarks/results/kernels_pruned.json"
+    about = {"command": f"python -m benchmarks.kernels_pruned --out {out}"}
     measure = partial(measure_plan, folders=options.folders, cache=options.cache)
     if options.runs is not None:
         plans = [

@@ -3,8 +3,8 @@
     python -m benchmarks.languages [--out FILE] [--workers 2]
 
 The transformer classifies the language of a word. The words are those of Debian's packages
-wamerican, wfrench, wngerman, wspanish, witalian, wportuguese, wdutch, wswedish and wpolish. There is
-no quick form; the code is that of benchmarks/matrix.py.
+wamerican, wfrench, wngerman, wspanish, witalian, wportuguese, wdutch, wswedish and wpolish. There
+is no quick form; the code is that of benchmarks/matrix.py.
 """
 
 from benchmarks import matrix

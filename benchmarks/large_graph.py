@@ -24,25 +24,18 @@ import onnx
 from onnx import ModelProto
 
 from benchmarks import programs
-from benchmarks.graph_kinds import GRAPHS, branches, chain, long_name, norms, tensors
+from benchmarks.graph_kinds import GRAPHS, make_long_name
 from ltp_pipeline.graph.nodes import iter_graphs
 
 # Limits of `inspect`: seconds, seconds for each node or tensor, MB, and sizes of the file.
 SECONDS, SECONDS_EACH = 2.0, 100e-6
 MEGABYTES, FILES = 300, 3
 # Models that --limits inspects, and their sizes.
+OTHER_SIZES = {"chain": 200_000, "branches": 12_000, "norms": 10_000, "tensors": 300_000}
 LIMITED: list[tuple[str, Callable[[int], ModelProto], int]] = [
-    ("chain", chain, 50_000),
-    ("chain", chain, 200_000),
-    *(
-        (name, make, 50_000)
-        for name, make in GRAPHS.items()
-        if name not in ("chain", "branches", "norms", "tensors")
-    ),
-    ("branches", branches, 12_000),
-    ("norms", norms, 10_000),
-    ("tensors", tensors, 300_000),
-    ("long_name", long_name, 50_000_000),
+    ("chain", GRAPHS["chain"], 50_000),
+    *((name, make, OTHER_SIZES.get(name, 50_000)) for name, make in GRAPHS.items()),
+    ("long_name", make_long_name, 50_000_000),
 ]
 
 
@@ -153,9 +146,8 @@ def main() -> None:
             half, full = row[f"{command}_half_s"], row[f"{command}_full_s"]
             print(f"{name:>10} {command:>7}: {half:.2f} -> {full:.2f}")
     for name, row in rows.items():
-        print(
-            f"{name:>10} ratio: inspect {row['inspect_ratio']:.2f}, import {row['import_ratio']:.2f}"
-        )
+        ratios = f"inspect {row['inspect_ratio']:.2f}, import {row['import_ratio']:.2f}"
+        print(f"{name:>10} ratio: {ratios}")
 
 
 def _print_limits(quick: bool, as_json: bool) -> None:
@@ -164,8 +156,9 @@ def _print_limits(quick: bool, as_json: bool) -> None:
     for name, make, size in LIMITED:
         rows.append(check_limits(name, make, size // 10 if quick else size))
         if not as_json:
-            row = "{graph:>14} {parts:>9,}: {seconds} of {seconds_limit} s, {memory_mb} of {memory_limit_mb} MB"
-            print(row.format(**rows[-1]), flush=True)
+            times = "{graph:>14} {parts:>9,}: {seconds} of {seconds_limit} s"
+            memory = "{memory_mb} of {memory_limit_mb} MB"
+            print(f"{times}, {memory}".format(**rows[-1]), flush=True)
     if as_json:
         print(json.dumps({"limits": rows}, indent=2))
     else:

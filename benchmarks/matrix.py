@@ -27,7 +27,7 @@ from benchmarks import datasets, series
 from benchmarks import small_networks as networks
 from benchmarks.compared import METHODS, prune_with
 from benchmarks.contexts import train_dense
-from benchmarks.networks import as_onnx, build
+from benchmarks.networks import as_onnx, build_network
 from benchmarks.transformer import encoder
 from ltp_pipeline.data.open import open_data
 from ltp_pipeline.results.schema import Report
@@ -41,7 +41,9 @@ DENSE_ADAMW = {"optimizer": "adamw", "lr": 1e-3}
 
 def build_resnet20(seed: int) -> onnx.ModelProto:
     """Return the paper's network for small images with initial weights."""
-    return as_onnx(build("resnet20", classes=10, channels=3, size=32, seed=seed), (3, 32, 32))
+    return as_onnx(
+        build_network("resnet20", classes=10, channels=3, size=32, seed=seed), (3, 32, 32)
+    )
 
 
 @dataclass(frozen=True)

@@ -102,12 +102,13 @@ def _draw_points(ax: Axes, seen: Row, limits: tuple[float, float]) -> None:
 
 
 def _format_title(row: Row, part: str) -> str:
+    """Return the title of a scatter plot of one layer or of all layers."""
     layers = {"layer": "layer", "kernels": "all layers"}[part]
     return f"by ({row['weight_gradient']}), {layers}: {100 * row[part]['kept']:.1f} % kept"
 
 
 def draw_gap(rows: Sequence[Row]) -> Drawing | None:
-    """Draw weights around the threshold and the progress of pruning, by weight gradient and seed."""
+    """Draw weights around the threshold and the progress of pruning, by weight gradient."""
     shown = find_rows(rows, plans.iter_gradient_runs())
     if not shown:
         return None
@@ -182,7 +183,7 @@ def draw_seeds(rows: Sequence[Row]) -> Drawing | None:
             runs = [row for row in shown if row["mode"] == mode]
             if not runs:
                 continue
-            (x, dx), (y, dy) = _trail(runs)
+            (x, dx), (y, dy) = _average_trail(runs)
             label = f"{mode} mode, {len(runs)} seeds"
             ax.errorbar(
                 x, y, dy, dx, color=color, marker=marker, ms=5, capsize=3, lw=1.2, label=label
@@ -206,7 +207,7 @@ def draw_sensitivity(rows: Sequence[Row]) -> Drawing | None:
             for value, color, marker in zip(values, SHADES, MARKERS, strict=False):
                 runs = find_repetitions(shown, plans.make_paper_plan, {key: value})
                 if runs:
-                    (x, dx), (y, dy) = _trail(runs)
+                    (x, dx), (y, dy) = _average_trail(runs)
                     ax.errorbar(
                         x,
                         y,
@@ -256,7 +257,7 @@ def draw_budget(rows: Sequence[Row]) -> Drawing | None:
     return Drawing(8, 3.2, shown, draw)
 
 
-def _trail(runs: Sequence[Row]) -> "tuple[tuple[Any, Any], tuple[Any, Any]]":
+def _average_trail(runs: Sequence[Row]) -> "tuple[tuple[Any, Any], tuple[Any, Any]]":
     """Return compression ratio and accuracy in % of each epoch, mean and deviation over runs."""
     ratios = np.array([[1 / s["kept"] for s in run["epochs_seen"]] for run in runs])
     accuracies = np.array([[100 * s["val"] for s in run["epochs_seen"]] for run in runs])

@@ -2,11 +2,11 @@
 
     python -m benchmarks.restore_bn [--quick] [--out FILE] [--workers 2] [--data FOLDER]
 
-The network is the small ResNet of benchmarks/matrix.py, trained on Fashion-MNIST. `ltp-pipeline run`
-prunes three forms of its file. In the first two, BatchNormalization is folded into convolutions, as
-most exporters do; it is restored for training in the second one. The third file still has its
-normalization layers. A network without normalization needs a lower learning rate, so the first form
-has three of them. Rows that FILE already has are not measured again.
+The network is the small ResNet of benchmarks/matrix.py, trained on Fashion-MNIST. `ltp-pipeline
+run` prunes three forms of its file. In the first two, BatchNormalization is folded into
+convolutions, as most exporters do; it is restored for training in the second one. The third file
+still has its normalization layers. A network without normalization needs a lower learning rate, so
+the first form has three of them. Rows that FILE already has are not measured again.
 """
 
 import tempfile

@@ -43,17 +43,19 @@ def run_plans(
         workers: Number of processes.
     """
     old_rows = read_rows(out)
-    rows = {_key(plan): row for plan in plans for row in old_rows if plan.items() <= row.items()}
-    missing = [plan for plan in plans if _key(plan) not in rows]
+    rows = {
+        _plan_key(plan): row for plan in plans for row in old_rows if plan.items() <= row.items()
+    }
+    missing = [plan for plan in plans if _plan_key(plan) not in rows]
     origin = {"commit": commit(), "processor": find_processor()}
     others = [row for row in old_rows if not any(row is reused for reused in rows.values())]
     for plan, measurements in _measure_plans(missing, measure, workers):
-        rows[_key(plan)] = {**plan, **measurements, **origin}
-        print(json.dumps(rows[_key(plan)]), flush=True)
+        rows[_plan_key(plan)] = {**plan, **measurements, **origin}
+        print(json.dumps(rows[_plan_key(plan)]), flush=True)
         if out is not None:
-            ordered = [rows[_key(p)] for p in plans if _key(p) in rows]
+            ordered = [rows[_plan_key(p)] for p in plans if _plan_key(p) in rows]
             write_json(out, {**about, **describe_machine(), "rows": [*others, *ordered]})
-    return [rows[_key(plan)] for plan in plans]
+    return [rows[_plan_key(plan)] for plan in plans]
 
 
 def read_rows(path: Path | None) -> list[Row]:
@@ -77,11 +79,13 @@ def _measure_plans(
 
 
 def _time_measurement(measure: Measure, plan: Plan) -> dict[str, Any]:
+    """Return the measurements of a plan and the seconds they took."""
     begin = time.monotonic()
     return {**measure(plan), "seconds": round(time.monotonic() - begin, 1)}
 
 
-def _key(plan: Plan) -> str:
+def _plan_key(plan: Plan) -> str:
+    """Return a text that identifies a plan."""
     return json.dumps(plan, sort_keys=True)
 
 

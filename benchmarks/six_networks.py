@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 
 from benchmarks import programs, series
-from benchmarks.networks import NETWORKS, as_onnx, build
+from benchmarks.networks import NETWORKS, as_onnx, build_network
 
 # Compression ratios of the paper, which has none for ResNet20.
 COMPRESSIONS = {
@@ -106,7 +106,7 @@ def measure_network(
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         model = folder / f"{name}.onnx"
-        onnx.save(as_onnx(build(name, size=size), (3, size, size)), model)
+        onnx.save(as_onnx(build_network(name, size=size), (3, size, size)), model)
         write_images(folder / "images", size, train, val)
         arguments = [model, folder / "images", folder / "run", COMPRESSIONS[name], batch]
         begin = time.monotonic()
@@ -142,13 +142,11 @@ def print_row(row: dict[str, Any]) -> None:
     """Print a row as text."""
     stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in row["stages"].items())
     sizes = ", ".join(f"{name} {count / 1e6:.2f}" for name, count in row["bytes"].items())
-    print(
-        f"{row['network']}: {row['kernels']} layers, {row['elements']:,} elements, {row['compression']:.2f}×"
-    )
+    layers = f"{row['kernels']} layers, {row['elements']:,} elements"
+    print(f"{row['network']}: {layers}, {row['compression']:.2f}×")
     print(f"    seconds: {stages}\n    MB: {sizes}")
-    print(
-        f"    peak memory {row['peak_memory_bytes'] / 2**30:.2f} GiB (limit: {MEMORY_LIMIT / 2**30:.0f})"
-    )
+    peak, limit = row["peak_memory_bytes"] / 2**30, MEMORY_LIMIT / 2**30
+    print(f"    peak memory {peak:.2f} GiB (limit: {limit:.0f})")
 
 
 def main() -> None:

@@ -5,9 +5,9 @@
 Both kinds of step alternate in one process, and the ratio of medians is printed last. Solving for λ
 is measured separately, because it happens 200 times in a phase of any length. Peak memory is that
 of a process for each kind of step. A further process measures plain steps without
-`keep_freed_memory`. Each network has its default optimizer. The limits are 1.05 for ResNet-50 (batch
-16, 224 px) and for the size of BERT-base (16 × 128 tokens), 1.10 for the small ResNet (batch 128),
-and 1.25 for peak memory.
+`keep_freed_memory`. Each network has its default optimizer. The limits are 1.05 for ResNet-50
+(batch 16, 224 px) and for the size of BERT-base (16 × 128 tokens), 1.10 for the small ResNet (batch
+128), and 1.25 for peak memory.
 """
 
 import argparse
@@ -202,18 +202,19 @@ def main() -> None:
     keep_freed_memory()
     names = [options.only] if options.only else list(CASES)[: 1 if options.quick else None]
     results = {name: measure_case(name) for name in names}
+    threads = torch.get_num_threads()
     about = {
         "command": "python -m benchmarks.step_overhead --out benchmarks/results/step_overhead.json",
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        "machine": f"{platform.machine()}, {threads} threads, torch {torch.__version__}",
     }
     if options.out:
         write_json(options.out, {**about, "cases": results})
     print(json.dumps({**about, "cases": results}, indent=2) if options.json else "")
     for name, result in results.items():
-        print(
-            f"{name}: LTP step / plain step = {result['ratio']:.3f}, memory {result['memory_ratio']:.2f}; "
-            f"plain step that gives memory back / one that keeps it = {result['giving_back_ratio']:.2f}"
-        )
+        ratio, memory_ratio = result["ratio"], result["memory_ratio"]
+        print(f"{name}: LTP step / plain step = {ratio:.3f}, memory {memory_ratio:.2f}")
+        ratio = result["giving_back_ratio"]
+        print(f"{name}: plain step that gives memory back / one that keeps it = {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Build a text classifier of BERT's shape as an ONNX graph with random weights, without an exporter."""
+"""Build a text classifier of BERT's shape as an ONNX graph with random weights."""
 
 import numpy as np
 import onnx

@@ -2,8 +2,8 @@
 
     python scripts/code_metrics.py [--json] [PACKAGE ...]
 
-A figure is a place to look, not a verdict. Docstrings and comments do not count as tokens. The
-peers are packages whose source lies in the environment; pass other names to compare with them.
+A figure shows where to look; it does not decide. Docstrings and comments do not count as tokens.
+The peers are packages whose source lies in the environment; pass other names to compare with them.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class SourceFigures:
         tokens_per_line: Tokens per line that has code.
         dense_per_1000_tokens: Comprehensions, conditional expressions and walruses.
         words_per_function: Mean number of words in the name of a function or method.
-        one_word_functions: Share of functions and methods with a name of one word.
-        repeated_class_names: Public names of top-level classes that stand in several modules.
+        one_word_functions: Fraction of functions and methods with a name of one word.
+        repeated_class_names: Public names of top-level classes in several modules.
     """
 
     modules: int
@@ -107,7 +107,7 @@ def find_own_sources() -> list[Path]:
 
 
 def find_package_sources(package: str) -> list[Path]:
-    """Return the modules of an installed package, its tests and vendored code left out."""
+    """Return the modules of an installed package, without tests and vendored code."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit(f"error: package {package!r} is not installed")
@@ -117,6 +117,7 @@ def find_package_sources(package: str) -> list[Path]:
 
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
+    """Return the lines of all docstrings."""
     lines: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
@@ -137,8 +138,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("packages", nargs="*", default=list(PEERS), metavar="PACKAGE")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        default=list(PEERS),
+        metavar="PACKAGE",
+        help="installed packages to compare with; default: typer, jinja2 and pydantic",
+    )
+    parser.add_argument("--json", action="store_true", help="print a line of JSON")
     options = parser.parse_args()
     figures = {"ltp_pipeline": measure_sources(find_own_sources())}
     for package in options.packages:

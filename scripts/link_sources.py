@@ -11,7 +11,7 @@ PACKAGE = ROOT / ".static" / "ltp_pipeline"
 
 
 def main() -> None:
-    """Make the links anew."""
+    """Replace all links."""
     PACKAGE.mkdir(parents=True, exist_ok=True)
     for link in PACKAGE.iterdir():
         link.unlink()

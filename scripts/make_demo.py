@@ -1,12 +1,13 @@
-"""Train the embedded example: a small BN ResNet on scikit-learn's digits, built as ONNX and trained by this project.
+"""Train the embedded example, a small ResNet, on scikit-learn's digits.
 
     python -m scripts.make_demo
 
-writes model.onnx and digits.npz into pipeline/demo. Needs the `dev` extra (scikit-learn).
+The script writes model.onnx and digits.npz into pipeline/demo. It needs the extra `dev`.
 """
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -24,18 +25,18 @@ TRAIN = {"epochs": 40, "lr": 0.1, "weight_decay": 5e-4, "batch_size": 64}
 
 
 def write_data(path: Path) -> None:
-    """Digits in a fixed random order, as unsigned bytes from 0 to 16."""
+    """Write digits in a fixed random order, as unsigned bytes from 0 to 16."""
     digits = load_digits()
     order = np.random.default_rng(0).permutation(len(digits.target))
     images = digits.images[order][:, None].astype(np.uint8)
     labels = digits.target[order].astype(np.uint8)
-    arrays, start = {}, 0
+    arrays: dict[str, Any] = {}
+    start = 0
     for name, size in SIZES.items():
-        arrays[f"x_{name}"], arrays[f"y_{name}"] = (
-            images[start : start + size],
-            labels[start : start + size],
-        )
-        start += size
+        end = start + size
+        arrays[f"x_{name}"] = images[start:end]
+        arrays[f"y_{name}"] = labels[start:end]
+        start = end
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     write_bytes(path, content.getvalue())
@@ -47,8 +48,8 @@ def main() -> None:
     network, state = import_model(resnet(shape=(1, 8, 8), stem_stride=1))
     settings = load_settings(None, DEMO / "ltp.toml", options={"train": TRAIN})
     data = open_data(settings.data, network.file.inputs, seed=0)
-    found = train_dense(network, state, data, settings, DEMO / "model.onnx")
-    print(f"validation {found['val']:.4f}  test {found['test']:.4f}")
+    accuracies = train_dense(network, state, data, settings, DEMO / "model.onnx")
+    print(f"validation {accuracies['val']:.4f}  test {accuracies['test']:.4f}")
 
 
 if __name__ == "__main__":

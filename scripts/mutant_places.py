@@ -1,4 +1,4 @@
-"""What scripts/mutants.py changes: every place that cosmic-ray knows in a file, but for annotations."""
+"""Find the places of a file that scripts/mutants.py changes, and change them with cosmic-ray."""
 
 import ast
 import difflib
@@ -8,31 +8,31 @@ from typing import Any, NamedTuple
 
 
 class Place(NamedTuple):
-    """Where a change can be made, by what cosmic-ray calls it."""
+    """A change: its line, an operator of cosmic-ray and the number of its occurrence."""
 
     line: int
     operator: str
     occurrence: int
 
 
-def places(source: str) -> Iterator[Place]:
-    """Every change that cosmic-ray knows, but for those of annotations."""
+def iter_places(source: str) -> Iterator[Place]:
+    """Yield all changes of a source, except in annotations."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     nodes = list(ast_nodes(get_ast(source)))
     for name in operator_names():
         if get_operator(name).arguments():
-            continue  # made for names that one gives it
+            continue  # it changes names that are passed to it
         operator = get_operator(name)()
-        found = ((node, start) for node in nodes for start, _ in operator.mutation_positions(node))
-        for occurrence, (node, start) in enumerate(found):
+        positions = ((node, at) for node in nodes for at, _ in operator.mutation_positions(node))
+        for occurrence, (node, at) in enumerate(positions):
             if not is_annotation(node):
-                yield Place(start[0], name, occurrence)
+                yield Place(at[0], name, occurrence)
 
 
 def is_annotation(node: Any) -> bool:
-    """Whether a node lies in the type of an argument, of a result or of a variable."""
+    """Return whether a node is part of the type of an argument, a result or a variable."""
     while (parent := node.parent) is not None:
         types = {"tfpdef": parent.children[2:], "annassign": parent.children[1:2]}.get(
             parent.type, ()
@@ -43,8 +43,11 @@ def is_annotation(node: Any) -> bool:
     return False
 
 
-def changed(source: str, place: Place) -> str | None:
-    """The file with a change; None where that is no Python: cosmic-ray takes `**` before a mapping for a power."""
+def change_source(source: str, place: Place) -> str | None:
+    """Return the source with a change; None if it is invalid or equivalent.
+
+    cosmic-ray mistakes `**` before a mapping for a power.
+    """
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
@@ -54,17 +57,17 @@ def changed(source: str, place: Place) -> str | None:
     return None
 
 
-def in_words(source: str, code: str) -> str:
-    """The lines that differ, before and after."""
+def describe_change(source: str, code: str) -> str:
+    """Return the different lines of two sources, before and after."""
     lines = difflib.ndiff(source.splitlines(), code.splitlines())
     return " → ".join(line[2:].strip() for line in lines if line[:2] in ("- ", "+ "))
 
 
-def statement(source: str, line: int) -> range:
-    """The lines of the innermost statement at a line, without the statements in it."""
-    found = range(line, line + 1)
+def find_statement(source: str, line: int) -> range:
+    """Return the lines of the innermost statement at a line, without its inner statements."""
+    lines = range(line, line + 1)
     for node in ast.walk(ast.parse(source)):  # outer ones first
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or line):
             body = getattr(node, "body", None)
-            found = range(node.lineno, body[0].lineno if body else (node.end_lineno or line) + 1)
-    return found if line in found else range(line, line + 1)
+            lines = range(node.lineno, body[0].lineno if body else (node.end_lineno or line) + 1)
+    return lines if line in lines else range(line, line + 1)

@@ -1,11 +1,11 @@
-"""Whether two versions of the program write the same models: the demo and short runs like those of tests/integration.
+"""Compare the models that two versions of the program write.
 
-    python scripts/same_files.py --write hashes.json [--tree FOLDER]     the models of one source
-    tree python scripts/same_files.py --compare hashes.json [--tree FOLDER]   exit 1 where another
-    tree writes others
+    python scripts/same_files.py --write hashes.json [--tree FOLDER]
+    python scripts/same_files.py --compare hashes.json [--tree FOLDER]
 
-Same machine, same number of threads. Each run goes through the command line of the tree; inputs are
-made here, once.
+The first command saves the hashes of the models of a source tree. The second one exits with 1 if a
+tree writes other models. Both must run on the same machine with the same number of threads. Runs
+are the demo and short ones like those of tests/integration, by the command line of the tree.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "pipeline" / "demo"
 SHORT = ("--epochs", "2", "--finetune-epochs", "1", "--max-drop", "0.9", "--min-compression", "1")
 DEPLOY = ("--export", "deploy-sparse", "--export", "deploy")
-# Words of RUNS as trees from before the renaming of options and settings spell them.
+# Words of RUNS as older trees spell them, before options and settings were renamed.
 SPELLINGS = {
     "--distillation-weight": "--distill",
     "--weight-storage": "--values",
@@ -130,44 +131,50 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 
 def main() -> None:
+    """Hash the models of all selected runs, then write or compare the hashes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", type=Path)
-    parser.add_argument("--compare", type=Path)
-    parser.add_argument("--tree", type=Path, default=ROOT)
-    parser.add_argument("--runs", nargs="*", default=list(RUNS))
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", type=Path, help="write hashes to this file")
+    parser.add_argument("--compare", type=Path, help="compare hashes with this file")
+    parser.add_argument(
+        "--tree", type=Path, default=ROOT, help="folder of the source tree; default: this one"
+    )
+    parser.add_argument(
+        "--runs", nargs="*", default=list(RUNS), choices=list(RUNS), help="default: all runs"
+    )
+    parser.add_argument("--workers", type=int, default=2, help="parallel runs; default: 2")
     options = parser.parse_args()
     subprocess.run([sys.executable, options.tree / "scripts" / "link_sources.py"], check=True)
     with ThreadPoolExecutor(options.workers) as pool:
-        found = dict(
-            zip(
-                options.runs,
-                pool.map(lambda name: models_of(name, options.tree), options.runs),
-                strict=True,
-            )
-        )
+        results = pool.map(partial(hash_models, tree=options.tree), options.runs)
+        hashes = dict(zip(options.runs, results, strict=True))
     if options.write:
-        options.write.write_text(json.dumps(found, indent=2))
+        options.write.write_text(json.dumps(hashes, indent=2))
     if options.compare:
-        wanted = json.loads(options.compare.read_text())
-        different = [
-            f"{name}/{file}" for name in found for file in differences(wanted[name], found[name])
-        ]
-        print(
-            "\n".join(different)
-            or f"{sum(map(len, found.values()))} models of {len(found)} runs are the same"
-        )
+        expected = json.loads(options.compare.read_text())
+        different: list[str] = []
+        for name, actual in hashes.items():
+            files = list_differences(expected[name], actual)
+            different += [f"{name}/{file}" for file in files]
+        num_models = sum(map(len, hashes.values()))
+        print("\n".join(different) or f"{num_models} models of {len(hashes)} runs are the same")
         sys.exit(bool(different))
 
 
-def differences(wanted: dict[str, str], found: dict[str, str]) -> list[str]:
-    return sorted(f for f in {*wanted, *found} if wanted.get(f) != found.get(f))
+def list_differences(expected: dict[str, str], actual: dict[str, str]) -> list[str]:
+    """Return the files whose hashes differ, or that only one side has."""
+    files = {*expected, *actual}
+    return sorted(file for file in files if expected.get(file) != actual.get(file))
 
 
-def models_of(name: str, tree: Path) -> dict[str, str]:
-    """The hash of every model that one run writes."""
+def hash_models(name: str, tree: Path) -> dict[str, str]:
+    """Return the hash of every model that a run writes, by path.
+
+    Args:
+        name: Name of the run.
+        tree: Folder of the source tree.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for source in EXAMPLE.iterdir():
@@ -183,14 +190,14 @@ def models_of(name: str, tree: Path) -> dict[str, str]:
         is_renamed = b"--weight-storage" in options.stdout
         words = [word if is_renamed else SPELLINGS.get(word, word) for word in RUNS[name]]
         command = [*program, "run", "model.onnx", "--out", "run", "--quiet", *words]
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"{name}: exit {done.returncode}\n{done.stderr}")
+        if process.returncode:
+            raise SystemExit(f"{name}: exit {process.returncode}\n{process.stderr}")
         if name == "strong":
-            again = [*program, "pick", "run", "1", "--quiet", "--max-drop", "0.9"]
-            subprocess.run(again, cwd=folder, env=environment, capture_output=True, check=True)
+            pick = [*program, "pick", "run", "1", "--quiet", "--max-drop", "0.9"]
+            subprocess.run(pick, cwd=folder, env=environment, capture_output=True, check=True)
         files = [*folder.glob("run/**/*.onnx"), *folder.glob("run/**/*.onnx.data")]
         return {
             f.relative_to(folder).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest()
@@ -199,7 +206,7 @@ def models_of(name: str, tree: Path) -> dict[str, str]:
 
 
 def change_inputs(name: str, folder: Path) -> None:
-    """Make the example's model or data what the run is about."""
+    """Change the model or the data of the example as the run needs them."""
     path = folder / "model.onnx"
     model = onnx.load(path)
     graph = model.graph
@@ -255,14 +262,14 @@ def change_inputs(name: str, folder: Path) -> None:
 
 
 def fold_norms(graph: onnx.GraphProto) -> None:
-    """As exporters write a network in inference mode: each norm folded into the Conv before it."""
+    """Fold each BatchNormalization into the Conv before it, as exporters do."""
     tensors = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
-    makers = {n.output[0]: n for n in graph.node}
-    kept = []
+    producers = {n.output[0]: n for n in graph.node}
+    unfolded = []
     for node in graph.node:
-        conv = makers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
+        conv = producers.get(node.input[0]) if node.op_type == "BatchNormalization" else None
         if conv is None or conv.op_type != "Conv":
-            kept.append(node)
+            unfolded.append(node)
             continue
         gamma, beta, mean, variance = (tensors[n] for n in node.input[1:5])
         factor = gamma / np.sqrt(variance + 1e-5)
@@ -274,7 +281,7 @@ def fold_norms(graph: onnx.GraphProto) -> None:
         del conv.input[2:]
         conv.input.append(bias)
         conv.output[0] = node.output[0]
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in kept]
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in unfolded]
     read = {name for n in nodes for name in n.input}
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)

@@ -1,4 +1,4 @@
-"""Write docs/reference/operators.md, and the list that `inspect` reads: what the importer can run, from its registry."""
+"""Write docs/reference/operators.md and the list of operators that `inspect` reads."""
 
 import sys
 from collections import Counter
@@ -7,7 +7,7 @@ from pathlib import Path
 from onnx import defs
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the node cases are read and run by the tests' own module
+sys.path.insert(0, str(ROOT))  # a module of the tests reads and runs the node cases
 
 from ltp_pipeline.graph.schemas import get_schema_version, has_function_body  # noqa: E402
 from ltp_pipeline.stages.import_model import operators, registry  # noqa: E402
@@ -31,8 +31,8 @@ runs as the operators by which the standard defines it. *Cases* counts the node 
 """
 
 
-def table() -> str:
-    """The whole page."""
+def make_page() -> str:
+    """Return the page in Markdown."""
     results = node_cases.results()
     total: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -83,6 +83,7 @@ def table() -> str:
 
 
 def _onnx_version() -> str:
+    """Return major and minor version of onnx."""
     import onnx
 
     return ".".join(onnx.__version__.split(".")[:2])
@@ -90,7 +91,7 @@ def _onnx_version() -> str:
 
 if __name__ == "__main__":
     TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(table(), encoding="utf-8")
+    TARGET.write_text(make_page(), encoding="utf-8")
     shipped = ROOT / "stages" / "import_model" / operators.TABLE
     shipped.write_text(operators.render_table(), encoding="utf-8")
     print(f"wrote {TARGET.relative_to(ROOT)} and {shipped.relative_to(ROOT)}")

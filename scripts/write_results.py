@@ -1,4 +1,4 @@
-"""Write docs/results.md and its figures from the files in benchmarks/results alone."""
+"""Write docs/results.md and its figures from the files in benchmarks/results."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "results.md"
 
 
 def main() -> None:
-    """Write the page and its figures, and remove figures that have no rows any more."""
+    """Write the page and its figures, and remove figures without rows."""
     results = results_page.load_results(RESULTS)
     figures = results_page.make_figures(results)
     for path in RESULTS.glob("*.svg"):

@@ -16,7 +16,7 @@ QUICK = {"epochs": 1, "finetune_epochs": 1}
 
 
 def main() -> None:
-    """Measure the dense networks, then the ablations, so that each dense network is trained once."""
+    """Measure the dense networks first, so that each one is trained once, then the ablations."""
     options = matrix.parse_options(__doc__, (plans.CELL,))
     if not options.cells:
         return

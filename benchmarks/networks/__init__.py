@@ -1,4 +1,4 @@
-"""Build the networks of the paper as torch modules with random weights, as their papers define them.
+"""Build the networks of the paper as torch modules with random weights.
 
 python -m benchmarks.networks resnet50 --out resnet50.onnx
 """
@@ -16,7 +16,7 @@ from benchmarks.networks.inverted import efficientnet_b0, mixnet_s, mobilenetv2
 from benchmarks.networks.layers import initialize_weights, set_statistics
 from benchmarks.networks.resnet import ResNet20, ResNet50
 
-__all__ = ["NETWORKS", "ResNet20", "ResNet50", "as_onnx", "build", "make_module"]
+__all__ = ["NETWORKS", "ResNet20", "ResNet50", "as_onnx", "build_network", "make_module"]
 
 
 class Network(NamedTuple):
@@ -42,13 +42,13 @@ NETWORKS = {
 def make_module(
     name: str, classes: int | None = None, channels: int = 3, size: int | None = None
 ) -> nn.Module:
-    """Return a network with the initial weights of torch; arguments are those of `build`."""
+    """Return a network with the initial weights of torch; arguments as in `build_network`."""
     network = NETWORKS[name]
     options = {"size": size or network.size} if network.is_sized else {}
     return network.make(classes=classes or network.classes, channels=channels, **options)
 
 
-def build(
+def build_network(
     name: str, classes: int | None = None, channels: int = 3, size: int | None = None, seed: int = 0
 ) -> nn.Module:
     """Return a network with He-initialized weights, in inference mode.

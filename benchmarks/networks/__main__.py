@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.networks import NETWORKS, as_onnx, build
+from benchmarks.networks import NETWORKS, as_onnx, build_network
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     size = options.size or NETWORKS[options.network].size
-    network = build(options.network, options.classes, options.channels, size, options.seed)
+    network = build_network(options.network, options.classes, options.channels, size, options.seed)
     onnx.save(
         as_onnx(network, (options.channels, size, size)),
         options.out or Path(f"{options.network}.onnx"),

@@ -1,4 +1,4 @@
-"""Convert a torch module to an ONNX model for training: normalization and Dropout stay in the graph."""
+"""Convert a torch module to an ONNX model that keeps normalization and Dropout for training."""
 
 import tempfile
 import warnings

@@ -56,7 +56,7 @@ MIXNET_S = (
 
 
 class InvertedResidual(nn.Module):
-    """Block of 1×1, depthwise, squeeze-and-excite and 1×1 layers, with a shortcut if shapes agree."""
+    """Block of 1×1, depthwise, squeeze-and-excite and 1×1 layers, often with a shortcut."""
 
     def __init__(self, cin: int, stride: int, row: BlockSpec) -> None:
         super().__init__()

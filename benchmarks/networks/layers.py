@@ -1,4 +1,4 @@
-"""Define layers of the networks: convolutions with normalization, MixConv and squeeze-and-excite."""
+"""Define convolutions with normalization, MixConv and squeeze-and-excite layers."""
 
 import math
 from collections import OrderedDict

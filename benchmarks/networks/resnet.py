@@ -11,7 +11,7 @@ STAGES_20 = ((16, 3, 1), (32, 3, 2), (64, 3, 2))
 
 
 class BasicBlock(nn.Module):
-    """Block of two 3×3 convolutions; the shortcut is subsampled and padded with zeros (option A)."""
+    """Block of two 3×3 convolutions; the shortcut is padded with zeros (option A)."""
 
     def __init__(self, cin: int, width: int, stride: int) -> None:
         super().__init__()

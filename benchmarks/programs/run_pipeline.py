@@ -1,4 +1,4 @@
-"""Import a model, run the whole pipeline with it, and print the seconds of the import and the report.
+"""Import a model, run the pipeline, and print the seconds of the import and the report.
 
 python benchmarks/programs/run_pipeline.py MODEL DATA OUT COMPRESSION BATCH
 """

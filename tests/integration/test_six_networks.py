@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from benchmarks.networks import NETWORKS, as_onnx, build
+from benchmarks.networks import NETWORKS, as_onnx, build_network
 from benchmarks.six_networks import COMPRESSIONS, MEMORY_LIMIT, measure_network, write_images
 from tests.support.cli import invoke
 
@@ -36,7 +36,7 @@ def test_a_network_goes_all_the_way(name: str):
 @pytest.mark.long
 def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
     model = tmp_path / "mobilenetv2.onnx"
-    onnx.save(as_onnx(build("mobilenetv2")), model)
+    onnx.save(as_onnx(build_network("mobilenetv2")), model)
     write_images(tmp_path / "images", 224, train=8, val=4)
     short = (
         "--epochs",

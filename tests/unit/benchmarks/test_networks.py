@@ -14,7 +14,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from benchmarks.networks import NETWORKS, as_onnx, build, make_module
+from benchmarks.networks import NETWORKS, as_onnx, build_network, make_module
 from benchmarks.networks.layers import split_evenly
 from tests.support.imported import imported
 from tests.support.paths import ROOT
@@ -36,7 +36,7 @@ PUBLISHED = {
 @cache
 def small(name: str) -> tuple[nn.Module, onnx.ModelProto]:
     """A network for five classes and images of 32 pixels, and its file."""
-    network = build(name, classes=5, size=32)
+    network = build_network(name, classes=5, size=32)
     return network, as_onnx(network, (3, 32, 32))
 
 
@@ -101,7 +101,7 @@ def test_dropout_is_there_for_training_and_silent_in_inference():
 
 
 def test_a_seed_decides_the_weights_and_statistics_and_nothing_else_does():
-    first, again, other = (build("resnet20", seed=s).state_dict() for s in (1, 1, 2))
+    first, again, other = (build_network("resnet20", seed=s).state_dict() for s in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     for name in ("stem.conv.weight", "stem.bn.running_var", "classifier.weight"):
         assert not torch.equal(first[name], other[name])
