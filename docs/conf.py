@@ -185,10 +185,15 @@ def _type_name(value: dict[str, Any], anchors: dict[str, str]) -> str:
         return ", ".join(f"`{word}`" for word in value.get("enum", [value.get("const")]))
     if value.get("type") == "array":
         items = value.get("items") or next(iter(value.get("prefixItems", [])), {})
-        return f"list of {_type_name(items, anchors)}"
+        return f"list of {_plural(_type_name(items, anchors))}"
     if value.get("type") == "object" and isinstance(value.get("additionalProperties"), dict):
-        return f"map of {_type_name(value['additionalProperties'], anchors)}"
+        return f"map of {_plural(_type_name(value['additionalProperties'], anchors))}"
     return str(value.get("type", "any"))
+
+
+def _plural(name: str) -> str:
+    """Return the name of a type for several values, for example `numbers, ≥ 0`."""
+    return re.sub(r"^(number|integer|string|object|list|map)\b", r"\1s", name)
 
 
 def _limits(value: dict[str, Any]) -> str:
@@ -200,5 +205,5 @@ def _limits(value: dict[str, Any]) -> str:
     limits = ""
     for key, sign in signs.items():
         if key in value and abs(value[key]) < LARGEST_SHOWN_LIMIT:
-            limits += f", {sign} {value[key]:,g}"
+            limits += f", {sign} {value[key]:,.12g}"
     return limits

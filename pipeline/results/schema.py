@@ -366,7 +366,8 @@ class Report(ReportPart):
     )
     notes: tuple[str, ...] = make_field((), "Notes about the run.")
     budget_not_met: str | None = make_field(
-        None, "Reason why the network is outside its accuracy budget; null if it is within."
+        None,
+        "Reason why the network is outside its accuracy budget; null if it is within the budget.",
     )
     suspicious_improvement: str | None = make_field(
         None,

@@ -100,7 +100,7 @@ class DataSettings(InputSettings):
         option="--data",
     )
     inputs: Annotated[dict[str, InputSettings], BeforeValidator(check_input_names)] = setting(
-        {}, 'Set the preprocessing of one input, in a section [data.inputs."NAME"].'
+        {}, 'Set the preprocessing of one input, in a section `[data.inputs."NAME"]`.'
     )
     classes: dict[str, ClassIndex] | None = setting(
         None,

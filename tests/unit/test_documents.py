@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 ARCHITECTURE = ROOT / "docs" / "explanation" / "architecture.md"
 # A place in the code, with the function, class or attribute that is defined there.
-PLACE = re.compile(r"`([\w/]+\.py):(\d+)`(?: \||,) `([\w.]+)`")
+PLACE = re.compile(r"`([\w/]+\.py):(\d+)`, `([\w.]+)`")
 PLACES = PLACE.findall(ARCHITECTURE.read_text(encoding="utf-8"))
 
 
