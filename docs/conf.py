@@ -204,6 +204,7 @@ def _limits(value: dict[str, Any]) -> str:
     signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
     limits = ""
     for key, sign in signs.items():
-        if key in value and abs(value[key]) < LARGEST_SHOWN_LIMIT:
+        is_implied = f"exclusive{key[0].upper()}{key[1:]}" in value
+        if key in value and not is_implied and abs(value[key]) < LARGEST_SHOWN_LIMIT:
             limits += f", {sign} {value[key]:,.12g}"
     return limits

@@ -309,7 +309,11 @@ class BaselineResult(NetworkResult):
 class BaselineDifference(ReportPart):
     """How much better LTP is than the baseline, in the metric's unit; negative if it is worse."""
 
-    value: float | None = make_field(None, "Difference of the metric on the test split.")
+    value: float | None = make_field(
+        None,
+        "Metric of LTP minus that of the baseline on the test split, "
+        "with the opposite sign if lower is better.",
+    )
     interval: Interval | None = make_field(
         None,
         "95 % confidence interval of the difference, paired by sample; null if it is undefined.",

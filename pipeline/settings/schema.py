@@ -204,7 +204,7 @@ class BudgetSettings(Section):
     )
     accuracy_budget: MetricValue | None = setting(
         None,
-        "Prune as far as the metric drops by at most this on the validation split, in its unit."
+        "Prune until the metric drops by at most this on the validation split, in its unit."
         " Default without a target: 0.01 of a fraction, else 1 % of the original's value.",
         option="--accuracy-budget",
         ge=0,
