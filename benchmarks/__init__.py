@@ -1,1 +1,1 @@
-"""Measurements that anyone can repeat; see README.md beside this file."""
+"""Benchmarks; README.md lists them."""

@@ -18,7 +18,7 @@ MAX_SOLVES = 200  # number of times that the threshold is raised in a phase
 
 
 class GradualMagnitude:
-    """Prune the smallest weights of the whole network along a cubic schedule.
+    """Prune the smallest weights of all layers together along a cubic schedule.
 
     Zhu and Gupta (2017), *To prune, or not to prune*.
     """
