@@ -61,13 +61,18 @@ def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
         if file_name:
             return f"write the file with --export {file_name}, or remove the gate"
         return "run the same command again with this version, which measures the value"
-    limit = result.limit if isinstance(result.limit, int | float) else 0.0
+    limit = 0.0
+    if isinstance(result.limit, int | float):
+        limit = result.limit
     if gates.confidence is not None and _passes_without_interval(result, limit, report):
         return (
             "measure on more test samples, or remove --confidence: the value itself meets the limit"
         )
+    percent = 100 * limit
+    if name == "min_sparsity":
+        percent = 100 / (1 - limit)
     # Rounded up to two digits, so that the suggested target is not below the limit.
-    compression = math.ceil(100 / (1 - limit) if name == "min_sparsity" else 100 * limit) / 100
+    compression = math.ceil(percent) / 100
     return SUGGESTIONS[name].format(limit=limit, compression=compression)
 
 

@@ -108,7 +108,9 @@ def evaluate_gates(report: Report, gates: GateSettings) -> list[GateResult]:
         limit = getattr(gates, name)
         if name == "beat_baseline":
             limit = gates.baseline_margin or 0.0
-        limits = limit if isinstance(limit, dict) else {"": limit}
+        limits = {"": limit}
+        if isinstance(limit, dict):
+            limits = limit
         for file_name, file_limit in limits.items():
             if file_name:
                 value = _read_file(report, file_name, gate)
@@ -142,7 +144,9 @@ def summarize_status(results: Sequence[GateResult]) -> GateStatus:
     """Return the status of a report with these results."""
     if not results:
         return "no-gates"
-    return "passed" if all(result.passed for result in results) else "failed"
+    if all(result.passed for result in results):
+        return "passed"
+    return "failed"
 
 
 def set_gate_results(report: Report, results: Sequence[GateResult]) -> Report:
@@ -158,8 +162,10 @@ def check_gates(results: Sequence[GateResult]) -> None:
     for result in results:
         if not result.passed:
             lines.append(f"gate failed: {result.line}")
-            prefix = "" if result.is_hash else f"{result.name}: "
-            hints.append(make_printable(prefix + result.advice))
+            advice = result.advice
+            if not result.is_hash:
+                advice = f"{result.name}: {advice}"
+            hints.append(make_printable(advice))
     if lines:
         raise GateFailed("\n".join(lines), "\n  ".join(dict.fromkeys(hints)))
 
@@ -174,11 +180,20 @@ def _compare_with_limit(
     """Compare a value with a limit; the result has no advice."""
     value = measured.value
     interval = measured.interval
-    details = [measured.detail] if measured.detail else []
-    confidence = gates.confidence if gate.is_in_metric_unit else None
+    details = []
+    if measured.detail:
+        details.append(measured.detail)
+    confidence = None
+    rounding = ROUNDING
+    if gate.is_in_metric_unit:
+        confidence = gates.confidence
+        rounding = _metric_rounding(report)
     passed = False
     if value is None:
-        details.append(f"not measured: {measured.reason}" if measured.reason else "not measured")
+        problem = "not measured"
+        if measured.reason:
+            problem = f"not measured: {measured.reason}"
+        details.append(problem)
     elif confidence is not None and interval is None:
         details.append("confidence is set, and the report has no interval")
     else:
@@ -192,7 +207,6 @@ def _compare_with_limit(
             elif interval[0] < limit < interval[1]:
                 detail += ", and the limit lies inside it: too few samples to be sure"
             details.append(detail)
-        rounding = _metric_rounding(report) if gate.is_in_metric_unit else ROUNDING
         if has_upper_limit:
             passed = compared <= limit + rounding
         elif measured.must_exceed_limit:
@@ -230,7 +244,9 @@ def _read_lead(report: Report, gates: GateSettings) -> GateValue:
     interval = None
     detail = report.metric.described
     accuracy = report.pruned.exact_value
-    baseline_accuracy = report.baseline.exact_value if report.baseline else None
+    baseline_accuracy = None
+    if report.baseline:
+        baseline_accuracy = report.baseline.exact_value
     if accuracy is not None and baseline_accuracy is not None:
         value = report.metric.compute_drop(accuracy, baseline_accuracy)
         detail = f"{detail}: {format_value(accuracy)} against {format_value(baseline_accuracy)}"
@@ -246,7 +262,9 @@ def _read_network(report: Report, _gates: GateSettings, key: str, other_key: str
     """Read a number of the pruned network, with another one for the detail."""
     network = report.pruned
     value = getattr(network, key)
-    other = getattr(network, other_key) if other_key else None
+    other = None
+    if other_key:
+        other = getattr(network, other_key)
     detail = ""
     if value is not None and other is not None:
         detail = f"{COUNTED_WEIGHTS[key]}; {COUNTED_WEIGHTS[other_key]} {format_value(other)}"
@@ -313,20 +331,26 @@ def _read_file(report: Report, file_name: str, gate: Gate) -> GateValue:
                 return GateValue(None, f"the report has no value of {file.path}")
             return GateValue(value, detail=file.path)
     reason = f"no {file_name} file was written"
-    if why := report.pruned.reasons.get(FILE_REASON_PREFIX + file_name):
-        reason += f": {why}"
+    cause = report.pruned.reasons.get(FILE_REASON_PREFIX + file_name)
+    if cause:
+        reason += f": {cause}"
     return GateValue(None, reason)
 
 
 def _metric_rounding(report: Report) -> float:
     """Return the difference of two values of the report up to which they count as equal."""
-    values = [part.value for part in (report.original, *report.networks)]
-    return report.metric.get_rounding(0.0, *(value for value in values if value is not None))
+    values = [0.0]
+    for part in (report.original, *report.networks):
+        if part.value is not None:
+            values.append(part.value)
+    return report.metric.get_rounding(*values)
 
 
 def _drop_interval(report: Report, gates: GateSettings) -> Interval | None:
     worst_file = report.pruned.least_accurate(report.metric)
-    counts = worst_file.paired_counts if worst_file else None
+    counts = None
+    if worst_file:
+        counts = worst_file.paired_counts
     return _at_confidence(report.pruned.drop_interval, counts, gates)
 
 

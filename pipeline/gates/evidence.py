@@ -83,8 +83,9 @@ def check_files(report: Report, path: Path) -> list[GateResult]:
         results.append(GateResult("files", "", None, False, reason, MISSING))
     for name, expected in required.items():
         results.append(_check_hash(name, expected, [folder / name]))
-    hashes = _collect_hashes(report.baseline.files) if report.baseline else {}
-    hashes |= _collect_hashes([*report.baseline_points.values()])
+    hashes = _collect_hashes([*report.baseline_points.values()])
+    if report.baseline:
+        hashes = _collect_hashes(report.baseline.files) | hashes
     for entry in report.trail:
         if entry.sha256:
             hashes |= entry.hashes
@@ -92,14 +93,17 @@ def check_files(report: Report, path: Path) -> list[GateResult]:
     model = report.model
     if model.path and model.path not in required:  # an exported file may have replaced it
         optional.append((model.path, model.sha256, model.data))
-    optional += [(name, expected, ()) for name, expected in hashes.items()]
+    for name, expected in hashes.items():
+        optional.append((name, expected, ()))
     for name, expected, data in optional:
         file = _resolve_inside(folder, name)
         if file is not None and _read_mode(file) is not None:
             parts = [file, *(file.parent / part for part in data)]
             results.append(_check_hash(name, expected, parts))
     list_result = _check_hash_list(report, path, required)
-    return results if list_result is None else [*results, list_result]
+    if list_result is not None:
+        results.append(list_result)
+    return results
 
 
 def _check_hash_list(
@@ -123,7 +127,9 @@ def _check_hash_list(
         if name not in listed and (name in required or name in own_hash):
             return _make_failure(SUMS, None, f"it does not list {name}")
         if name in listed and listed[name] != expected:
-            source = "that file" if name in own_hash else "the report"
+            source = "the report"
+            if name in own_hash:
+                source = "that file"
             return _make_failure(SUMS, None, f"its hash of {name} differs from that of {source}")
     return GateResult(f"file {SUMS}", "", None, True, "it agrees with the report")
 
@@ -144,14 +150,17 @@ def _check_hash(name: str, expected: str | None, parts: Sequence[Path]) -> GateR
     for part in parts:
         mode = _read_mode(part)
         detail = "not a regular file"
+        advice = CHANGED
         if mode is None:
-            is_link = os.path.islink(part)  # noqa: PTH114 - never raises
-            detail = "a link that leads nowhere" if is_link else "not next to the report"
+            detail = "not next to the report"
+            advice = MISSING
+            if os.path.islink(part):  # noqa: PTH114 - never raises
+                detail = "a link that leads nowhere"
         elif stat.S_ISREG(mode):
             continue
         if len(parts) > 1:
             detail = f"{part.name} is {detail}"
-        return _make_failure(name, expected, detail, MISSING if mode is None else CHANGED)
+        return _make_failure(name, expected, detail, advice)
     try:
         actual = sha256_files(parts)
     except OSError as error:
@@ -188,4 +197,6 @@ def _resolve_inside(folder: Path, name: str) -> Path | None:
         return None
     folder = folder.resolve()
     path = Path(os.path.normpath(folder / name))
-    return path if path.is_relative_to(folder) and path != folder else None
+    if path == folder or not path.is_relative_to(folder):
+        return None
+    return path

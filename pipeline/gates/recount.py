@@ -8,6 +8,7 @@ from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.exporters.int8.layers import QUANTIZED_SUFFIX
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
@@ -50,8 +51,10 @@ def _read(file: HashedFile, folder: Path) -> OnnxModel:
     """Read a file, whose external data must be the file that the report has the hash of."""
     path = folder / file.path
     model, data = read_model_with_data(path)
-    expected = [external_data_path(path)] if file.data_sha256 else []
-    if [part.resolve() for part in data] != [part.resolve() for part in expected]:
+    expected = []
+    if file.data_sha256:
+        expected.append(external_data_path(path))
+    if list(map(Path.resolve, data)) != list(map(Path.resolve, expected)):
         key = f"the list of data files of {file.path}"
         names = [part.name for part in expected]
         raise ContradictionError(key, names, list(map(str, data)), WHERE, "the file")
@@ -64,10 +67,12 @@ def _put_file(
     """Return the report with the size, the labels and the counts of a file of the network."""
     file = report.pruned.files[number]
     path = folder / file.path
-    parts = [path, external_data_path(path)] if file.data_sha256 else [path]
+    num_bytes = path.stat().st_size
+    if file.data_sha256:
+        num_bytes += external_data_path(path).stat().st_size
     files = list(report.pruned.files)
     files[number] = file.replace(
-        bytes=sum(part.stat().st_size for part in parts),
+        bytes=num_bytes,
         nonzeros=counts.layers.nonzeros,
         encoding=labels.get("format", UNLABELED),
         graph=labels.get("graph", ORIGINAL),
@@ -76,9 +81,9 @@ def _put_file(
     model = report.model.replace(sha256=labels.get("source_sha256", UNLABELED))
     if file.graph == ORIGINAL:  # other graphs may have more or fewer float weights
         model = model.replace(float_elements=counts.model.elements)
-    layers = [
-        layer.replace(elements=counts.by_name[layer.name].elements) for layer in report.layers
-    ]
+    layers = []
+    for layer in report.layers:
+        layers.append(layer.replace(elements=counts.by_name[layer.name].elements))
     pruned = report.pruned.replace(files=tuple(files))
     return report.replace(pruned=pruned, model=model, layers=tuple(layers))
 
@@ -118,7 +123,7 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
     graphs than the original's may look like layer weights and need not be listed.
     """
     _, walked, _ = import_model.prepare_graph(read_model_file(path))
-    needed = find_ancestors(walked.graph, [output.name for output in walked.graph.output])
+    needed = find_ancestors(walked.graph, collect_names(walked.graph.output))
     used = {}
     multiplied = set()
     for name, readers in find_readers(walked.graph).items():

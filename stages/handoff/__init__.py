@@ -93,12 +93,14 @@ def _fill_folder(
     libraries = {}
     if sparse_ops is not None and sparse_ops.library is not None:
         copied[sparse_ops.library_name] = sparse_ops.library
-        fast_files = find_fast_files(report)
-        libraries = dict.fromkeys([file.path for file in fast_files], sparse_ops.library_name)
+        for file in find_fast_files(report):
+            libraries[file.path] = sparse_ops.library_name
     inputs = read_inputs(report)
     example = make_example(inputs, models, samples, libraries)
     page = render_page(report, example.tolerance, example.num_real_samples, sparse_ops)
-    data_option = "--data" if report.custom_task is None else "--task"
+    data_option = "--task"
+    if report.custom_task is None:
+        data_option = "--data"
     contents = {
         names.HANDOFF_EXAMPLE: example.content,
         names.HANDOFF_README: page.encode(),
@@ -135,9 +137,12 @@ def format_settings(settings: Mapping[str, Mapping[str, Any]], data_option: str)
     defaults = Settings().model_dump(mode="json")
     sections: dict[str, dict[str, Any]] = {}
     for name, keys in REPEATED_SETTINGS.items():
-        values = {key: settings.get(name, {}).get(key) for key in keys}
-        unset = defaults[name]
-        sections[name] = {k: v for k, v in values.items() if v not in (None, [], unset[k])}
+        values = settings.get(name, {})
+        sections[name] = {}
+        for key in keys:
+            value = values.get(key)
+            if value not in (None, [], defaults[name][key]):
+                sections[name][key] = value
     sections["train"]["seed"] = settings.get("train", {}).get("seed") or 0
     for name, values in settings.get("data", {}).get("inputs", {}).items():
         own = {key: values[key] for key in InputSettings.model_fields if key in values}
@@ -196,4 +201,8 @@ def _list_earlier_files(folder: Path) -> set[str]:
         return set()
     lines = sums.read_text(encoding="utf-8", errors="replace").splitlines()
     listed = {line[66:] for line in lines if len(line) > 66}
-    return {name for name in listed if Path(name).name == name and (folder / name).is_file()}
+    names_inside = set()
+    for name in listed:
+        if Path(name).name == name and (folder / name).is_file():
+            names_inside.add(name)
+    return names_inside

@@ -72,8 +72,13 @@ class ModelInputs:
     @property
     def fixed_batch(self) -> int | None:
         """Number of samples that the model takes at once; None if it takes any number."""
-        sizes = [tensor.shape[0] for tensor in self.tensors if tensor.shape]
-        return next((size for size in sizes if isinstance(size, int) and size > 0), None)
+        for tensor in self.tensors:
+            if not tensor.shape:
+                continue
+            size = tensor.shape[0]
+            if isinstance(size, int) and size > 0:
+                return size
+        return None
 
     def name_dtype(self, tensor: ModelTensorInfo) -> str:
         """Return numpy's name for the type of an input.
@@ -224,9 +229,9 @@ def _find_tolerances(models: Sequence[Path]) -> dict[str, float]:
     for path in models:
         graph = onnx.load(path, load_external_data=False).graph
         tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
-        own_tensors = [tensor for tensor in tensors if not tensor.name.startswith(PREFIX)]
-        if any(tensor.data_type in HALF_TYPES for tensor in own_tensors):
-            limits["tolerance"] = HALF_TOLERANCE
+        for tensor in tensors:
+            if tensor.data_type in HALF_TYPES and not tensor.name.startswith(PREFIX):
+                limits["tolerance"] = HALF_TOLERANCE
         if any(node.op_type in QUANTIZING_OPERATORS for node in graph.node):
             limits[f"tolerance/{path.name}"] = INT8_TOLERANCE
     return limits

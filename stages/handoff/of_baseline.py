@@ -36,15 +36,15 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
             f"the run has no baseline to hand over: {reason}",
             "start it again with --baseline quick",
         )
-    layers = [
-        layer.replace(
+    layers = []
+    for layer in report.layers:
+        layer_of_baseline = layer.replace(
             nonzeros=layer.baseline_nonzeros,
             baseline_nonzeros=None,
             threshold=None,
             temperature=None,
         )
-        for layer in report.layers
-    ]
+        layers.append(layer_of_baseline)
     gates = {**report.settings.get("gates", {}), **dict.fromkeys(COMPARING_GATES)}
     selected = report.replace(
         pruned=_convert_network(baseline),
@@ -61,9 +61,12 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
         status="no-gates",
     )
     selected = complete(selected)
+    missed_budget = None
+    if not is_picked:
+        missed_budget = _describe_missed_budget(selected)
     return selected.replace(
         notes=tuple(_list_notes(report, selected.pruned)),
-        budget_not_met=None if is_picked else _describe_missed_budget(selected),
+        budget_not_met=missed_budget,
         suspicious_improvement=describe_improvement(selected.pruned, report.metric),
     )
 
@@ -71,20 +74,22 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
 def _convert_network(baseline: BaselineResult) -> NetworkResult:
     """Return the baseline as a network whose files are beside its report."""
     content = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
-    content["files"] = tuple(
-        file.replace(path=PurePosixPath(file.path).name) for file in baseline.files
-    )
-    baseline_keys = BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys()
-    content["reasons"] = {
-        key: reason for key, reason in baseline.reasons.items() if key not in baseline_keys
-    }
+    files = []
+    for file in baseline.files:
+        files.append(file.replace(path=PurePosixPath(file.path).name))
+    content["files"] = tuple(files)
+    content["reasons"] = dict(baseline.reasons)
+    for key in BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys():
+        content["reasons"].pop(key, None)
     content["num_trainings"] = 1
     return NetworkResult(**content)
 
 
 def _list_notes(report: Report, network: NetworkResult) -> list[str]:
     """Return notes about the network, and the notes of the run that hold for it too."""
-    epochs = sum(network.epochs.model_dump().values()) if network.epochs else 0
+    epochs = 0
+    if network.epochs:
+        epochs = sum(network.epochs.model_dump().values())
     notes = [
         f"pruned by {name_network(network)}, the baseline of the run, and trained for "
         f"{pluralize(epochs, 'epoch')}"

@@ -43,12 +43,20 @@ def render_page(
     inputs = [_describe_input(report, tensor) for tensor in report.model.inputs]
     file = _select_file(report)
     used_names = {file.encoding for file in report.pruned.files}
-    encodings = [encoding for name, encoding in ENCODINGS.items() if name in used_names]
+    encodings = []
+    tools: list[str] = []
+    for name, encoding in ENCODINGS.items():
+        if name in used_names:
+            encodings.append(encoding)
+            tools += encoding.tool_support
+    path = "model.onnx"
+    if file is not None:
+        path = file.path
     values = {
         "report": report,
         "marker": MARKER,
         "recommended": file,
-        "path": "model.onnx" if file is None else file.path,
+        "path": path,
         "inputs": inputs or [_describe_input(report, ModelTensorInfo(name="input", type="FLOAT"))],
         "result": _name_result(report),
         "preprocess_call": _format_call(inputs),
@@ -56,7 +64,7 @@ def render_page(
         "graphs": GRAPHS,
         "encodings": ENCODINGS,
         "used_encodings": encodings,
-        "tools": dict.fromkeys(tool for used in encodings for tool in used.tool_support),
+        "tools": dict.fromkeys(tools),
         "tolerance": tolerance,
         "int8_tolerance": INT8_TOLERANCE,
         "needs_pillow": any(part["steps"].image or part["steps"].resize for part in inputs),
@@ -82,13 +90,17 @@ def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
     sizes = list(tensor.shape or [])
     if info.sample_shape is not None:
         sizes = [*(sizes[:1] or [1]), *info.sample_shape]
-    shape = [size if isinstance(size, int) and size > 0 else 1 for size in sizes]
-    is_mask_of_values = steps.mask_of is not None and not steps.marks_padding
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, int) or size <= 0:
+            sizes[axis] = 1
+    example_array = "zeros"
+    if steps.mask_of is not None and not steps.marks_padding:
+        example_array = "ones"
     return {
         "name": tensor.name,
         "dtype": _name_dtype(tensor.type),
-        "example_shape": tuple(shape),
-        "example_array": "ones" if is_mask_of_values else "zeros",
+        "example_shape": tuple(sizes),
+        "example_array": example_array,
         "measured_shape": _find_measured_shape(report, info),
         "formula": format_formula(steps),
         "info": info,
@@ -98,10 +110,14 @@ def _describe_input(report: Report, tensor: ModelTensorInfo) -> dict[str, Any]:
 
 def format_formula(steps: InputRecipe) -> str:
     """Return what preprocessing does to a value x: x, or for example (x * 0.5 - [0.1]) / [0.2]."""
-    formula = "x" if steps.scale is None else f"x * {steps.scale}"
+    formula = "x"
+    if steps.scale is not None:
+        formula = f"x * {steps.scale}"
     if steps.mean:
         formula = f"({formula} - {list(steps.mean)})"
-    return f"{formula} / {list(steps.std)}" if steps.std else formula
+    if steps.std:
+        formula = f"{formula} / {list(steps.std)}"
+    return formula
 
 
 def _find_measured_shape(report: Report, info: InputInfo) -> list[int | str | None] | None:
@@ -114,7 +130,11 @@ def _find_measured_shape(report: Report, info: InputInfo) -> list[int | str | No
     if steps is None or steps.stored is None or steps.stored.lengths is None:
         return list(info.sample_shape)
     lengths = "–".join(map(str, steps.stored.lengths))
-    return [lengths if size is None else size for size in info.sample_shape]
+    shape: list[int | str | None] = list(info.sample_shape)
+    for axis, size in enumerate(shape):
+        if size is None:
+            shape[axis] = lengths
+    return shape
 
 
 def _name_dtype(onnx_type: str) -> str:
@@ -127,7 +147,9 @@ def _name_result(report: Report) -> str:
     task = report.task
     if len(report.model.outputs) > 1 and task.output is None:
         return "outputs"
-    return "output" if task.class_axis is None and task.threshold is None else "scores"
+    if task.class_axis is None and task.threshold is None:
+        return "output"
+    return "scores"
 
 
 def _format_call(inputs: list[dict[str, Any]]) -> str | None:
@@ -142,12 +164,18 @@ def _format_call(inputs: list[dict[str, Any]]) -> str | None:
             continue
         argument = "samples"
         if steps.image:
-            argument = "[load_image(file), …]" if is_single else f"[load_image(file, {name!a}), …]"
+            argument = "[load_image(file), …]"
+            if not is_single:
+                argument = f"[load_image(file, {name!a}), …]"
         elif steps.stored is not None and steps.stored.lengths is not None:
             argument = "[sequence, …]"
-        arguments.append(argument if is_single else f"{name!a}: {argument}")
+        if not is_single:
+            argument = f"{name!a}: {argument}"
+        arguments.append(argument)
     listed = ", ".join(arguments)
-    return f"prepare({listed})" if is_single else f"prepare({{{listed}}})"
+    if not is_single:
+        listed = f"{{{listed}}}"
+    return f"prepare({listed})"
 
 
 def _format_data_option(report: Report) -> str:
@@ -155,7 +183,9 @@ def _format_data_option(report: Report) -> str:
     task = report.custom_task
     if task is None:
         return "--data DATA"
-    file = " ".join(task.name.split()) if task.sha256 else "FILE.py"
+    file = "FILE.py"
+    if task.sha256:
+        file = " ".join(task.name.split())
     return f"--task {shlex.quote(file)}"
 
 

@@ -37,12 +37,16 @@ class SparseOpsFiles:
     @property
     def library_name(self) -> str:
         """Name of the library's file."""
-        return library.FILE_NAME if self.library is None else self.library.name
+        if self.library is None:
+            return library.FILE_NAME
+        return self.library.name
 
     @property
     def library_sha256(self) -> str | None:
         """SHA-256 of the library; None if it is not on this machine."""
-        return None if self.library is None else sha256_file(self.library)
+        if self.library is None:
+            return None
+        return sha256_file(self.library)
 
     @property
     def platform(self) -> str:
@@ -59,11 +63,10 @@ class SparseOpsFiles:
 
 def collect_sparse_ops(report: Report) -> SparseOpsFiles | None:
     """Return what the fast files of a report need; None if it has no such files."""
-    digests = {
-        file.sparse_kernels.library_sha256
-        for file in find_fast_files(report)
-        if file.sparse_kernels
-    }
+    digests = set()
+    for file in find_fast_files(report):
+        if file.sparse_kernels:
+            digests.add(file.sparse_kernels.library_sha256)
     if not digests:
         return None
     try:
