@@ -85,8 +85,9 @@ def test_results_are_frozen(finished: tuple[str, ltp.RunResult]):
     for frozen in (result, result.gate_results[0], ltp.inspect(model), ltp.validate(model)):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(frozen, dataclasses.fields(frozen)[0].name, None)
-    with pytest.raises(ValidationError, match="frozen"):
+    with pytest.raises(ValidationError) as caught:
         result.report.status = "failed"  # type: ignore[misc]
+    assert [error["type"] for error in caught.value.errors()] == ["frozen_instance"]
 
 
 def test_functions_return_what_the_command_prints(
@@ -105,7 +106,7 @@ def test_functions_return_what_the_command_prints(
     assert not any(row.selected for row in rows)
     dense = ltp.unpack(result.folder / "model.packed.onnx", str(tmp_path / "dense.onnx"))
     assert ltp.inspect(dense).format == "dense"
-    with pytest.raises(InputError, match=r"dense\.onnx"):
+    with pytest.raises(InputError, match=r"/dense\.onnx\b"):
         ltp.unpack(dense, dense)
     assert (ltp.handoff(run, str(tmp_path / "out"), example_samples=2) / "HANDOFF.md").is_file()
     (result.folder / "report.html").unlink()

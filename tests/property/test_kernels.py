@@ -163,8 +163,6 @@ def test_an_input_that_does_not_fit_is_an_error_with_the_name_of_the_node(kernel
     g = Graph()
     y = g.conv("x", "layer 7", 4, 8, size=5, pads=[0, 0, 0, 0])
     made = session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)
-    with pytest.raises(
-        Exception, match=r"layer 7.*kernel reaches over 5 but the padded input has 4"
-    ):
+    with pytest.raises(Exception, match=r"layer 7.*\b5\b.*\b4\b"):
         made.run(None, {"x": np.zeros((1, 4, 4, 9), np.float32)})
     assert made.run(None, {"x": np.zeros((0, 4, 9, 9), np.float32)})[0].shape == (0, 8, 5, 5)

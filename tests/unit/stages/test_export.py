@@ -134,7 +134,7 @@ def another_activation(model: ModelProto) -> None:
 
 def test_run_removes_file_with_other_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     changed(monkeypatch, another_activation)
-    with pytest.raises(ExportFailed, match="other outputs") as caught:
+    with pytest.raises(ExportFailed, match=r"^model\.packed\.onnx ") as caught:
         exported(tmp_path, ExportSettings(formats=("packed",)))
     assert caught.value.exit_code == 6
     assert list(tmp_path.iterdir()) == []
@@ -145,11 +145,11 @@ def test_run_keeps_files_written_before_an_error(tmp_path: Path, monkeypatch: py
 
     def full_disk(model: OnnxModel, path: Path, external: bool) -> None:
         if path.name == "model.dense.onnx":
-            raise InputError("no space left", "free some")
+            raise InputError("the disk is full", "free some")
         write(model, path, external)
 
     monkeypatch.setattr(storage, "write_model", full_disk)
-    with pytest.raises(InputError, match="no space left"):
+    with pytest.raises(InputError, match=r"^the disk is full$"):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "model.packed.onnx",
@@ -169,7 +169,7 @@ def test_run_interrupted_removes_unverified_files(tmp_path: Path, monkeypatch):
 
 def test_run_removes_files_after_failed_one(tmp_path: Path, monkeypatch):
     changed(monkeypatch, another_activation)
-    with pytest.raises(ExportFailed, match="other outputs"):
+    with pytest.raises(ExportFailed, match=r"^model\.packed\.onnx "):
         exported(tmp_path, ExportSettings(formats=("sparse", "packed", "dense")))
     assert [path.name for path in tmp_path.iterdir()] == ["model.sparse.onnx"]
 
@@ -185,7 +185,7 @@ def test_run_removes_file_whose_decoding_is_not_folded(
         model.graph.node.insert(first + 1, helper.make_node("Abs", [name], ["ltp/late"]))
 
     changed(monkeypatch, late_node)
-    with pytest.raises(ExportFailed, match="decode its weights"):
+    with pytest.raises(ExportFailed, match=r"^model\.packed\.onnx .* \d+ nodes"):
         exported(tmp_path, ExportSettings(formats=("packed",)))
     assert list(tmp_path.iterdir()) == []
 
@@ -197,7 +197,7 @@ def test_run_with_other_deploy_outputs_raises_export_failed(
         return model.with_weights({"fc.bias": model.get_array("fc.bias") + np.float32(1e-3)}), ""
 
     monkeypatch.setattr(deploy, "rewrite_model", wrong)
-    with pytest.raises(ExportFailed, match="something else"):
+    with pytest.raises(ExportFailed, match=r"deploy.* 0\.\d"):
         exported(tmp_path, ExportSettings(formats=("dense", "deploy-dense")))
     assert [p.name for p in tmp_path.iterdir()] == []
 
@@ -251,7 +251,7 @@ def test_run_verifies_fast_file_without_library(
     ] == [True]
     runner = SimpleNamespace(run_model=changed, FAILURES=())
     monkeypatch.setattr(export, "onnxruntime_child", runner)
-    with pytest.raises(ExportFailed, match="without the library"):
+    with pytest.raises(ExportFailed, match=r"^model\.fast\.packed\.onnx .*\blibrary\b"):
         export_of(tmp_path / "bad", settings)
     assert asked == ["model.fast.packed.onnx", "dense.onnx"]
     assert not list((tmp_path / "bad").glob("*.onnx"))

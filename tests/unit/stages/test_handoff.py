@@ -85,11 +85,13 @@ def test_run_foreign_folder_raises(tmp_path: Path):
 def test_run_changed_model_raises(tmp_path: Path):
     report = finished(tmp_path / "run")
     (tmp_path / "run" / "model.packed.onnx").write_text("something else")
-    with pytest.raises(InputError, match=r"model\.packed\.onnx has changed"):
+    with pytest.raises(InputError, match=r"/model\.packed\.onnx ") as changed:
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
+    assert "ltp-pipeline export" in changed.value.hint
     (tmp_path / "run" / "model.packed.onnx").unlink()
-    with pytest.raises(InputError, match="missing"):
+    with pytest.raises(InputError, match=r"/model\.packed\.onnx ") as missing:
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
+    assert "ltp-pipeline export" not in missing.value.hint
     assert not (tmp_path / "out").exists()
 
 
@@ -103,7 +105,7 @@ def test_run_external_data_are_copied_and_checked(tmp_path: Path):
     out = handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert "  model.packed.onnx.data\n" in (out / "SHA256SUMS").read_text()
     data.write_text("other weights")
-    with pytest.raises(InputError, match=r"model\.packed\.onnx\.data has changed"):
+    with pytest.raises(InputError, match=r"/model\.packed\.onnx\.data "):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
 
 

@@ -34,7 +34,7 @@ def test_verify_weights_rejects_other_bits():
     other[other != 0] = np.nextafter(other[other != 0], np.float32(9))
     with pytest.raises(ExportFailed, match="'w'"):
         verify(encoded, {"w": other})
-    with pytest.raises(ExportFailed, match="shape"):
+    with pytest.raises(ExportFailed, match=r"'w'.*\(32, 64\).*\(64, 32\)"):
         verify(encoded, {"w": array.T})
     with pytest.raises(ExportFailed, match="'v'"):
         verify(encoded, {"v": array})
@@ -44,7 +44,7 @@ def test_verify_weights_rejects_other_bits():
 def test_verify_weights_rejects_invalid_onnx():
     model = matmul(sparse_array((64, 32), 0.1))
     model.graph.node[0].op_type = "NoSuchOp"
-    with pytest.raises(ExportFailed, match="not valid ONNX"):
+    with pytest.raises(ExportFailed, match="NoSuchOp"):
         read_back.verify_weights(
             OnnxModel.from_proto(model), {"w": sparse_array((64, 32), 0.1)}, "dense"
         )

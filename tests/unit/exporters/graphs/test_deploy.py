@@ -257,8 +257,7 @@ def test_deploy_graph_in_half_precision_has_wider_tolerance(
         ), ""
 
     monkeypatch.setattr(deploy, "rewrite_model", shifted)
-    expected = nullcontext() if same else pytest.raises(ExportFailed, match="something else")
-    with expected:
+    with nullcontext() if same else pytest.raises(ExportFailed, match=r"deploy.* 0\.\d"):
         deploy.build_graph(
             GraphContext(model, weights, ["fc.weight"], {"x": np.ones((2, 8), dtype)})
         )
@@ -269,5 +268,5 @@ def test_deploy_graph_with_other_zeros_raises_export_failed(monkeypatch: pytest.
     weights = read_tensors(model, KERNELS)
     other = model.with_weights({"fc.weight": weights["fc.weight"] + np.float32(1e-30)})
     monkeypatch.setattr(deploy, "rewrite_model", lambda *_: (other, ""))
-    with pytest.raises(ExportFailed, match="other zeros"):
+    with pytest.raises(ExportFailed, match=r"deploy.*'fc\.weight'"):
         deploy.build_graph(GraphContext(model, weights, KERNELS, random_inputs(model.proto)))

@@ -99,7 +99,7 @@ def test_fast_graph_slower_than_dense_graphs_raises_not_faster(
     assert result is not None
     assert result.latency_ratio == 0.5
     timed(monkeypatch, 0.96, *others)
-    with pytest.raises(NotFaster, match=r"0\.96 of the dense file's time"):
+    with pytest.raises(NotFaster, match=r"\b0\.96\b"):
         built(model, TIMED)
 
 
@@ -115,11 +115,11 @@ def test_fast_graph_of_dense_network_raises_not_faster_without_timing(
 
 def test_fast_graph_without_library_raises_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "sparse_ops_library", missing)
-    with pytest.raises(NotFaster, match="was not built"):
+    with pytest.raises(NotFaster) as caught:
         built(mlp())
     reason = fast.explain_missing_library()
     assert reason is not None
-    assert "was not built" in reason
+    assert caught.value.message in reason
 
 
 @needs_kernels
@@ -137,7 +137,7 @@ def test_fast_graph_with_noisy_outputs_raises_not_faster(
         return [array + np.float32(step * np.abs(array).max()) for array in outputs]
 
     monkeypatch.setattr(run_proof, "run_file", other_bits)
-    with pytest.raises(NotFaster, match="cannot be verified"):
+    with pytest.raises(NotFaster, match=r"\b0\.01\b"):
         built(prune(mlp()))
 
 
@@ -155,7 +155,7 @@ def test_fast_graph_not_faster_error_names_skipped_layers(
         name="one axis",
     )
     timed(monkeypatch, 1.0, 1.0, 1.0)
-    with pytest.raises(NotFaster, match="line: is read by Conv 'one axis'"):
+    with pytest.raises(NotFaster, match=r"line: .*'one axis'"):
         built(with_zeros(g.model({"x": ("N", 16, 16, 16)}, [y]), {"c": 0.97}), TIMED)
 
 
@@ -172,7 +172,7 @@ def test_fast_graph_with_other_outputs_raises_export_failed(
 
     turn_over = fast.convert_to_sparse_ops
     monkeypatch.setattr(fast, "convert_to_sparse_ops", wrong)
-    with pytest.raises(ExportFailed, match="something else"):
+    with pytest.raises(ExportFailed, match=r"differ.* \d"):
         built(mlp())
 
 

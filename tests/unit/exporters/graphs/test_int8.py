@@ -171,7 +171,7 @@ def test_int8_graph_keeps_sensitive_layer_float() -> None:
 
 
 def test_int8_graph_without_layers_raises_unsupported_model() -> None:
-    with pytest.raises(UnsupportedModel, match="no layer that can be quantized"):
+    with pytest.raises(UnsupportedModel, match="no layer"):
         quantised(conv_transpose())
 
 
@@ -195,13 +195,13 @@ def test_check_quantizable_rejects_half_precision() -> None:
 
 def test_int8_graph_of_quantized_model_raises_unsupported_model() -> None:
     once = quantised(mlp()).model.to_proto()
-    with pytest.raises(UnsupportedModel, match="QuantizeLinear"):
+    with pytest.raises(UnsupportedModel, match="QuantizeLinear 'int8/7'"):
         quantised(once, calibration(once))
 
 
 def test_int8_graph_without_data_raises_export_failed() -> None:
     model = OnnxModel.from_proto(mlp())
-    with pytest.raises(ExportFailed, match="needs the data"):
+    with pytest.raises(ExportFailed, match="data"):
         int8.build_graph(GraphContext(model, {}, [], {}))
 
 
@@ -227,7 +227,7 @@ def test_int8_graph_of_unconvertible_opset_raises_export_failed(
         raise RuntimeError("no adapter for Foo")
 
     monkeypatch.setattr(version_converter, "convert_version", fails)
-    with pytest.raises(ExportFailed, match=r"opset 11 .* no adapter for Foo"):
+    with pytest.raises(ExportFailed, match=r"\b11\b.*\bFoo\b"):
         quantised(model)
 
 

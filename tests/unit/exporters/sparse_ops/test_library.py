@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import onnxruntime
@@ -17,24 +18,26 @@ def test_make_build_command_names_every_source():
 
 def test_sparse_ops_library_not_built_raises_input_error(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(library, "FILE_NAME", "nothing.so")
-    with pytest.raises(InputError, match="was not built"):
+    with pytest.raises(InputError) as error:
         library.sparse_ops_library()
+    assert library.BUILD_COMMAND in error.value.hint
 
 
 def test_build_library_without_compiler_raises_input_error(tmp_path: Path):
-    with pytest.raises(InputError, match="no C\\+\\+ compiler named 'no-such-compiler'"):
+    with pytest.raises(InputError, match="'no-such-compiler'"):
         library.build_library(tmp_path / "made.so", "no-such-compiler")
 
 
 def test_build_library_with_failing_compiler_leaves_no_file(tmp_path: Path):
-    with pytest.raises(InputError, match="failed"):
+    with pytest.raises(InputError) as error:
         library.build_library(tmp_path / "made.so", "false")
+    assert "GCC" in error.value.hint
     assert list(tmp_path.iterdir()) == []
 
 
 def test_query_of_text_file_raises_input_error(tmp_path: Path):
     (tmp_path / "made.so").write_text("no library")
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match=r"made\.so"):
         library.query_instruction_sets(tmp_path / "made.so")
 
 
@@ -46,7 +49,7 @@ def test_query_of_other_library_raises_input_error():
 def test_query_of_truncated_library_raises_input_error(kernels: Path, tmp_path: Path):
     cut = tmp_path / kernels.name
     cut.write_bytes(kernels.read_bytes()[:20000])
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match=re.escape(str(cut))):
         library.query_instruction_sets(cut)
 
 
@@ -54,9 +57,9 @@ def test_query_of_library_of_other_sources_raises_input_error(
     kernels: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(library, "hash_sources", lambda: "another")
-    with pytest.raises(InputError, match="built from other sources") as error:
+    with pytest.raises(InputError, match=r"\bsources\b") as error:
         library.query_instruction_sets(kernels)
-    assert "sparse-ops --build" in error.value.hint
+    assert library.BUILD_COMMAND in error.value.hint
 
 
 def test_hash_sources_depends_on_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

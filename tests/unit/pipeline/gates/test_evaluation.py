@@ -326,7 +326,7 @@ def test_named_file_that_was_not_written_fails(report: dict[str, Any]) -> None:
     ],
 )
 def test_invalid_limits_are_rejected(limits: dict[str, Any], key: str) -> None:
-    with pytest.raises(InputError, match=key) as caught:
+    with pytest.raises(InputError, match=rf"\b{key}\b") as caught:
         make_gate_settings(limits)
     assert caught.value.exit_code == 3
     assert caught.value.hint
@@ -339,7 +339,7 @@ def test_limits_that_just_fit_together_are_accepted() -> None:
 
 def test_limits_of_a_report_are_never_text() -> None:
     assert make_gate_settings({"max_drop": "0.5"}).max_drop == 0.5
-    with pytest.raises(InputError, match="max_drop"):
+    with pytest.raises(InputError, match=r"gates\.max_drop"):
         make_gate_settings({"max_drop": "0.5"}, strict=True)
 
 
@@ -350,7 +350,7 @@ def test_limits_of_the_run_hold_if_none_are_passed(report: dict[str, Any]) -> No
         max_drop=0.0, confidence=0.9
     )
     assert choose_limits(GateSettings(min_sparsity=0.0), of_run) == GateSettings(min_sparsity=0.0)
-    with pytest.raises(InputError, match="max_drop"):
+    with pytest.raises(InputError, match=r"gates\.max_drop"):
         choose_limits(GateSettings(), {"max_drop": "much"})
     report["settings"]["gates"] = of_run
     results = ltp_pipeline.gate(report_of(report), report_only=True)

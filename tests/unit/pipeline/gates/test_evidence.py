@@ -367,8 +367,9 @@ def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: P
     assert [v.name for v in ltp_pipeline.gate(str(path), max_drop=0.5, report_only=True)] == [
         "max_drop"
     ]
-    with pytest.raises(InputError, match="in memory"):
+    with pytest.raises(InputError, match="memory") as caught:
         ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5)
+    assert "report_only=True" in caught.value.hint
     assert ltp_pipeline.gate(report_of(lay_out(run)), max_drop=0.5, report_only=True)[0].passed
 
 

@@ -1,7 +1,6 @@
 """Files of a report are counted again: what it says otherwise is refused, whether or not it agrees with itself."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.recount import check_counts
+from ltp_pipeline.gates.recount import UNLABELED, check_counts
+from ltp_pipeline.results.consistency import ContradictionError
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.finished import lay_out
 from tests.support.sample_report import report_of
@@ -22,6 +22,13 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recount") / "run"
     lay_out(folder)
     return folder
+
+
+def contradiction_of(content: dict[str, Any], folder: Path) -> ContradictionError:
+    """Return the error that counting the files of a report again raises."""
+    with pytest.raises(ContradictionError) as caught:
+        check_counts(report_of(content), folder)
+    return caught.value
 
 
 @pytest.fixture
@@ -58,10 +65,11 @@ def test_another_number_is_refused_with_both(
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] -= 1
-    with pytest.raises(InputError, match="contradicts itself") as caught:
-        check_counts(report_of(content), laid_out)
-    assert f"{key} is {part[path[-1]]}, but by" in caught.value.message
-    assert caught.value.message.endswith(f"it is {part[path[-1]] + 1}")
+    stated = part[path[-1]]
+    error = contradiction_of(content, laid_out)
+    assert (error.key, error.stated, error.computed) == (key, stated, stated + 1)
+    assert str(stated) in error.message
+    assert str(stated + 1) in error.message
 
 
 def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str, Any]) -> None:
@@ -69,8 +77,7 @@ def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str,
     for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
         for file in content[network]["files"]:
             file["nonzeros"] -= gone[key]
-    with pytest.raises(InputError, match=r"the list of layers is without 'stem\.weight'"):
-        check_counts(report_of(content), laid_out)
+    assert "'stem.weight'" in contradiction_of(content, laid_out).stated
 
 
 def test_a_report_without_layers_is_counted_all_the_same(
@@ -80,8 +87,7 @@ def test_a_report_without_layers_is_counted_all_the_same(
     for network in (content["pruned"], content["baseline"]):
         for part in (network, *network["files"]):
             part["nonzeros"] = None
-    with pytest.raises(InputError, match=r"the list of layers is without 'body\.weight'"):
-        check_counts(report_of(content), laid_out)
+    assert "'body.weight'" in contradiction_of(content, laid_out).stated
 
 
 def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> None:
@@ -112,8 +118,7 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(
         file["graph"] = graph
     saved_again(tmp_path, model, file)
     content["model"]["float_elements"] = None
-    with pytest.raises(InputError, match=r"with 'stem\.weight', which is not a layer weight"):
-        check_counts(report_of(content), tmp_path)
+    assert "'stem.weight'" in contradiction_of(content, tmp_path).stated
 
 
 def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
@@ -138,8 +143,8 @@ def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
     saved_again(tmp_path, model, file)
     check_counts(report_of(content), tmp_path)
     content["layers"][0]["elements"] *= 10
-    with pytest.raises(InputError, match=r"layers\.0\.elements is 640"):
-        check_counts(report_of(content), tmp_path)
+    error = contradiction_of(content, tmp_path)
+    assert (error.key, error.stated) == ("layers.0.elements", 640)
 
 
 def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
@@ -148,13 +153,13 @@ def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
     model = onnx.load(tmp_path / file["path"])
     del model.metadata_props[:]
     saved_again(tmp_path, model, file)
-    with pytest.raises(InputError, match="not labeled"):
-        check_counts(report_of(content), tmp_path)
+    error = contradiction_of(content, tmp_path)
+    assert (error.key, error.computed) == ("model.sha256", UNLABELED)
 
 
 def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
     content["layers"][0]["name"] = "elsewhere"
-    with pytest.raises(InputError, match="no tensor named 'elsewhere'"):
+    with pytest.raises(InputError, match="'elsewhere'"):
         check_counts(report_of(content), laid_out)
 
 
@@ -177,8 +182,8 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
     )
     onnx.save(model, path)
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-    with pytest.raises(InputError, match=f"{key} is "):
-        check_counts(report_of(content), tmp_path)
+    error = contradiction_of(content, tmp_path)
+    assert (error.key, error.computed) == (key, value)
 
 
 @pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
@@ -192,10 +197,9 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
     path.with_name(f"{path.name}.data").unlink()
     onnx.save(model, path, save_as_external_data=True, location=hidden, size_threshold=0)
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size, "data_sha256": None}
-    with pytest.raises(
-        InputError, match=r"the list of data files of model\.sparse\.onnx is \[\], but by the file"
-    ):
-        check_counts(report_of(content), tmp_path)
+    error = contradiction_of(content, tmp_path)
+    assert "model.sparse.onnx" in error.key
+    assert (error.stated, error.computed) == ([], [str(tmp_path / hidden)])
 
 
 def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(
@@ -214,8 +218,8 @@ def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_fil
     (tmp_path / "other" / data.name).write_bytes(data.read_bytes())
     onnx.save(model, path)
     file |= {"sha256": sha256_file(path), "bytes": path.stat().st_size + data.stat().st_size}
-    with pytest.raises(InputError, match="the list of data files"):
-        check_counts(report_of(content), tmp_path)
+    error = contradiction_of(content, tmp_path)
+    assert (error.stated, error.computed) == ([data.name], [str(tmp_path / "other" / data.name)])
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
@@ -267,7 +271,9 @@ def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
 ) -> None:
     more = numpy_helper.from_array(np.ones(5, np.float32), "more")
     content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more), graph)
-    with pytest.raises(InputError, match=r"model\.float_elements") if refused else nullcontext():
+    if refused:
+        assert contradiction_of(content, tmp_path).key == "model.float_elements"
+    else:
         check_counts(report_of(content), tmp_path)
 
 
@@ -287,9 +293,7 @@ def test_kernels_are_looked_for_in_a_file_with_the_original_graph(
 ) -> None:
     content = changed_file(tmp_path, add_a_kernel, graph)
     content["pruned"]["files"].reverse()
-    with (
-        pytest.raises(InputError, match=r"model\.float_elements|the list of layers")
-        if refused
-        else nullcontext()
-    ):
+    if refused:
+        assert contradiction_of(content, tmp_path).key == "model.float_elements"
+    else:
         check_counts(report_of(content), tmp_path)

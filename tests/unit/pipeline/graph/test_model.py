@@ -131,7 +131,7 @@ def test_with_weights_replaces_values_in_the_graph(tmp_path) -> None:
     assert read_model(tmp_path / "m.onnx").get_array("t_c").tolist() == [7, 8]
     with pytest.raises(ExportFailed, match="'other'"):
         model.with_weights({"other": np.float32([1])})
-    with pytest.raises(ExportFailed, match="shape"):
+    with pytest.raises(ExportFailed, match=r"'numbers'.*\(1,\).*\(2,\)"):
         model.with_weights({"numbers": np.float32([1])})
 
 
@@ -210,7 +210,7 @@ def test_with_weights_converts_to_half_precision():
 def test_unknown_names_and_wrong_shapes_are_rejected():
     with pytest.raises(ExportFailed, match="'v'"):
         model_of(sparse_array()).with_weights({"v": sparse_array()})
-    with pytest.raises(ExportFailed, match="shape"):
+    with pytest.raises(ExportFailed, match=r"'w'.*\(4, 4\).*\(64, 64\)"):
         model_of(sparse_array()).with_weights({"w": sparse_array((4, 4))})
     with pytest.raises(InputError, match="'v'"):
         read_tensors(model_of(sparse_array()), ["v"])

@@ -1,6 +1,7 @@
 """Reading a report that may not be one."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,13 @@ def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> N
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
 def test_refuses_missing_files_and_folders(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path / name))):
         read(tmp_path / name)
 
 
 def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_bytes(b"\xff\xd8\xff\xe0JFIF")
-    with pytest.raises(InputError, match="not UTF-8"):
+    with pytest.raises(InputError, match="UTF-8"):
         read(tmp_path / "report.json")
 
 
@@ -113,20 +114,20 @@ def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> Non
         "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4},
     }
     assert read(written(tmp_path, metric={"name": "R²"}, **parts)).pruned.value == -1.5
-    with pytest.raises(InputError, match=r"accuracy\.value must be .* -1\.5"):
+    with pytest.raises(InputError, match=r"accuracy\.value .* -1\.5\b"):
         read(written(tmp_path, **parts))
     parts["pruned"]["drop"] = 2.6
-    with pytest.raises(InputError, match=r"drop must be .* 2\.6"):
+    with pytest.raises(InputError, match=r"\bdrop .* 2\.6\b"):
         read(written(tmp_path, metric={"name": "R²"}, **parts))
 
 
 def test_a_share_is_at_most_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"accuracy\.value must be .* 88"):
+    with pytest.raises(InputError, match=r"accuracy\.value .* 88\b"):
         read(written(tmp_path, metric={"name": "R²"}, pruned={"accuracy": {"value": 88}}))
 
 
 def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"baseline\.budget must be .* 5"):
+    with pytest.raises(InputError, match=r"baseline\.budget .* 5\b"):
         read(written(tmp_path, baseline={"budget": 5}))
     own = {"metric": {"name": "error", "is_fraction": False}, "custom_task": {"name": "task.py"}}
     assert read(written(tmp_path, **own, baseline={"budget": 5})).baseline is not None
@@ -136,7 +137,7 @@ def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -
     "wrong", [{"is_fraction": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}]
 )
 def test_a_metric_is_read_strictly(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"metric.{next(iter(wrong))}"):
+    with pytest.raises(InputError, match=rf"metric\.{next(iter(wrong))}\b"):
         read(written(tmp_path, metric=wrong))
 
 

@@ -15,7 +15,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
     with (
         RunDirectory(tmp_path / "run").lock(),
-        pytest.raises(InputError, match="another process"),
+        pytest.raises(InputError, match="process"),
         RunDirectory(tmp_path / "run").lock(),
     ):
         pass
@@ -23,28 +23,29 @@ def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
         pass
 
 
-@pytest.mark.parametrize(("number", "said"), [(errno.ENOLCK, None), (errno.EACCES, "cannot write")])
+@pytest.mark.parametrize(("number", "is_error"), [(errno.ENOLCK, False), (errno.EACCES, True)])
 def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_error: bool
 ):
     def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("filelock.FileLock.acquire", fail)
-    told = nullcontext() if said is None else pytest.raises(InputError, match=said)
-    with told, RunDirectory(tmp_path / "run").lock():
+    expected = pytest.raises(InputError, match=os.strerror(number)) if is_error else nullcontext()
+    with expected, RunDirectory(tmp_path / "run").lock():
         pass
 
 
 def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
     (tmp_path / "model.onnx").touch()
-    with pytest.raises(InputError, match="is a file"):
+    with pytest.raises(InputError, match=r"model\.onnx.*\bfile\b"):
         check_writable(tmp_path / "model.onnx")
 
 
 def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="x" * 300) as caught:
         check_writable(tmp_path / ("x" * 300))
+    assert "writable" in caught.value.hint
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
@@ -61,7 +62,7 @@ def test_a_lock_that_is_no_regular_file_is_named(tmp_path: Path, kind: str):
         lock_directory(tmp_path),
     ):
         pass
-    assert caught.value.hint.startswith("remove it")
+    assert "--out" in caught.value.hint
     assert not (tmp_path / "elsewhere").exists()
 
 

@@ -50,7 +50,7 @@ def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str 
         (tmp_path / NAME).write_bytes(spoiled)
     elif spoiled:
         (tmp_path / NAME).mkdir()
-    with pytest.raises(CorruptFileError, match=r"state/learn\.safetensors is damaged"):
+    with pytest.raises(CorruptFileError, match=r"state/learn\.safetensors "):
         reopened(tmp_path).find_file(NAME)
 
 

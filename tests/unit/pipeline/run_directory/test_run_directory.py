@@ -1,5 +1,6 @@
 """The run directory: whose it is, what survives, who else is in it."""
 
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -29,16 +30,15 @@ def test_the_same_run_goes_on(tmp_path: Path):
 
 def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
     opened(tmp_path / "run", settings={"train": {"lr": 0.1}})
-    with pytest.raises(InputError, match=r"settings\.train\.lr was 0\.1, is now 0\.2"):
+    with pytest.raises(InputError, match=r"settings\.train\.lr .*\b0\.1\b.*\b0\.2\b"):
         opened(tmp_path / "run", settings={"train": {"lr": 0.2}})
 
 
 def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: Path):
     opened(tmp_path / "run", model="0abc", data="1def")
-    with pytest.raises(
-        InputError, match=r"holds another run: its data were another; its model was another$"
-    ):
+    with pytest.raises(InputError, match=r"\bdata\b.*\bmodel\b") as caught:
         opened(tmp_path / "run", model="2abc", data="3def")
+    assert re.search("0abc|1def|2abc|3def", caught.value.message) is None
 
 
 def test_fresh_empties_a_run(tmp_path: Path):
@@ -51,7 +51,7 @@ def test_fresh_empties_a_run(tmp_path: Path):
 
 def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="does not hold a run"):
+    with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         RunDirectory(tmp_path).begin_run({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
@@ -124,7 +124,7 @@ def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
     run_directory.save_trail_entry(1, (sha256(b"network").hexdigest(), None), [{"entry": 1}])
     assert RunDirectory(tmp_path / "run").has_same_run({})
     run_directory.trail_path(1).write_bytes(b"netw0rk")
-    with pytest.raises(CorruptFileError, match=r"trail/001\.onnx is damaged") as caught:
+    with pytest.raises(CorruptFileError, match=r"trail/001\.onnx ") as caught:
         RunDirectory(tmp_path / "run").has_same_run({})
     assert "--fresh" in caught.value.hint
 
@@ -144,7 +144,7 @@ def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: 
         lambda: run_directory.save_state("learn", {}, {}),
         lambda: run_directory.update_manifest(learned=True),
     ):
-        with pytest.raises(InputError, match="was removed or renamed while the run was at work"):
+        with pytest.raises(InputError, match=re.escape(str(tmp_path / "run"))):
             write()
     assert not (tmp_path / "run").exists()
 
@@ -160,7 +160,7 @@ def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
     picked.inherit_weights("baseline")
     other = RunDirectory(tmp_path / "run" / "pick-002", parent=parent)
     other.begin_run({})
-    with pytest.raises(CorruptFileError, match=r"run/weights/baseline\.safetensors is damaged"):
+    with pytest.raises(CorruptFileError, match=r"run/weights/baseline\.safetensors "):
         other.inherit_weights("baseline")
 
 

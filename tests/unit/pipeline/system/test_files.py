@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,13 @@ def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
 def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     assert read_bytes(tmp_path / "file", "give another", 10) == b"0123456789"
-    with pytest.raises(InputError, match="10 bytes, and at most 9 are read"):
+    with pytest.raises(InputError, match=r"\b10 bytes\b.*\b9\b"):
         read_bytes(tmp_path / "file", "give another", 9)
 
 
 @pytest.mark.parametrize("name", ["nothing", "zero\0byte"])
 def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=name.split("\0")[0]):
         read_bytes(tmp_path / name, "give another", 10)
 
 
@@ -67,7 +68,7 @@ def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
     for source in sources:
         source.touch()
     (tmp_path / "link.onnx").symlink_to("model.onnx")
-    with pytest.raises(InputError, match="would replace"):
+    with pytest.raises(InputError, match="|".join(re.escape(f"{source}, ") for source in sources)):
         check_output_path(tmp_path / out, sources)
 
 
@@ -89,6 +90,6 @@ def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
     if kind != "folder":
         out.symlink_to(other) if kind == "link" else other.rename(out)
     for write in (lambda: check_output_path(out, []), lambda: write_json(out, {})):
-        with pytest.raises(InputError, match=r"cannot write .*: it is a"):
+        with pytest.raises(InputError, match=r"out\.onnx.*\b(pipe|folder)\b"):
             write()
     assert not out.is_file()

@@ -59,7 +59,7 @@ def test_what_is_written_is_read(value: object) -> None:
     ],
 )
 def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError, match="it") as caught:
+    with pytest.raises(InputError, match=r"^it\b") as caught:
         parse_json(text, "it", "do this")
     assert said in caught.value.message
     assert len(caught.value.message) < 400

@@ -29,7 +29,7 @@ def test_it_is_removed_at_the_end_and_errors_pass():
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_what_could_not_be_written_is_told(number: int):
     with (
-        pytest.raises(InputError, match=r"cannot write temporary files in .*: ") as caught,
+        pytest.raises(InputError, match=os.strerror(number)) as caught,
         temporary_folder("test"),
     ):
         raise OSError(number, os.strerror(number))
@@ -38,7 +38,7 @@ def test_what_could_not_be_written_is_told(number: int):
 
 def test_any_other_error_on_a_full_disk_is_that_of_the_disk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
-    with pytest.raises(InputError, match="No space left on device"), temporary_folder("test"):
+    with pytest.raises(InputError, match=os.strerror(errno.ENOSPC)), temporary_folder("test"):
         raise UnsupportedModel("onnxruntime crashed on this model", "export it again")
 
 
@@ -47,7 +47,8 @@ def test_where_there_is_no_place_for_one_that_is_told(
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with (
-        pytest.raises(InputError, match="cannot make a temporary folder"),
+        pytest.raises(InputError, match=os.strerror(errno.ENOENT)) as caught,
         temporary_folder("test"),
     ):
         pass
+    assert "TMPDIR" in caught.value.hint

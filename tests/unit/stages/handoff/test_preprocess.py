@@ -201,7 +201,7 @@ def test_read_inputs_impossible_preprocessing_raises(tmp_path: Path, change: dic
 def test_run_report_without_preprocessing_raises_and_writes_nothing(tmp_path: Path):
     report = finished(tmp_path / "run")
     del report["data"]["inputs"]["image"]["preprocessing"]
-    with pytest.raises(InputError, match="how samples are stored"):
+    with pytest.raises(InputError, match=r"\breport\b.*\bsamples\b"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -334,17 +334,17 @@ def test_prepare_lists_are_padded(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("unfit", "message"),
+    ("unfit", "parts"),
     [
-        ([np.array([3.5])], "a sequence is float64 of shape"),
-        ([[[3], [4]]], "of shape \\(2, 1\\)"),
-        ([3, 4], "of shape \\(\\)"),
-        ([[3] * 10], "length 10, but the model takes 9"),
+        ([np.array([3.5])], r"\bfloat64\b"),
+        ([[[3], [4]]], r"\(2, 1\)"),
+        ([3, 4], r" \(\)"),
+        ([[3] * 10], r"\b10\b.*\b9\b"),
     ],
 )
-def test_prepare_unfit_sequences_raises(tmp_path: Path, unfit: Any, message: str):
+def test_prepare_unfit_sequences_raises(tmp_path: Path, unfit: Any, parts: str):
     prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **sequences("ids"))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=parts):
         prepare(unfit)
 
 

@@ -77,7 +77,7 @@ def test_incorrect_operator_is_rejected_with_tiny_outputs(
 ):
     model = SMALL[kind]()
     break_operator(monkeypatch, "Gemm" if kind.startswith("linear") else "Conv", factor)
-    with pytest.raises(UnsupportedModel, match="torch and onnxruntime disagree"):
+    with pytest.raises(UnsupportedModel, match=r"torch .*onnxruntime .*output 'y'"):
         imported(model, settings=NEVER)
 
 
@@ -94,7 +94,7 @@ def break_operator(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) ->
 def test_incorrect_activation_near_zero_is_rejected(bias: float, monkeypatch: pytest.MonkeyPatch):
     """Only inputs of a larger scale switch it on."""
     break_operator(monkeypatch, "Sigmoid", 1.001)
-    with pytest.raises(UnsupportedModel, match=r"output 'y' .* times as large"):
+    with pytest.raises(UnsupportedModel, match=r"output 'y' .*\btimes\b"):
         imported(detector(bias, 0.3), settings=NEVER)
 
 

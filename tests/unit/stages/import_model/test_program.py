@@ -285,7 +285,7 @@ BROKEN = {
 
 def test_huge_shape_without_elements_is_rejected():
     assert check_sizes([2, 0, 3]) == [2, 0, 3]
-    with pytest.raises(ValueError, match="beyond reason"):
+    with pytest.raises(ValueError, match=str(1 << 31)):
         check_sizes([1 << 31, 0])
 
 

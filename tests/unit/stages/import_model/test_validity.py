@@ -309,7 +309,7 @@ def within_a_branch(name: str) -> NodeProto:
     ids=["itself", "in a circle", "in a branch"],
 )
 def test_function_that_calls_itself_is_rejected(bodies: dict[str, list[NodeProto]]) -> None:
-    with pytest.raises(InputError, match="'f0' calls itself"):
+    with pytest.raises(InputError, match=r"'f0'(?!.*\b100\b)"):
         validity._check_functions(with_functions(bodies))
 
 
@@ -317,16 +317,16 @@ def test_functions_that_multiply_are_rejected_by_nodes_and_by_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     validity._check_functions(grown(10))
-    with pytest.raises(InputError, match="when they are inlined"):
+    with pytest.raises(InputError, match="3,145,726 nodes"):
         validity._check_functions(grown(20))
     monkeypatch.setattr(validity, "MAX_INLINED_BYTES", 1000)
-    with pytest.raises(InputError, match="when they are inlined"):
+    with pytest.raises(InputError, match=r"\b3,070 nodes .* bytes"):
         validity._check_functions(grown(10))
 
 
 def test_long_chain_of_calls_is_rejected() -> None:
     bodies = {f"f{i}": [call(f"f{i + 1}")] for i in range(150)}
-    with pytest.raises(InputError, match="over 100 others"):
+    with pytest.raises(InputError, match=r"\b100\b"):
         validity._check_functions(with_functions({**bodies, "f150": [call("Relu")]}))
 
 
@@ -334,7 +334,7 @@ def test_outputs_declared_with_another_shape_are_rejected() -> None:
     model = mlp()
     validity.check_declared_types(OnnxModel.from_proto(model))
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 77
-    with pytest.raises(InputError, match="77"):
+    with pytest.raises(InputError, match=r"\b77\b"):
         validity.check_declared_types(OnnxModel.from_proto(model))
 
 

@@ -98,17 +98,17 @@ def test_the_most_that_floors_allow_can_be_asked_for(prunable: int, excluded: in
 def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
     found = kernels(1000)
     lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(min_layer_density=0.1))
-    with pytest.raises(InputError, match=r"10\.0× is the most"):
+    with pytest.raises(InputError, match=r"\b10\.0×"):
         masks.target_nonzeros(found, {"k0": 1000}, lowest, 20.0)
 
 
 def test_a_target_below_the_present_sparsity_is_refused():
-    with pytest.raises(InputError, match=r"already has compression 10\.00×"):
+    with pytest.raises(InputError, match=r"\b10\.00×"):
         masks.target_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
 
 
 def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
-    with pytest.raises(InputError, match=r" 5\.5× is the most"):
+    with pytest.raises(InputError, match=r"\b5\.5×"):
         masks.target_nonzeros(
             kernels(1000, 100, reasons=(None, "excluded")),
             {"k0": 1000, "k1": 100},
@@ -118,12 +118,13 @@ def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
 
 
 @pytest.mark.parametrize(
-    ("present", "compression"), [({"k0": 100, "k1": 100}, 5.0), ({"k0": 10, "k1": 100}, 10.0)]
+    ("present", "compression", "present_compression"),
+    [({"k0": 100, "k1": 100}, 5.0, "5.50×"), ({"k0": 10, "k1": 100}, 10.0, "10.00×")],
 )
 def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_pruned_too(
-    present: dict[str, int], compression: float
+    present: dict[str, int], compression: float, present_compression: str
 ):
-    with pytest.raises(InputError, match="already has compression"):
+    with pytest.raises(InputError, match=rf"\b{present_compression}"):
         masks.target_nonzeros(
             kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression
         )

@@ -109,7 +109,7 @@ def test_nothing_is_told_where_a_weight_is_pruned():
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_a_threshold_that_runs_away_stops_the_training_and_is_named(value: float):
-    with pytest.raises(TrainingFailed, match=r"'second' .* epoch 3, step 7"):
+    with pytest.raises(TrainingFailed, match=r"'second' .*\bepoch 3\b.*\bstep 7\b"):
         learning([], taus=(1.0, value)).after_backward(StepPosition(2, 7, 40))
 
 

@@ -16,9 +16,7 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
     onnx.save(masked_tokens(vocabulary=12), tmp_path / "model.onnx")
     session = Session(tmp_path / "model.onnx")
     ids = np.full((2, 3), 12)
-    with pytest.raises(
-        InputError, match=r"does not run .*model.onnx on these samples, 'ids' int64 2×3, .*Gather"
-    ):
+    with pytest.raises(InputError, match=r"/model\.onnx .*'ids' int64 2×3, .*Gather"):
         session.compute_outputs({"ids": ids, "ids_mask": ids})
     with pytest.raises(InputError, match=r"'ids_mask' float32 2×3: .*tensor"):
         session.compute_outputs({"ids": ids, "ids_mask": ids.astype(np.float32)})
@@ -40,9 +38,7 @@ def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(
     if found:
         assert beside.check_differences() == pytest.approx(apart)
     else:
-        with pytest.raises(
-            ExportFailed, match=r"outputs of the sparse operators differ by 0\.00011 of the largest"
-        ):
+        with pytest.raises(ExportFailed, match=r"\b0\.00011\b"):
             beside.check_differences()
 
 
@@ -65,7 +61,7 @@ def stops_the_process() -> ModelProto:
 
 def test_a_file_that_onnxruntime_does_not_survive_is_refused(tmp_path: Path) -> None:
     path = saved(stops_the_process(), tmp_path)
-    with pytest.raises(UnsupportedModel, match="onnxruntime crashed with signal"):
+    with pytest.raises(UnsupportedModel, match=r"\bsignal \d+"):
         Session(path, is_foreign=True)
 
 
@@ -73,13 +69,13 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> None
     model = mlp()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 10**15
     path = saved(model, tmp_path)
-    with pytest.raises(UnsupportedModel, match="does not fit into memory"):
+    with pytest.raises(UnsupportedModel, match=r"'x'.*\[1000000000000000, 6\]"):
         Session(path, is_foreign=True)
 
 
 def test_what_onnxruntime_refuses_by_itself_is_told_in_its_words(tmp_path: Path) -> None:
     path = saved(mlp(), tmp_path)
     session = Session(path, is_foreign=True)
-    with pytest.raises(InputError, match=r"does not run .*model\.onnx on these samples"):
+    with pytest.raises(InputError, match=r"/model\.onnx .*'x' float32 2×3"):
         session.compute_outputs({"x": np.zeros((2, 3), np.float32)})
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]

@@ -208,7 +208,7 @@ def test_init_token_outside_vocabulary_raises(tmp_path: Path) -> None:
     model, arrays = kinds.positions(np.random.default_rng(0))
     ids = arrays["ids"].copy()
     ids[3] = 99
-    with pytest.raises(InputError, match="holds token 99"):
+    with pytest.raises(InputError, match=r"'ids'.*\b99\b"):
         run_init(tmp_path, model, {**arrays, "ids": ids})
 
 
@@ -248,7 +248,7 @@ def test_init_passed_settings_are_written_in_all_sections(tmp_path: Path) -> Non
 
 def test_init_unknown_setting_raises_and_writes_nothing(tmp_path: Path) -> None:
     model, arrays = counts()
-    with pytest.raises(InputError, match=r"unknown setting task\.sort"):
+    with pytest.raises(InputError, match=r"\btask\.sort\b"):
         run_init(tmp_path, model, arrays, task={"sort": "regression"})
     assert not (tmp_path / "ltp.toml").exists()
 
@@ -302,7 +302,7 @@ def test_init_label_without_class_raises_if_one_class_would_remain(
 ) -> None:
     """Masks of 0 and 255: the second is a class."""
     model, arrays = kinds.masks(np.random.default_rng(0))
-    with pytest.raises(InputError, match="255"):
+    with pytest.raises(InputError, match=r"\b255\b"):
         run_init(tmp_path, model, {**arrays, "y": arrays["y"].astype(np.uint8) * 255})
 
 
@@ -310,7 +310,7 @@ def test_init_label_out_of_range_raises(tmp_path: Path) -> None:
     model, arrays = kinds.segment(np.random.default_rng(0))
     y = arrays["y"].astype(np.int16)
     y[:, 0] = 77
-    with pytest.raises(InputError, match="77"):
+    with pytest.raises(InputError, match=r"\b77\b"):
         run_init(tmp_path, model, {**arrays, "y": y})
 
 
@@ -337,14 +337,14 @@ def test_init_unfit_unused_array_raises_and_says_it_was_read_as_labels(
     tmp_path: Path,
 ) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
-    with pytest.raises(InputError, match="'price', which no input takes, was read as labels"):
+    with pytest.raises(InputError, match=r"\b77\b.*'price'"):
         run_init(tmp_path, model, {"x": arrays["x"], "price": np.zeros((len(arrays["x"]), 77))})
 
 
 def test_init_no_layout_fits_raises_error_of_the_furthest(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = np.moveaxis(pixels(rng), 1, 3), np.full(SAMPLES, CLASSES + 2)
-    with pytest.raises(InputError, match="the model has 5 classes"):
+    with pytest.raises(InputError, match=r"\b7\b.*\b5 classes\b"):
         run_init(tmp_path, one_image(bias=2.0), {"x": x, "y": y})
 
 
@@ -489,7 +489,7 @@ def test_init_failing_loss_raises_and_writes_nothing(folder: Path) -> None:
         def loss(self, outputs, _batch):
             return outputs["nothing"]
 
-    with pytest.raises(InputError, match="loss of the task Wrong failed"):
+    with pytest.raises(InputError, match=r"\bloss\b.*\bWrong\b"):
         api.init(folder / "model.onnx", task=Wrong(folder))
     assert not (folder / "ltp.toml").exists()
 

@@ -27,7 +27,7 @@ def test_corrupt_image_is_named_once_and_replaced_by_one_of_its_class(
     (split,) = {s for s in (data.train, data.val, data.test) if 2 in s.rows}
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
-    with pytest.warns(UserWarning, match=r"04\.jpg cannot be decoded"):
+    with pytest.warns(UserWarning, match=r"/04\.jpg "):
         x, *_ = map(only, iter_batches(split, len(split)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -48,7 +48,7 @@ def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) ->
     for order in ([2, 3], [3, 2]):
         data = opened(photos)
         assert {2, 3} <= set(data.train.rows)
-        with pytest.warns(UserWarning, match="cannot be decoded"):
+        with pytest.warns(UserWarning, match=r"/0[46]\.jpg "):
             got = {
                 row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order
             }

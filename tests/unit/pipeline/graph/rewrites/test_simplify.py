@@ -74,7 +74,7 @@ def test_simplify_always_keeps_norms_and_names() -> None:
 def test_simplify_model_stops_at_its_limits() -> None:
     with pytest.raises(SimplifyFailed, match=r"0\.05 s"):
         simplify_model(OnnxModel.from_proto(mlp()), max_seconds=0.05)
-    with pytest.raises(SimplifyFailed, match="onnxsim failed"):
+    with pytest.raises(SimplifyFailed, match="onnxsim"):
         simplify_model(OnnxModel.from_proto(mlp()), max_memory=50 << 20)
 
 
@@ -96,8 +96,10 @@ def test_inherent_problems_are_raised_without_simplifying(monkeypatch) -> None:
     g = Graph()
     weight = g.add("DequantizeLinear", g.tensor("q", np.ones((6, 4)), np.int8), g.tensor("s", 0.1))
     g.add("MatMul", "x", weight, outputs=["y"])
-    with pytest.raises(UnsupportedModel, match="cannot be handled"):
+    with pytest.raises(UnsupportedModel) as caught:
         imported(g.model({"x": ("N", 6)}, ["y"]))
+    (reason,) = caught.value.reasons
+    assert "DequantizeLinear" in reason
 
 
 def test_simplified_model_is_written_back(monkeypatch) -> None:

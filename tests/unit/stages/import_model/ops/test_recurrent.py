@@ -19,10 +19,10 @@ def test_alphas_and_betas_go_to_the_functions_that_have_them() -> None:
 
 
 def test_too_few_activations_are_rejected() -> None:
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ValueError, match="activations"):
         make_activations(["Tanh"], 2, None, None)
 
 
 def test_unknown_activation_is_rejected() -> None:
-    with pytest.raises(ValueError, match="'cosine' is not supported"):
+    with pytest.raises(ValueError, match="'cosine'"):
         make_activations(["Cosine"], 1, None, None)
