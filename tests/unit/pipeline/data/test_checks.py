@@ -1,5 +1,6 @@
 """Samples, labels and tokens that a model cannot take are named before training."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def test_convert_target_other_numbers_are_no_class_numbers(values: np.ndarray) -
 def test_convert_target_not_finite_names_the_sample(value: float) -> None:
     with pytest.raises(InputError) as caught:
         checks.convert_target(column([[0.0, 1], [2, 3], [value, 4]]))
-    assert f"y_train holds {value} in sample 2" in caught.value.message
+    assert re.search(rf"\by_train\b.*\b{value}\b.*\bsample 2\b", caught.value.message)
 
 
 def test_convert_target_text_raises() -> None:
@@ -56,8 +57,7 @@ def test_convert_target_text_raises() -> None:
 def test_check_sizes_different_counts_raise(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), y_train=labels(9))
     error = refusal(archive)
-    assert "10 samples" in error.message
-    assert "y_train of data.npz has 9" in error.message
+    assert re.search(r"\b10 samples\b.*\by_train of data\.npz .*\b9\b", error.message)
 
 
 def test_check_sizes_empty_split_raises(archive: Path) -> None:
@@ -70,7 +70,7 @@ def test_check_sizes_empty_split_raises(archive: Path) -> None:
 def test_check_sizes_samples_without_values_raise(archive: Path, shape: tuple[int, ...]) -> None:
     np.savez(archive, x=np.zeros(shape), y=labels(10))
     info = TensorInfo("x", "FLOAT", ("N", *"ABC"[: len(shape) - 1]))
-    assert "no values" in refusal(archive, info).message
+    assert "x of data.npz" in refusal(archive, info).message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -97,7 +97,7 @@ def test_check_values_fraction_for_integer_input_raises() -> None:
     checks.check_values(column([[1.0], [2.0]]), np.dtype("int64"))
     with pytest.raises(InputError) as caught:
         checks.check_values(column([[1.0], [2.5]]), np.dtype("int64"))
-    assert "2.5 in sample 1" in caught.value.message
+    assert re.search(r"\b2\.5\b.*\bsample 1\b", caught.value.message)
 
 
 def test_check_values_beyond_the_first_chunk_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_check_values_integers_that_floats_cannot_distinguish_raise(value: int) 
     x[7, 0, 0] = value
     with pytest.raises(InputError) as caught:
         checks.check_values(column(x), np.dtype("float32"))
-    assert f"{value} in sample 7" in caught.value.message
+    assert re.search(rf"\b{value}\b.*\bsample 7\b", caught.value.message)
 
 
 def test_check_values_negative_long_integers_are_accepted() -> None:
@@ -137,7 +137,7 @@ def test_check_values_integers_beyond_those_of_torch_raise() -> None:
     ids[4, 2] += np.uint64(1)
     with pytest.raises(InputError) as caught:
         checks.check_values(column(ids), np.dtype("uint64"))
-    assert "9223372036854775808 in sample 4" in caught.value.message
+    assert re.search(rf"\b{2**63}\b.*\bsample 4\b", caught.value.message)
 
 
 def test_check_values_of_sequences_name_the_sequence(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_check_values_of_sequences_name_the_sequence(tmp_path: Path) -> None:
     values[6] = np.nan
     np.savez(tmp_path / "data.npz", v=values, v_offsets=[0, 3, 3, 5, 8])
     error = refusal(tmp_path / "data.npz", TensorInfo("v", "FLOAT", ("N", "S")))
-    assert "nan in sample 3" in error.message
+    assert re.search(r"\bnan\b.*\bsample 3\b", error.message)
 
 
 def test_check_crop_of_arrays_raises(archive: Path) -> None:
@@ -304,7 +304,7 @@ def test_check_tokens_outside_of_the_table_names_the_sample(archive: Path, token
     data = opened(archive, TensorInfo("ids", "INT64", ("N", 3)))
     with pytest.raises(InputError) as caught:
         checks.check_tokens({"ids": 7}, data)
-    assert f"sample 4 of input 'ids' holds token {token}" in caught.value.message
+    assert re.search(rf"\bsample 4\b.*'ids'.* {token}\b", caught.value.message)
 
 
 def test_make_sample_error_names_arrays_and_cause() -> None:

@@ -1,6 +1,7 @@
 """Limits on files that are checked before the files are opened."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def test_check_size_only_loaded_data_must_fit_in_memory(
     check_size(Path("x"), files, None)
     with pytest.raises(InputError) as caught:
         check_size(Path("x"), files, None, unpacked=2000)
-    assert "at most 1,000 bytes" in caught.value.message
+    assert re.search(r"\b1,000 bytes\b.*\b2,000\b", caught.value.message)
 
 
 def test_get_memory_limit_container_has_a_limit(
@@ -127,7 +128,7 @@ def test_check_name_encoding_surrogates_raise() -> None:
     check_name_encoding("größe", "class")
     with pytest.raises(InputError) as caught:
         check_name_encoding("a\udcff", "class")
-    assert "class a?" in caught.value.message
+    assert "a?" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Two reports of the same model."""
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_reports_on_different_models_are_refused_unless_that_is_meant(
     write_json(tmp_path / "new.json", other)
     refused = invoke(capsys, "compare", tmp_path / "old.json", tmp_path / "new.json")
     assert (refused.code, refused.out) == (3, "")
-    assert "different models: resnet20 <small> and another network" in refused.err
+    assert re.search("resnet20 <small>.*another network", refused.err)
     assert "--allow-different-models" in refused.err
     asked = invoke(
         capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--allow-different-models"
@@ -132,7 +133,7 @@ def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: 
     failed = invoke(
         capsys, "compare", tmp_path / "old.json", tmp_path / "new.json", "--max-drop", 0.01
     )
-    assert (failed.code, "max_drop: look at what changed: train.epochs" in failed.err) == (7, True)
+    assert (failed.code, bool(re.search(r"max_drop: .*\btrain\.epochs\b", failed.err))) == (7, True)
     (same,) = compare(sample()[0], worse(), max_drop=0.01).gate_results
     assert "train.seed" in same.advice
 

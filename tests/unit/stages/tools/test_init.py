@@ -505,7 +505,8 @@ def test_init_task_and_data_raise_the_error_of_run(folder: Path, verb) -> None:
         )
     with pytest.raises(InputError) as refused:
         verb(folder / "model.onnx", folder / "data.npz", task=Task(folder))
-    assert "both a task" in refused.value.message
+    assert "--task" in refused.value.hint
+    assert "--data" in refused.value.hint
     assert (refused.value.message, refused.value.hint) == (of_run.value.message, of_run.value.hint)
     assert not (folder / "ltp.toml").exists()
 

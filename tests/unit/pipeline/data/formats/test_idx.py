@@ -1,6 +1,7 @@
 """Folders of IDX files, and files that are rejected."""
 
 import gzip
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -93,7 +94,7 @@ def test_read_dataset_plain_and_gzipped_file_are_one(mnist: Path) -> None:
 
 def test_read_dataset_two_data_sets_in_a_folder_raise(mnist: Path) -> None:
     (mnist / "letters-train-images-idx3-ubyte").write_bytes(idx(TRAIN))
-    assert "two files of train images" in refusal(mnist).message
+    assert "letters-train-images-idx3-ubyte" in refusal(mnist).message
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "f4", "f8"])
@@ -117,14 +118,13 @@ def test_read_dataset_images_without_labels_raise(mnist: Path) -> None:
 
 def test_read_dataset_test_without_train_raises(mnist: Path) -> None:
     (mnist / "train-images-idx3-ubyte").unlink()
-    assert "no training images" in refusal(mnist).message
+    assert "train-images-idx3-ubyte" in refusal(mnist).hint
 
 
 def test_read_dataset_different_counts_raise(mnist: Path) -> None:
     (mnist / "t10k-labels-idx1-ubyte").write_bytes(idx(labels(4)))
-    message = refusal(mnist).message
-    assert "t10k-images-idx3-ubyte has 5" in message
-    assert "t10k-labels-idx1-ubyte has 4" in message
+    parts = r"t10k-images-idx3-ubyte .*\b5\b.* t10k-labels-idx1-ubyte .*\b4\b"
+    assert re.search(parts, refusal(mnist).message)
 
 
 @pytest.mark.parametrize(

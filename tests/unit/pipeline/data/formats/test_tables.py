@@ -1,5 +1,6 @@
 """Parquet and Arrow files: columns of numbers become inputs, and lists become sequences."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def test_read_dataset_empty_list_raises(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"x": [[1.0], None], "y": [0, 1]}), tmp_path / "data.parquet")
     with pytest.raises(InputError) as caught:
         opened(tmp_path / "data.parquet", [TensorInfo("v", "FLOAT", ("N", 1))])
-    assert "1 empty field" in caught.value.message
+    assert "'x'" in caught.value.message
 
 
 def test_read_dataset_file_that_is_no_table_raises(tmp_path: Path) -> None:
@@ -96,13 +97,13 @@ def test_read_dataset_labels_of_text_raise(tmp_path: Path) -> None:
     parquet.write_table(table(label=words), tmp_path / "words.parquet")
     with pytest.raises(InputError) as caught:
         opened(tmp_path / "words.parquet")
-    assert "column 'label' of words.parquet holds string" in caught.value.message
+    assert re.search(r"'label' of words\.parquet .*\bstring\b", caught.value.message)
     assert "table['label'].map" in caught.value.hint
     parquet.write_table(table(mood=pa.array(words).dictionary_encode()), tmp_path / "words.parquet")
     settings = DataSettings(path=tmp_path / "words.parquet")
     with pytest.raises(InputError) as caught:
         open_data(settings, TOKENS, 0, TaskSettings(target="mood"))
-    assert "column 'mood' of words.parquet holds dictionary" in caught.value.message
+    assert re.search(r"'mood' of words\.parquet .*\bdictionary\b", caught.value.message)
 
 
 def test_read_dataset_distillation_ignores_labels_of_text(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_read_dataset_input_of_text_raises(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError) as caught:
         opened(tmp_path / "words.parquet")
-    assert "holds string" in caught.value.message
+    assert "string" in caught.value.message
     assert "'input_ids'" in caught.value.message
 
 
@@ -154,7 +155,7 @@ def test_read_dataset_empty_field_in_a_list_raises(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError) as caught:
         opened(tmp_path / "data.parquet")
-    assert "column 'input_ids' of data.parquet" in caught.value.message
+    assert "'input_ids' of data.parquet" in caught.value.message
 
 
 def test_read_dataset_unused_column_may_be_in_one_split(tmp_path: Path) -> None:

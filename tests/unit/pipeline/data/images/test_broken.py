@@ -1,5 +1,6 @@
 """Corrupt images that are met while reading are replaced by others of their class."""
 
+import re
 import warnings
 from pathlib import Path
 
@@ -63,8 +64,7 @@ def test_corrupt_images_beyond_the_limit_raise(photos: Path) -> None:
     data = opened(photos)
     with warnings.catch_warnings(action="ignore"), pytest.raises(InputError) as caught:
         everything(data)
-    assert "of 20 images" in caught.value.message
-    assert "at most 2" in caught.value.message
+    assert re.search(r"\b20 images\b.*\b2\b", caught.value.message)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

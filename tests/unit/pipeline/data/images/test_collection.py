@@ -1,6 +1,8 @@
 """Images of all formats: size, color, hash, and corrupt images."""
 
+import errno
 import os
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -39,7 +41,7 @@ def test_open_images_too_many_corrupt_images_raise(photos: Path) -> None:
     for i in range(6):
         put(photos / "a" / f"bad{i}.jpg", b"")
     error = refusal(photos)
-    assert "6 of 26 images" in error.message
+    assert re.search(r"\b6\b.*\b26 images\b", error.message)
     assert "bad0.jpg" in error.message
     assert "max_corrupt_images" not in error.hint  # at most one image in ten may be corrupt
 
@@ -58,7 +60,7 @@ def test_fetch_missing_image_raises_and_is_not_replaced(photos: Path) -> None:
         file.unlink()
     with pytest.raises(InputError) as caught:
         everything(data)
-    assert ".jpg cannot be read: No such file" in caught.value.message
+    assert re.search(rf"/a/\d+\.jpg .*{os.strerror(errno.ENOENT)}", caught.value.message)
 
 
 @pytest.mark.usefixtures("large")
@@ -171,7 +173,7 @@ def test_hash_files_times_count_for_large_sets_only(
 def test_open_images_file_that_is_no_image_is_named(folder: Path, content: bytes) -> None:
     (folder / "cat" / "bad.png").write_bytes(content)
     error = refused_folder(folder)
-    assert "bad.png cannot be decoded" in error.message
+    assert "/bad.png " in error.message
 
 
 def cut_short(folder: Path) -> Path:
@@ -218,13 +220,13 @@ def test_open_images_decompression_bomb_is_named(folder: Path, side: int) -> Non
     )
     (folder / "dog" / "bomb.png").write_bytes(png)
     error = refused_folder(folder)
-    assert "bomb.png has" in error.message
+    assert "/bomb.png " in error.message
     assert "pixels" in error.message
 
 
 def test_open_images_sixteen_bits_raise(folder: Path) -> None:
     Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
-    assert "deep.png has more than 8 bits" in refused_folder(folder).message
+    assert re.search(r"/deep\.png .*\b8 bits\b", refused_folder(folder).message)
 
 
 @pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
