@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
-from tests.support.cli import invoke
+from tests.support.cli import invoke, says_finished
 from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold
 
 CURVE = {"mode": "curve"}
@@ -142,7 +143,7 @@ def test_a_finished_curve_is_enough_for_every_wish(
     for mode in ("auto", "curve", "quick", "none"):
         result = invoke(capsys, *again(run, "--baseline", mode))
         assert result.code == 0, result.err
-        assert "is finished already" in result.err
+        assert says_finished(result.err)
     assert not steps
     assert report_of(run)["baseline"]["curve"]
 
@@ -163,7 +164,7 @@ def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(
 ):
     result = invoke(capsys, *again(run, "--baseline", "quick", "--export", "dense"))
     assert result.code == 0, result.err
-    assert "Removed baseline/2/model.sparse.onnx" in result.err
+    assert "baseline/2/model.sparse.onnx" in result.err
     assert not list((run / "baseline").glob("?/*.onnx"))
     assert report_of(run)["baseline"]["curve"] is None
 
@@ -216,10 +217,10 @@ def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
     monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
     first = invoke(capsys, *again(run))
     assert first.code == 0, first.err
-    assert "--baseline curve adds up to 3 points, about " in first.err
+    assert re.search(r"--baseline curve .*\b3 points\b", first.err)
     assert report_of(run)["baseline"]["curve"] is None
     monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 1e9)
-    assert "is finished already" in invoke(capsys, *again(run)).err
+    assert says_finished(invoke(capsys, *again(run)).err)
     assert invoke(capsys, *again(run, "--export", "dense")).code == 0
     assert report_of(run)["baseline"]["curve"] is None
     assert not steps
@@ -253,7 +254,7 @@ def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
     monkeypatch.setattr(loop, "_train_step", diverging)
     result = invoke(capsys, *again(run, "--baseline", "curve"))
     assert result.code == 0, result.err
-    assert "The curve of the baseline ends here: the loss is not finite" in result.err
+    assert re.search(r"\bcurve\b.*\bloss\b", result.err)
     assert len(points(run)) == 1
 
 
@@ -387,7 +388,7 @@ def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
     assert report["baseline"]["method"] == "global-magnitude, classifier excluded"
     steps.clear()
     other = invoke(capsys, *again(run, "--baseline", "quick"))
-    assert (other.code, "is finished already" in other.err, steps) == (0, False, [])
+    assert (other.code, says_finished(other.err), steps) == (0, False, [])
     assert report_of(run)["baseline"]["method"] == "global-magnitude"
 
 
@@ -397,7 +398,7 @@ def test_a_gate_on_the_gain_without_a_curve_is_refused_before_training(
 ):
     arguments = ("--min-gain", 1.5, "--baseline", mode)
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *arguments)
-    assert (result.code, "gates.min_gain needs the curve" in result.err) == (3, True)
+    assert (result.code, "gates.min_gain" in result.err) == (3, True)
     assert not (example / "run").exists()
 
 

@@ -1,6 +1,7 @@
 """`export` on a finished run: further formats, the deploy graph and rounded values, without training."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from ltp_pipeline.results.schema import FileResult
 from ltp_pipeline.run_directory.names import MANIFEST
-from tests.support.cli import invoke
+from tests.support.cli import invoke, says_finished
 from tests.support.runs import changed_manifest, told_anew
 
 AGAIN = (
@@ -107,7 +108,7 @@ def test_an_unfinished_run_is_not_exported(finished: Path, capsys: pytest.Captur
     with changed_manifest(finished) as content:
         content["proof"] = None
     result = invoke(capsys, "export", finished, "--format", "dense")
-    assert (result.code, "is not finished" in result.err) == (3, True)
+    assert (result.code, str(finished) in result.err) == (3, True)
 
 
 def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.CaptureFixture[str]):
@@ -115,7 +116,7 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert (finished / "model.dense.onnx").is_file()
-    assert "is finished already" in result.err
+    assert says_finished(result.err)
     assert exported(capsys, finished, "--format", "sparse") >= {"sparse", "dense"}
 
 
@@ -128,7 +129,7 @@ def test_running_again_says_which_files_it_removes(
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
     assert not (finished / "model.dense.onnx").exists()
-    assert "Removed model.dense.onnx" in result.err
+    assert "model.dense.onnx" in result.err
 
 
 def test_only_files_that_were_asked_for_are_judged(
@@ -144,7 +145,7 @@ def test_only_files_that_were_asked_for_are_judged(
         capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN, *limit
     )
     assert result.code == 7
-    assert "smallest file: model.sparse.onnx" in result.err
+    assert re.search(r"\bmax_bytes\b.*\bmodel\.sparse\.onnx\b", result.err)
 
 
 def test_a_picked_entry_takes_them_too(
@@ -160,21 +161,18 @@ def test_a_picked_entry_takes_them_too(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "part"),
     [
         (("--format", "packed", "--weight-storage", "int4"), "export.weight_storage"),
-        (
-            ("--format", "zip"),
-            "there is no format 'zip'; choose among packed, dense, sparse, deploy, fast, int8,",
-        ),
+        (("--format", "zip"), "'zip'"),
     ],
 )
 def test_what_does_not_exist_is_refused(
-    finished: Path, capsys: pytest.CaptureFixture[str], options, said
+    finished: Path, capsys: pytest.CaptureFixture[str], options, part
 ):
     result = invoke(capsys, "export", finished, *options)
     assert result.code == 3
-    assert said in result.err
+    assert part in result.err
 
 
 def test_what_could_not_be_written_is_not_asked_for_again(
@@ -236,7 +234,7 @@ def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(
         f for f in report["pruned"]["files"] if (f["graph"], f["encoding"]) == ("deploy", "dense")
     )
     assert deployed["accuracy"] is None
-    assert "data of the run were not there" in deployed["reasons"]["accuracy"]
+    assert "data" in deployed["reasons"]["accuracy"]
 
 
 def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
@@ -244,7 +242,7 @@ def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
         content["inputs"]["model"] = str(without_data / "model.sparse.onnx")
     result = invoke(capsys, "export", without_data, "--format", "dense")
     assert result.code == 3
-    assert "no longer the model of the run" in result.err
+    assert str(without_data / "model.sparse.onnx") in result.err
 
 
 def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(
@@ -256,7 +254,7 @@ def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(
     assert "max_drop" in result.err
     report = json.loads((without_data / "report.json").read_text())
     assert report["pruned"]["accuracy"] is None
-    assert "model.deploy.dense.onnx was not measured" in report["pruned"]["reasons"]["accuracy"]
+    assert "model.deploy.dense.onnx" in report["pruned"]["reasons"]["accuracy"]
 
 
 def test_files_that_were_written_without_data_are_measured_when_the_data_are_back(

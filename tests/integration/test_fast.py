@@ -151,14 +151,13 @@ def test_run_without_library_skips_fast_file_and_gate_fails(
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
     assert [f["path"] for f in report_of(folder)["pruned"]["files"]] == ["model.packed.onnx"]
-    assert any(f"{PACKED} was not written" in note for note in report_of(folder)["notes"])
+    assert any(PACKED in note for note in report_of(folder)["notes"])
     with quick():
         again = invoke(capsys, "export", folder / "run", "--format", "fast-packed")
-    assert "fast-packed was not written: the library" in again.out
+    assert re.search(r"\bfast-packed\b.*\blibrary\b", again.out)
     failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
     assert failed.code == 7
-    assert "fast-packed" in failed.err
-    assert "was not built" in failed.err
+    assert re.search(r"\bfast-packed\b.*\blibrary\b", failed.err)
     if (library.SOURCE.parent / library.FILE_NAME).is_file():
         monkeypatch.undo()
         with quick():  # now that it is there, the same run writes the file
@@ -205,7 +204,7 @@ def test_accelerate_writes_sparse_file_and_rejects_dense_one(
     np.testing.assert_allclose(ours, theirs.run(None, x)[0], rtol=1e-4, atol=1e-6)
     refused = invoke(capsys, "accelerate", tmp_path / "dense.onnx", "--out", tmp_path / "none.onnx")
     assert refused.code == 7
-    assert "no layer is worth converting" in refused.err
+    assert re.search(r"\bno layer\b.*\.weight\b", refused.err)
     assert not (tmp_path / "none.onnx").exists()
 
 
@@ -288,7 +287,7 @@ def test_accelerate_of_unloadable_file_exits_with_3(
         capsys, "accelerate", tmp_path / "sparse.onnx", "--out", tmp_path / "fast.onnx"
     )
     assert refused.code == 3, refused.err
-    assert "onnxruntime cannot load" in refused.err
+    assert re.search(r"\bonnxruntime\b.*\bdilations?\b", refused.err)
 
 
 @needs_kernels
@@ -338,6 +337,6 @@ def test_sparse_ops_command_shows_library_or_fails_with_exit_3(
     monkeypatch.setenv("CXX", "no-such-compiler")
     refused = invoke(capsys, "sparse-ops", "--build")
     assert refused.code == 3
-    assert "no C++ compiler named 'no-such-compiler'" in refused.err
+    assert "'no-such-compiler'" in refused.err
     monkeypatch.setattr(library, "sparse_ops_library", missing)
     assert invoke(capsys, "sparse-ops").code == 3

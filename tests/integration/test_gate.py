@@ -72,7 +72,7 @@ def test_gate_with_data_checks_the_measured_accuracy(run: Path, capsys: Any) -> 
     assert invoke(capsys, "gate", run / REPORT_JSON, *limits).code == 0
     result = invoke(capsys, "gate", run / REPORT_JSON, *limits, "--data", run.parent / "digits.npz")
     assert result.code == 7, result.err
-    assert "gate failed: max_drop" in result.err
+    assert "max_drop" in result.err
 
 
 def test_gate_without_the_original_uses_its_reported_accuracy(run: Path, capsys: Any) -> None:
@@ -82,18 +82,19 @@ def test_gate_without_the_original_uses_its_reported_accuracy(run: Path, capsys:
     replace_report(run, report)
     command = ("gate", run / REPORT_JSON, "--max-drop", 0.5, "--data", run.parent / "digits.npz")
     alone = invoke(capsys, *command)
-    assert (alone.code, "the original was not measured again" in alone.err) == (0, True), alone.err
+    assert (alone.code, "the original was not measured" in alone.err) == (0, True), alone.err
     assert invoke(capsys, *command, "--confidence", 0.9).code == 7
     beside = invoke(capsys, *command, "--confidence", 0.9, "--against", run.parent / "moved.onnx")
     assert (beside.code, "was not measured" in beside.err) == (0, False), beside.err
     wrong = invoke(capsys, *command, "--against", run / "model.dense.onnx")
-    assert (wrong.code, "another hash" in wrong.err) == (3, True)
+    assert (wrong.code, "model.dense.onnx" in wrong.err) == (3, True)
 
 
 def test_gate_files_with_other_hashes_are_not_measured(run: Path, capsys: Any) -> None:
     shutil.copy(run / "model.dense.onnx", run / "model.packed.onnx")
     result = invoke(capsys, "gate", run / REPORT_JSON, "--data", run.parent / "digits.npz")
-    assert (result.code, "nothing was measured" in result.err) == (7, True)
+    assert (result.code, "measured again" in result.err) == (7, False)
+    assert "file model.packed.onnx: " in result.err
 
 
 def test_gate_report_only_with_data_is_a_usage_error(run: Path, capsys: Any) -> None:

@@ -1,6 +1,7 @@
 """Int8 files through the command line, of a run, a finished run and any other file."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_gate_limits_int8_file(example: Path, capsys: pytest.CaptureFixture[str]
     assert "max_bytes int8-packed" in failed.err
     missing = invoke(capsys, "gate", report, "--max-latency-ratio", "int8-dense=2")
     assert missing.code == 7
-    assert "no int8-dense file was written" in missing.err
+    assert re.search(r"\bmax_latency_ratio\b.*\bint8-dense\b", missing.err)
     assert invoke(capsys, "gate", report, "--max-bytes", "int9=3").code == 3
 
 
@@ -143,7 +144,7 @@ def test_export_without_data_keeps_int8_file_and_writes_no_new_one(
     assert (copied / "run" / PACKED).read_bytes() == before
     refused = invoke(capsys, "export", copied / "run", "--format", "int8-dense", "--quiet")
     assert refused.code == 3
-    assert "needs the data" in refused.err
+    assert re.search(r"\bint8\b.*\bdata\b", refused.err)
 
 
 def test_export_adds_encodings_without_changing_first_file(
@@ -184,7 +185,7 @@ def test_quantize_converts_any_file(
         capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml"
     )
     assert again.code == 4
-    assert "already quantized" in again.err
+    assert "QuantizeLinear" in again.err
     assert not (tmp_path / "twice.onnx").exists()
 
 
@@ -212,7 +213,7 @@ def test_run_without_quantizable_layer_fails_before_training(
         out,
     )
     assert result.code == 4
-    assert "no layer that can be quantized" in result.err
+    assert "no layer" in result.err
     assert not (out / "trail").exists()
 
 

@@ -1,5 +1,6 @@
 """`quantize` of unusual models writes an accurate file, or fails and keeps all other files."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -307,7 +308,7 @@ def test_quantize_with_infinite_samples_names_sample(
         capsys, "quantize", model, "--data", data, "--out", tmp_path / "int8.onnx", "--quiet"
     )
     assert result.code == 3
-    assert "holds inf in sample 3" in result.err
+    assert re.search(r"\binf\b.*\bsample 3\b", result.err)
 
 
 def test_quantize_with_limit_in_percent_exits_with_3(

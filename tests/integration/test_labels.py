@@ -231,7 +231,6 @@ def test_run_several_ranks_stop_alike_and_one_reports(model: Path, tmp_path: Pat
         env=environment,
     )
     assert process.returncode != 0
-    assert process.stderr.count("error: the original has") == 1
-    assert "set scale = 0.00392156862745098 in [data]" in process.stderr
-    assert "rank 1: error" not in process.stderr
+    assert len(re.findall("error: ", process.stderr)) == 1
+    assert f"scale = {1 / 255!r} in [data]" in process.stderr
     assert not [p for p in tmp_path.glob("run/*") if not p.name.startswith(".")]

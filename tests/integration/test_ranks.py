@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_one_process_speaks_and_writes(both: dict[str, Path]):
 def test_a_finished_run_ends_on_all_ranks(both: dict[str, Path]):
     again = torchrun(both["two"].parent, "run", "model.onnx", "--out", "two", *OPTIONS)
     assert again.returncode == 0, again.stderr
-    assert again.stderr.count("finished already") == 1
+    assert again.stderr.count(" is finished already") == 1
 
 
 def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str, Path]):
@@ -160,10 +161,8 @@ def test_adamw_takes_the_steps_of_one_process(example: Path):
 def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
     assert found.returncode != 0
-    assert (
-        found.stderr.count("error: a batch of 127 samples cannot be split evenly among 2 processes")
-        == 1
-    )
+    (message,) = re.findall("error: (.*)", found.stderr)
+    assert re.search(r"\b127\b.*\b2 processes\b", message)
     assert not (example / "run").exists()
 
 
@@ -171,8 +170,8 @@ def test_training_in_8_bits_is_refused_once(example: Path):
     options = ("--export", "int8", "--set", "train.quantization_aware=true", "--out", "run")
     found = torchrun(example, "run", "model.onnx", *options)
     assert found.returncode != 0
-    assert found.stderr.count("train.quantization_aware works in one process only") == 1
-    assert found.stderr.count("train.quantization_aware works in one process only") == 1
+    (message,) = re.findall("error: (.*)", found.stderr)
+    assert "train.quantization_aware" in message
     assert not (example / "run").exists()
 
 

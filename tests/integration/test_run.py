@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from itertools import chain
@@ -13,7 +14,7 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from tests.support.cli import invoke
+from tests.support.cli import invoke, says_finished
 from tests.support.runs import FORMATS, OPTIONS
 
 EVERY = tuple(chain.from_iterable(("--export", name) for name in FORMATS))
@@ -165,7 +166,7 @@ def test_the_same_command_again_only_judges_the_gates(
         capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS, *EVERY
     )
     assert result.code == 0, result.err
-    assert "finished already" in result.err
+    assert says_finished(result.err)
     assert (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns == before
 
 
@@ -174,7 +175,7 @@ def test_changed_settings_are_refused_by_name(finished: Path, capsys: pytest.Cap
         capsys, "run", finished / "model.onnx", "--out", finished / "run", "--epochs", 3
     )
     assert result.code == 3
-    assert "settings.train.epochs was 2, is now 3" in result.err
+    assert re.search(r"\bsettings\.train\.epochs .*\b2\b.*\b3\b", result.err)
     assert "--fresh" in result.err
 
 
@@ -183,7 +184,7 @@ def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(
 ):
     result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 50)
     assert result.code == 7
-    assert "min_compression: limit 50" in result.err
+    assert re.search(r"\bmin_compression: .*\b50\b", result.err)
     assert (
         invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 29).code == 0
     )

@@ -1,5 +1,6 @@
 """Sequences with a label for each value, from the command line: what works, and what is refused before training."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,8 +76,8 @@ def test_labels_of_another_length_than_their_sample_are_refused(
     )
     result = invoke(capsys, command, tagged.model, "--data", data)
     assert result.code == 3
-    assert f"sample 7 has {LENGTHS[7] + 1} labels in y of data.npz" in result.err
-    assert f"{LENGTHS[7]} values in ids" in result.err
+    labels, values = rf"\b{LENGTHS[7] + 1} labels in y\b", rf"\b{LENGTHS[7]} values in ids\b"
+    assert re.search(rf"\bsample 7\b.*{labels}.*{values}", result.err)
     assert "Traceback" not in result.err
 
 
@@ -88,7 +89,7 @@ def test_a_token_that_the_model_has_no_row_for_is_refused(
     ids[OFFSETS[31]] = TOKENS
     result = invoke(capsys, command, tagged.model, "--data", tagged.put(ids=ids))
     assert result.code == 3
-    assert f"sample 31 of input 'ids' holds token {TOKENS}" in result.err
+    assert re.search(rf"\bsample 31\b.*'ids'.*\b{TOKENS}\b", result.err)
     assert "Traceback" not in result.err
 
 
@@ -107,7 +108,4 @@ def test_a_sequence_that_is_too_long_for_the_model_is_refused(
     np.savez(tmp_path / "data.npz", ids=np.zeros(offsets[-1], np.int64), ids_offsets=offsets)
     result = invoke(capsys, "run", tmp_path / "model.onnx", "--data", tmp_path / "data.npz")
     assert result.code == 3
-    assert (
-        "does not run on sample 4, the longest of the train split with 7 values: Gather"
-        in result.err
-    )
+    assert re.search(r"\bsample 4\b.*\b7 values\b.*\bGather\b", result.err)

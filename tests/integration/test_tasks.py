@@ -348,7 +348,7 @@ def test_run_failing_loss_shows_the_users_line(folder: Path, capsys) -> None:
     failed = invoke(capsys, "run", "model.onnx", "--task", "my_task.py", *SHORT)
     assert failed.code == 3
     assert 'batch["wnated"]' in failed.err
-    assert "error: loss of my_task.py" in failed.err
+    assert "loss of my_task.py" in failed.err
     assert not Path("model-ltp").exists()
 
 

@@ -56,7 +56,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
     done = subprocess.run(
         build, check=True, capture_output=True, text=True, env={**os.environ, "CXX": "no-compiler"}
     )
-    assert "the sparse operators were not built" in done.stdout + done.stderr
+    assert "sparse operators" in done.stdout + done.stderr
     (wheel,) = tmp_path.glob("*-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert not [n for n in archive.namelist() if n.endswith(library.FILE_NAME)]
@@ -70,4 +70,4 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_the_program_says
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
     )
     assert result.returncode == 3
-    assert "the library of sparse operators was not built" in result.stderr
+    assert library.BUILD_COMMAND in result.stderr

@@ -35,6 +35,11 @@ def invoke(capsys: pytest.CaptureFixture[str], *arguments: object) -> Result:
     return Result(code, out, err)
 
 
+def says_finished(errors: str) -> bool:
+    """Return whether a command reported that its run was finished before."""
+    return " is finished already" in errors
+
+
 def start(
     *arguments: object, cwd: Path, largest_file: int | None = None, own_group: bool = False
 ) -> "subprocess.Popen[str]":
