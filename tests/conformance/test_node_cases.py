@@ -31,7 +31,7 @@ CLASSIFIER_PREFIXES = ("Reduce", "Gather", "Scatter")
 CLASSIFIER_SUFFIXES = ("Pool",)
 
 
-def test_every_case_passes_or_has_a_reason() -> None:
+def test_node_case_passes_or_has_a_reason() -> None:
     failed = {name: reason for name, reason in node_cases.results().items() if reason is not None}
     expected = node_cases.expected_failures()
     new = [f"{name}: {failed[name][:300]}" for name in sorted(failed.keys() - expected.keys())]
@@ -65,7 +65,7 @@ def test_cases_of_classifier_operators_pass() -> None:
             assert results[case.name] is None or case.name in expected, case.name
 
 
-def test_reasons_are_given_once() -> None:
+def test_expected_failures_have_one_reason_each() -> None:
     text = node_cases.EXPECTED_FAILURES.read_text(encoding="utf-8")
     for case in node_cases.expected_failures():
         assert text.count(f'"{case}"') == 1, case

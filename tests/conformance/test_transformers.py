@@ -35,7 +35,7 @@ def library() -> Any:
 @pytest.mark.long
 @pytest.mark.parametrize("dynamo", [False, True], ids=["torchscript", "dynamo"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_transformer_goes_all_the_way(
+def test_transformer_export_is_pruned_and_exported(
     name: str, dynamo: bool, library: Any, tmp_path: Path
 ) -> None:
     model, inputs = transformer_exports.export(name, library, dynamo)
@@ -47,7 +47,7 @@ def test_a_transformer_goes_all_the_way(
 @pytest.mark.parametrize(
     ("name", "opset", "level"), [("bert", 14, 0), ("distilbert", 17, 1), ("roberta", 17, 2)]
 )
-def test_what_onnxruntimes_optimiser_makes_of_a_transformer_goes_all_the_way(
+def test_transformer_optimized_by_onnxruntime_is_pruned(
     name: str, opset: int, level: int, library: Any, tmp_path: Path
 ) -> None:
     model, inputs = transformer_exports.export(

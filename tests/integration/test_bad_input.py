@@ -74,7 +74,7 @@ def test_model_empty_file_is_rejected(example: Path, capsys):
     check_error(run_example(capsys, example), 3, "empty")
 
 
-def test_model_that_is_a_jpeg_is_rejected(example: Path, capsys):
+def test_model_jpeg_file_is_rejected(example: Path, capsys):
     from PIL import Image
 
     Image.new("RGB", (32, 32), "red").save(example / "model.onnx", format="JPEG")
@@ -88,7 +88,7 @@ def test_model_truncated_file_is_rejected(example: Path, capsys, fraction: float
     check_error(run_example(capsys, example), 3, "model.onnx")
 
 
-def test_model_that_is_a_folder_is_rejected(example: Path, capsys):
+def test_model_folder_is_rejected(example: Path, capsys):
     (example / "model.onnx").unlink()
     (example / "model.onnx").mkdir()
     check_error(run_example(capsys, example), 3)
@@ -203,7 +203,7 @@ def test_settings_file_that_is_not_toml_is_rejected(example: Path, capsys):
     check_error(run_example(capsys, example), 3, "TOML")
 
 
-def test_two_budget_options_are_a_usage_error(example: Path, capsys):
+def test_budget_options_together_are_a_usage_error(example: Path, capsys):
     result = run_example(capsys, example, "--target-compression", 5, "--target-sparsity", 0.5)
     check_error(result, 2, "--target-compression", "--target-sparsity")
 

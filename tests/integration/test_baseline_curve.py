@@ -70,7 +70,7 @@ def again(run: Path, *options: object) -> tuple[object, ...]:
     )
 
 
-def test_every_point_has_its_file_and_what_the_file_does(run: Path):
+def test_curve_points_match_their_files(run: Path):
     report = report_of(run)
     points = report["baseline"]["curve"]
     assert 1 < len(points) <= 4
@@ -86,7 +86,7 @@ def test_every_point_has_its_file_and_what_the_file_does(run: Path):
         )
 
 
-def test_the_gain_can_be_computed_from_the_files(run: Path):
+def test_curve_files_give_the_reported_gain(run: Path):
     baseline, pruned = report_of(run)["baseline"], report_of(run)["pruned"]
     data = run.parent / "digits.npz"
     wanted = accuracy_of(run / "model.sparse.onnx", data)
@@ -107,7 +107,7 @@ def test_the_gain_can_be_computed_from_the_files(run: Path):
         assert baseline["gain"] == pytest.approx(pruned["compression"] / equal)
 
 
-def test_every_point_is_trained_as_long_from_the_original(run: Path):
+def test_curve_points_are_trained_equally_long(run: Path):
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     keys = {line["key"] for line in lines if line["stage"] == "curve"}
     assert keys == {f"baseline-{n}" for n in range(2, len(report_of(run)["baseline"]["curve"]) + 1)}
@@ -115,7 +115,7 @@ def test_every_point_is_trained_as_long_from_the_original(run: Path):
         assert {line["epoch"] for line in lines if line["key"] == key} == {0, 1, 2}
 
 
-def test_a_gate_on_the_gain_passes_or_fails(run: Path, capsys: pytest.CaptureFixture[str]):
+def test_gate_min_gain_passes_or_fails(run: Path, capsys: pytest.CaptureFixture[str]):
     baseline = report_of(run)["baseline"]
     sure = baseline["gain_bound"] != "at most"
     assert invoke(
@@ -126,7 +126,7 @@ def test_a_gate_on_the_gain_passes_or_fails(run: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_a_file_of_the_curve_may_be_absent_but_not_another(
+def test_gate_absent_curve_file_passes_and_changed_fails(
     run: Path, capsys: pytest.CaptureFixture[str]
 ):
     path = run / "baseline" / "2" / "model.sparse.onnx"
@@ -137,7 +137,7 @@ def test_a_file_of_the_curve_may_be_absent_but_not_another(
     assert invoke(capsys, "gate", run / "report.json").code == 0
 
 
-def test_a_finished_curve_is_enough_for_every_wish(
+def test_run_finished_curve_trains_nothing_again(
     run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
     for mode in ("auto", "curve", "quick", "none"):
@@ -148,7 +148,7 @@ def test_a_finished_curve_is_enough_for_every_wish(
     assert report_of(run)["baseline"]["curve"]
 
 
-def test_a_damaged_file_of_the_curve_is_written_again(
+def test_run_damaged_curve_file_is_written_again(
     run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
     path = run / "baseline" / "2" / "model.sparse.onnx"
@@ -159,9 +159,7 @@ def test_a_damaged_file_of_the_curve_is_written_again(
     assert not steps
 
 
-def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(
-    run: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_run_without_curve_removes_its_files(run: Path, capsys: pytest.CaptureFixture[str]):
     result = invoke(capsys, *again(run, "--baseline", "quick", "--export", "dense"))
     assert result.code == 0, result.err
     assert "baseline/2/model.sparse.onnx" in result.err
@@ -169,7 +167,7 @@ def test_files_of_a_curve_that_is_not_asked_for_any_more_are_removed(
     assert report_of(run)["baseline"]["curve"] is None
 
 
-def test_a_quick_baseline_becomes_a_curve_without_training_it_again(
+def test_run_curve_after_quick_reuses_the_first_point(
     shared: Path, tmp_path: Path, curved: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
     run = told_anew(shared, tmp_path / "example", export=ONE_FILE) / "run"
@@ -184,7 +182,7 @@ def points(run: Path) -> list[dict]:
     return report_of(run)["baseline"]["curve"]
 
 
-def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
+def test_run_resumed_within_a_point_gives_the_same_bytes(
     shared: Path, tmp_path: Path, curved: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder, step, taken = untold(shared, tmp_path / "example"), loop._train_step, []
@@ -206,7 +204,7 @@ def test_stopped_in_the_middle_of_a_point_it_goes_on_to_the_same_bytes(
         ).read_bytes()
 
 
-def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
+def test_baseline_auto_skips_a_long_curve_permanently(
     shared: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -226,12 +224,12 @@ def test_auto_leaves_the_curve_out_where_it_takes_long_and_stays_with_that(
     assert not steps
 
 
-def test_auto_makes_the_curve_where_it_takes_little(run: Path):
+def test_baseline_auto_measures_a_short_curve(run: Path):
     assert points(run)
     assert json.loads((run / "manifest.json").read_text())["curve"] is True
 
 
-def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
+def test_curve_diverging_point_ends_the_curve_only(
     shared: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -258,7 +256,7 @@ def test_a_further_point_that_cannot_be_trained_ends_the_curve_and_not_the_run(
     assert len(points(run)) == 1
 
 
-def test_a_picked_entry_takes_the_runs_own_curve_where_it_fits(
+def test_pick_same_size_reuses_the_curve(
     run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
     result = invoke(capsys, "pick", run, 2)
@@ -270,7 +268,7 @@ def test_a_picked_entry_takes_the_runs_own_curve_where_it_fits(
     assert set(steps) == {"finetune-002"}
 
 
-def test_a_curve_that_ended_at_its_first_point_is_enough_for_a_gate_on_the_gain(
+def test_pick_one_point_curve_satisfies_min_gain(
     shared: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -295,7 +293,7 @@ def test_a_curve_that_ended_at_its_first_point_is_enough_for_a_gate_on_the_gain(
 
 
 @pytest.mark.slow
-def test_a_picked_entry_of_another_size_has_a_curve_when_asked_for_its_gain(
+def test_pick_other_size_with_min_gain_measures_a_curve(
     run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
     refused = invoke(capsys, "pick", run, 1, "--min-gain", 1e-6, "--baseline", "quick")
@@ -305,9 +303,7 @@ def test_a_picked_entry_of_another_size_has_a_curve_when_asked_for_its_gain(
     assert points(run / "pick-001")
 
 
-def test_export_keeps_the_curve_with_the_data_and_without(
-    run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
-):
+def test_export_keeps_the_curve(run: Path, capsys: pytest.CaptureFixture[str], steps: list[str]):
     before = points(run)
     assert invoke(capsys, "export", run, "--format", "dense").code == 0
     assert points(run) == before
@@ -318,7 +314,7 @@ def test_export_keeps_the_curve_with_the_data_and_without(
     assert not steps
 
 
-def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
+def test_handoff_of_baseline_has_its_report_and_gates(
     run: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert invoke(
@@ -347,9 +343,7 @@ def test_the_baseline_can_be_handed_over_with_a_report_and_gates_of_its_own(
     assert shipped == (run / "baseline" / "model.sparse.onnx").read_bytes()
 
 
-def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the_run(
-    run: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_handoff_of_picked_baseline_has_no_budget(run: Path, capsys: pytest.CaptureFixture[str]):
     assert invoke(capsys, "pick", run, 2).code == 0
     for folder in (run, run / "pick-002"):
         content = report_of(folder)
@@ -360,7 +354,7 @@ def test_the_baseline_of_a_picked_entry_is_handed_over_without_the_budget_of_the
     assert report_of(run / "pick-002" / "handoff-baseline")["budget_not_met"] is None
 
 
-def test_a_baseline_that_is_not_there_is_not_handed_over(
+def test_handoff_missing_baseline_is_rejected(
     shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     run = (
@@ -375,7 +369,7 @@ def test_a_baseline_that_is_not_there_is_not_handed_over(
     assert not (run / "handoff-baseline").exists()
 
 
-def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
+def test_baseline_excluded_classifier_keeps_its_weights(
     shared: Path, tmp_path: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
 ):
     spared = {"mode": "quick", "exclude_classifier": True}
@@ -393,7 +387,7 @@ def test_a_classifier_that_is_spared_keeps_all_its_weights_at_the_same_count(
 
 
 @pytest.mark.parametrize("mode", ["quick", "none"])
-def test_a_gate_on_the_gain_without_a_curve_is_refused_before_training(
+def test_run_min_gain_without_curve_is_rejected_untrained(
     example: Path, capsys: pytest.CaptureFixture[str], mode: str
 ):
     arguments = ("--min-gain", 1.5, "--baseline", mode)
@@ -402,7 +396,7 @@ def test_a_gate_on_the_gain_without_a_curve_is_refused_before_training(
     assert not (example / "run").exists()
 
 
-def test_two_wishes_that_contradict_each_other_are_a_wrong_command_line(
+def test_contradicting_baseline_options_are_a_usage_error(
     example: Path, capsys: pytest.CaptureFixture[str]
 ):
     arguments = (

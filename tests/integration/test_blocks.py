@@ -56,13 +56,13 @@ def has_whole_blocks(mask: np.ndarray) -> bool:
 @pytest.mark.parametrize(
     "file", ["model.packed.onnx", "baseline/model.packed.onnx", "trail/001.onnx"]
 )
-def test_files_hold_whole_blocks_where_channels_are_a_multiple_of_four(run: Path, file: str):
+def test_files_hold_complete_blocks_of_four_channels(run: Path, file: str):
     found = kept(run, file)
     assert all(has_whole_blocks(mask) for name, mask in found.items() if name != SINGLE)
     assert {k["name"] for k in report_of(run)["layers"] if k["block"] is None} == {SINGLE}
 
 
-def test_the_target_is_met_to_a_block_and_as_many_single_weights_are_measured(run: Path):
+def test_target_compression_is_met_to_one_block(run: Path):
     report = report_of(run)
     most = report["model"]["layer_elements"] // TARGET
     assert most - 4 < report["pruned"]["nonzeros"] <= most
@@ -82,7 +82,7 @@ def test_the_target_is_met_to_a_block_and_as_many_single_weights_are_measured(ru
     assert f"{single['sha256']}  {single['path']}\n" in (run / "SHA256SUMS").read_text()
 
 
-def test_both_baselines_are_told_and_gates_compare_with_the_one_in_blocks(run: Path, capsys):
+def test_gates_compare_with_the_baseline_in_blocks(run: Path, capsys):
     report = report_of(run)
     for name in ("report.md", "report.html"):
         page = (run / name).read_text()
@@ -95,9 +95,7 @@ def test_both_baselines_are_told_and_gates_compare_with_the_one_in_blocks(run: P
     assert verdict["value"] == pytest.approx(compared)
 
 
-def test_further_files_leave_the_baseline_of_single_weights_where_it_is(
-    run: Path, capsys, steps: list[str]
-):
+def test_export_keeps_the_unstructured_baseline(run: Path, capsys, steps: list[str]):
     before = report_of(run)["baseline"]["unstructured"]
     assert invoke(capsys, "export", run, "--format", "dense", "--quiet").code == 0
     assert report_of(run)["baseline"]["unstructured"] == before
@@ -105,7 +103,7 @@ def test_further_files_leave_the_baseline_of_single_weights_where_it_is(
     assert steps == []
 
 
-def test_a_picked_entry_takes_both_baselines_of_the_run(run: Path, capsys, steps: list[str]):
+def test_pick_reuses_both_baselines(run: Path, capsys, steps: list[str]):
     result = invoke(capsys, "pick", run, TRAIN["epochs"])
     assert result.code == 0, result.err
     assert set(steps) == {f"finetune-00{TRAIN['epochs']}"}
@@ -116,7 +114,7 @@ def test_a_picked_entry_takes_both_baselines_of_the_run(run: Path, capsys, steps
     assert ours["unstructured"] == theirs["unstructured"]
 
 
-def test_blocks_and_the_papers_lambda_are_refused_together(example: Path, capsys):
+def test_run_blocks_with_lambda_are_rejected(example: Path, capsys):
     given = ("--set", "method.block=4x1", "--set", "method.lambda=1e-6")
     result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *given)
     assert result.code == 3
@@ -124,7 +122,7 @@ def test_blocks_and_the_papers_lambda_are_refused_together(example: Path, capsys
     assert not (example / "run").exists()
 
 
-def test_a_gate_checks_the_file_of_single_weights_like_those_of_the_curve(run: Path, capsys):
+def test_gate_checks_the_unstructured_file(run: Path, capsys):
     path, report = run / "report.json", report_of(run)
     asked = ("gate", path, "--max-drop", 0.9, "--quiet")
     data = run.parent / "digits.npz"
@@ -140,7 +138,7 @@ def test_a_gate_checks_the_file_of_single_weights_like_those_of_the_curve(run: P
     assert invoke(capsys, *asked).code == 7
 
 
-def test_compression_of_single_weights_follows_from_their_number(run: Path, capsys):
+def test_gate_wrong_unstructured_compression_is_rejected(run: Path, capsys):
     report = report_of(run)
     report["baseline"]["unstructured"]["compression"] += 1
     (run / "report.json").write_text(json.dumps(report))

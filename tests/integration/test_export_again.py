@@ -48,7 +48,7 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
     }
 
 
-def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_export_adds_deploy_and_rounded_files(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "model.sparse.onnx").read_bytes()
     wanted = {
         "sparse",
@@ -70,7 +70,7 @@ def test_deploy_and_values_are_added_and_stay(finished: Path, capsys: pytest.Cap
     assert (finished / "model.sparse.onnx").read_bytes() == before
 
 
-def test_rounded_files_are_written_beside_the_exact_one(
+def test_export_writes_rounded_next_to_exact_files(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     exported(capsys, finished, "--format", "packed", "--weight-storage", "exact")
@@ -91,7 +91,7 @@ def test_rounded_files_are_written_beside_the_exact_one(
     assert "| file, packed, int8 |" in (finished / "report.md").read_text()
 
 
-def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys):
+def test_export_with_failing_gates_exits_with_0(finished: Path, capsys):
     """The report says what the run's gates say of all its files; only `gate` fails by them."""
     with changed_manifest(finished) as content:
         content["inputs"]["settings"]["gates"]["max_drop"] = -1.0
@@ -104,14 +104,14 @@ def test_export_ends_with_0_and_leaves_old_gates_to_gate(finished: Path, capsys)
     assert invoke(capsys, "gate", report).code == 7
 
 
-def test_an_unfinished_run_is_not_exported(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_export_unfinished_run_is_rejected(finished: Path, capsys: pytest.CaptureFixture[str]):
     with changed_manifest(finished) as content:
         content["proof"] = None
     result = invoke(capsys, "export", finished, "--format", "dense")
     assert (result.code, str(finished) in result.err) == (3, True)
 
 
-def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_again_keeps_exported_files(finished: Path, capsys: pytest.CaptureFixture[str]):
     exported(capsys, finished, "--format", "dense")
     result = invoke(capsys, "run", finished.parent / "model.onnx", "--out", finished, *AGAIN)
     assert result.code == 0, result.err
@@ -120,9 +120,7 @@ def test_running_again_keeps_what_export_added(finished: Path, capsys: pytest.Ca
     assert exported(capsys, finished, "--format", "sparse") >= {"sparse", "dense"}
 
 
-def test_running_again_says_which_files_it_removes(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_run_again_names_removed_files(finished: Path, capsys: pytest.CaptureFixture[str]):
     exported(
         capsys, finished, "--format", "packed", "--format", "dense", "--weight-storage", "fp16"
     )
@@ -132,7 +130,7 @@ def test_running_again_says_which_files_it_removes(
     assert "model.dense.onnx" in result.err
 
 
-def test_only_files_that_were_asked_for_are_judged(
+def test_gate_max_bytes_checks_requested_files_only(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     exported(capsys, finished, "--format", "packed", "--weight-storage", "exact")
@@ -148,7 +146,7 @@ def test_only_files_that_were_asked_for_are_judged(
     assert re.search(r"\bmax_bytes\b.*\bmodel\.sparse\.onnx\b", result.err)
 
 
-def test_a_picked_entry_takes_them_too(
+def test_export_of_picked_entry_adds_files(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
@@ -167,7 +165,7 @@ def test_a_picked_entry_takes_them_too(
         (("--format", "zip"), "'zip'"),
     ],
 )
-def test_what_does_not_exist_is_refused(
+def test_export_unknown_format_or_storage_is_rejected(
     finished: Path, capsys: pytest.CaptureFixture[str], options, part
 ):
     result = invoke(capsys, "export", finished, *options)
@@ -175,7 +173,7 @@ def test_what_does_not_exist_is_refused(
     assert part in result.err
 
 
-def test_what_could_not_be_written_is_not_asked_for_again(
+def test_export_failed_file_is_not_requested_again(
     finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     from ltp_pipeline.stages.measure import network
@@ -194,7 +192,7 @@ def test_what_could_not_be_written_is_not_asked_for_again(
     assert "deploy-dense" not in exported(capsys, finished, "--format", "dense")
 
 
-def test_the_deploy_graph_can_be_added_to_the_formats_there_are(
+def test_export_deploy_is_added_to_present_formats(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     before = exported(capsys, finished)
@@ -210,9 +208,7 @@ def without_data(finished: Path) -> Path:
     return finished
 
 
-def test_without_data_a_file_with_the_same_outputs_has_the_accuracy_of_the_measured_one(
-    without_data: Path, capsys
-):
+def test_export_without_data_copies_accuracy_of_equal_outputs(without_data: Path, capsys):
     before = json.loads((without_data / "report.json").read_text())
     exported(capsys, without_data, "--format", "dense")
     report = json.loads((without_data / "report.json").read_text())
@@ -225,9 +221,7 @@ def test_without_data_a_file_with_the_same_outputs_has_the_accuracy_of_the_measu
     assert invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9).code == 0
 
 
-def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(
-    without_data: Path, capsys
-):
+def test_export_without_data_has_no_accuracy_of_other_graphs(without_data: Path, capsys):
     exported(capsys, without_data, "--format", "deploy-dense")
     report = json.loads((without_data / "report.json").read_text())
     (deployed,) = (
@@ -237,7 +231,7 @@ def test_without_data_the_accuracy_of_another_graph_is_null_with_the_reason(
     assert "data" in deployed["reasons"]["accuracy"]
 
 
-def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
+def test_export_replaced_model_is_rejected(without_data: Path, capsys):
     with changed_manifest(without_data) as content:
         content["inputs"]["model"] = str(without_data / "model.sparse.onnx")
     result = invoke(capsys, "export", without_data, "--format", "dense")
@@ -245,9 +239,7 @@ def test_another_model_in_its_place_is_refused(without_data: Path, capsys):
     assert str(without_data / "model.sparse.onnx") in result.err
 
 
-def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(
-    without_data: Path, capsys
-):
+def test_gate_unmeasured_file_fails_max_drop(without_data: Path, capsys):
     exported(capsys, without_data, "--format", "deploy-dense")
     result = invoke(capsys, "gate", without_data / "report.json", "--max-drop", 0.9)
     assert result.code == 7
@@ -257,9 +249,7 @@ def test_without_data_a_gate_on_accuracy_fails_for_a_file_that_nobody_measured(
     assert "model.deploy.dense.onnx" in report["pruned"]["reasons"]["accuracy"]
 
 
-def test_files_that_were_written_without_data_are_measured_when_the_data_are_back(
-    without_data: Path, capsys
-):
+def test_export_restored_data_measures_earlier_files(without_data: Path, capsys):
     data = json.loads((without_data / MANIFEST).read_text())["inputs"]["settings"]["data"]["path"]
     exported(capsys, without_data, "--format", "deploy-dense")
     original = json.loads((without_data / MANIFEST).read_text())["inputs"]["model"]
@@ -270,9 +260,7 @@ def test_files_that_were_written_without_data_are_measured_when_the_data_are_bac
     assert all(f["accuracy"] and f["latency"] for f in report["pruned"]["files"])
 
 
-def test_without_data_a_quick_baseline_still_says_why_it_has_no_curve(
-    shared: Path, tmp_path: Path, capsys
-):
+def test_export_without_data_keeps_the_reason_for_no_curve(shared: Path, tmp_path: Path, capsys):
     run = told_anew(shared, tmp_path / "example", export={"formats": ["sparse"]}) / "run"
     (run.parent / "digits.npz").unlink()
     exported(capsys, run, "--format", "deploy-dense")

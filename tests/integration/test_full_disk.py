@@ -48,9 +48,7 @@ def told(model: Path, temporary: Path) -> str:
 
 
 @pytest.mark.parametrize("pages", [pytest.param(0, marks=SLOW), pytest.param(1, marks=SLOW), 2])
-def test_a_full_disk_for_temporary_files_is_no_fault_of_the_model(
-    small_disk: Path, tmp_path: Path, pages: int
-):
+def test_import_full_temporary_disk_is_named(small_disk: Path, tmp_path: Path, pages: int):
     """Of model, inputs and outputs each takes a page: none fits, one, or all but what onnxruntime's process writes."""
     onnx.save(mlp(), tmp_path / "model.onnx")
     (small_disk / "others").write_bytes(bytes(SIZE - pages * 4096))

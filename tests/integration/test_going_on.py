@@ -85,14 +85,14 @@ def stop_and_go_on(
 @pytest.mark.parametrize(
     "stop_after", [25, *(pytest.param(step, marks=SLOW) for step in (1, 45, 80))]
 )
-def test_a_run_stopped_in_any_phase_ends_with_the_same_bytes(
+def test_run_resumed_in_any_phase_gives_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, stop_after: int
 ):
     """Stops are counted in steps: within learning, at its second epoch, in fine-tuning, in the baseline."""
     assert stop_and_go_on(example, monkeypatch, stop_after) == uninterrupted
 
 
-def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
+def test_run_resumed_within_an_epoch_starts_at_its_step(
     example: Path, uninterrupted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", 0.0)
@@ -101,7 +101,7 @@ def test_a_checkpoint_within_an_epoch_is_taken_up_at_its_step(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [25, 45, 80])
-def test_a_run_with_adamw_ends_with_the_same_bytes_too(
+def test_run_resumed_with_adamw_gives_the_same_bytes(
     example: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ):
     train = {**OPTIONS["train"], "optimizer": "adamw", "lr": 1e-3}
@@ -111,7 +111,7 @@ def test_a_run_with_adamw_ends_with_the_same_bytes_too(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_threads_it_began_with(
+def test_run_resumed_uses_its_first_number_of_threads(
     example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """Also where fewer cores are left; only an explicit number changes it, and is kept from then on."""
@@ -179,7 +179,7 @@ COMMAND += ("--export", "sparse", "--export", "dense", "--baseline", "quick")
     "mark",
     ["manifest.json", "trail/001.onnx", "state/finetune-002.safetensors", "model.sparse.onnx"],
 )
-def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
+def test_run_resumed_after_a_kill_gives_the_same_bytes(
     example: Path, uninterrupted: dict[str, bytes], mark: str
 ):
     """Killed before the first epoch ends, between epochs, after fine-tuning, and between two exports."""
@@ -196,9 +196,7 @@ def test_a_killed_process_goes_on_and_ends_with_the_same_bytes(
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_said_and_the_same_command_goes_on(
-    example: Path, uninterrupted: dict[str, bytes]
-):
+def test_run_resumes_after_a_full_disk(example: Path, uninterrupted: dict[str, bytes]):
     """A limit on the size of files stands in for the disk: checkpoints do not fit, the manifest does."""
     process = start(*COMMAND, cwd=example, largest_file=100_000)
     _, err = process.communicate(timeout=300)
@@ -219,9 +217,7 @@ def test_a_full_disk_is_said_and_the_same_command_goes_on(
         pytest.param(signal.SIGHUP, marks=SLOW),
     ],
 )
-def test_ctrl_c_termination_and_a_closed_terminal_end_with_130_and_keep_what_is_done(
-    example: Path, number: signal.Signals
-):
+def test_run_signals_exit_with_130_and_keep_progress(example: Path, number: signal.Signals):
     process = start("run", "model.onnx", "--out", "run", cwd=example)
     wait_for(example / "run" / "trail" / "001.onnx", process)
     process.send_signal(number)

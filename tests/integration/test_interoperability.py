@@ -353,7 +353,7 @@ def rows(begin: str) -> dict[str, dict[str, str]]:
     }
 
 
-def test_the_network_has_codes_of_several_kinds():
+def test_packed_network_has_codes_of_several_kinds():
     model, kernels = network()
     encoded = ENCODINGS["packed"].encode(OnnxModel.from_proto(model), kernels)
     kinds = {t.name.split("/")[-1] for t in encoded.graph.initializer} & set(packed_codec.KINDS)
@@ -364,14 +364,14 @@ def test_the_network_has_codes_of_several_kinds():
 
 
 @pytest.mark.parametrize("begin", TABLES)
-def test_the_table_has_every_tool(begin):
+def test_documentation_table_has_every_tool(begin):
     assert list(rows(begin)) == list(TOOLS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("format_", [*FORMATS, *INT8])
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_table_says_what_the_tools_do(tool, format_):
+def test_documentation_table_matches_the_tools(tool, format_):
     if version(TOOLS[tool][0]) is None:
         how = (
             "cannot be installed"

@@ -55,7 +55,7 @@ def press(process: "subprocess.Popen[str]", pause: float, times: int = 3) -> Non
         pytest.param("model.sparse.onnx", 0.0, marks=pytest.mark.slow),
     ],
 )
-def test_three_interrupts_at_any_moment_end_with_130_and_damage_nothing(
+def test_run_three_interrupts_exit_with_130_undamaged(
     example: Path, uninterrupted: dict[str, bytes], moment: str, pause: float
 ):
     process = start(*COMMAND, cwd=example, own_group=True)
@@ -115,7 +115,7 @@ INTERRUPTED = "\ninterrupted; what is done is kept, the same command goes on\n"
 LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.exit_interrupted()\n"
 
 
-def test_processes_that_decode_end_with_it_and_say_nothing(photos: Path):
+def test_run_interrupted_ends_its_workers_silently(photos: Path):
     code = """
 import sys, pathlib
 from ltp_pipeline.settings.schema import DataSettings
@@ -137,7 +137,7 @@ try:
         os.killpg(process.pid, 0)
 
 
-def test_cleaning_up_is_not_broken_off_by_further_ones():
+def test_cleanup_is_not_interrupted_again():
     code = """
 import time
 try:
@@ -151,7 +151,7 @@ try:
     assert interrupted(program(code + LEAVES)) == (130, "clean\n", "")
 
 
-def test_cleaning_up_that_never_ends_is_left_after_a_while():
+def test_cleanup_without_end_stops_after_its_limit():
     code = """
 import threading, time
 interrupts.PATIENCE = 0.5
@@ -167,7 +167,7 @@ try:
     assert time.monotonic() - begun < 20
 
 
-def test_a_thread_that_never_ends_does_not_hold_the_process():
+def test_exit_does_not_wait_for_endless_threads():
     code = """
 import threading, time
 interrupts.PATIENCE = 0.5
@@ -179,7 +179,7 @@ try:
     assert interrupted(program(code + LEAVES), times=1) == (130, "", "")
 
 
-def test_an_import_is_not_broken_off(tmp_path: Path):
+def test_imports_are_not_interrupted(tmp_path: Path):
     """Native code that is being imported may make any other error of an interrupt."""
     (tmp_path / "slow.py").write_text(
         "import time\nprint('ready', flush=True)\n"
@@ -196,7 +196,7 @@ try:
     assert interrupted(program(code + LEAVES, tmp_path)) == (130, "whole\n", "")
 
 
-def test_an_interrupt_that_python_drops_comes_again():
+def test_interrupt_dropped_by_python_is_repeated():
     code = """
 import time
 class Slow:
@@ -211,7 +211,7 @@ try:
     assert interrupted(program(code + LEAVES)) == (130, "", "")
 
 
-def test_a_process_that_was_started_to_ignore_ctrl_c_does():
+def test_process_started_to_ignore_interrupts_ignores_them():
     code = "import signal\nprint(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)"
     done = subprocess.run(
         [
@@ -227,7 +227,7 @@ def test_a_process_that_was_started_to_ignore_ctrl_c_does():
     assert done.stdout == "True\n", done.stderr
 
 
-def test_an_interrupt_that_other_code_drops_comes_again():
+def test_interrupt_dropped_by_other_code_is_repeated():
     code = """
 import time
 try:

@@ -25,9 +25,7 @@ def prune(capsys: pytest.CaptureFixture[str], example: Path, *options: object) -
     return invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *SHORT, *options)
 
 
-def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
-    example: Path, capsys, monkeypatch
-):
+def test_run_metric_with_unit_has_a_relative_default_budget(example: Path, capsys, monkeypatch):
     judged_by(monkeypatch, Metric("yield", "kg", is_fraction=False))
     (example / "ltp.toml").write_text(NO_BUDGET)
     result = prune(capsys, example, "--baseline", "quick", "--max-drop", 5)
@@ -49,9 +47,7 @@ def test_a_metric_that_is_no_share_has_its_unit_and_its_own_default_budget(
     assert says_finished(prune(capsys, example, "--baseline", "quick", "--max-drop", 5).err)
 
 
-def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
-    example: Path, capsys, monkeypatch
-):
+def test_run_lower_is_better_selects_the_sparsest_in_budget(example: Path, capsys, monkeypatch):
     """Right answers are taken for errors: whatever pruning does to them is an improvement."""
     judged_by(
         monkeypatch, Metric("errors", "per sample", higher_is_better=False, is_fraction=False)
@@ -80,9 +76,7 @@ def test_where_less_is_better_the_sparsest_network_keeps_the_budget(
 
 
 @pytest.mark.parametrize("option", ["--max-drop", "--accuracy-budget"])
-def test_percent_is_refused_of_a_share_before_anything_is_trained(
-    example: Path, capsys, option: str
-):
+def test_run_limit_in_percent_is_rejected_untrained(example: Path, capsys, option: str):
     result = prune(capsys, example, option, 5)
     assert result.code == 3
     assert option.removeprefix("--").replace("-", "_") in result.err

@@ -67,7 +67,7 @@ def floats_of(path: Path) -> list[np.ndarray]:
     return [a for a in arrays if a.dtype == np.float32]
 
 
-def test_model_compression_is_counted_over_all_float_weights_of_the_file(finished: Path):
+def test_model_compression_counts_all_float_weights(finished: Path):
     report = report_of(finished)
     elements = sum(a.size for a in floats_of(finished / "model.onnx"))
     nonzeros = sum(np.count_nonzero(a) for a in floats_of(finished / "run" / "model.dense.onnx"))
@@ -78,7 +78,7 @@ def test_model_compression_is_counted_over_all_float_weights_of_the_file(finishe
     assert report["model"]["largest_other_weights"][0] == {"name": "table", "elements": TABLE}
 
 
-def test_entries_of_the_trail_know_both_and_their_hash(
+def test_trail_entries_have_both_compressions_and_a_hash(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     (entry,) = report_of(finished)["trail"]
@@ -92,7 +92,7 @@ def test_entries_of_the_trail_know_both_and_their_hash(
     assert f"{entry['model_compression']:.2f}×" in shown
 
 
-def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_shows_both_compressions_and_warns(finished: Path, capsys: pytest.CaptureFixture[str]):
     again = invoke(capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS)
     assert again.code == 0, again.err
     assert "compression, layer weights" in again.out
@@ -102,7 +102,7 @@ def test_the_console_shows_both_and_warns(finished: Path, capsys: pytest.Capture
     assert f"{TABLE:,} of Gather" in inspected
 
 
-def test_a_gate_on_the_whole_model_fails_and_names_the_table(
+def test_gate_min_model_compression_names_the_largest_table(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     report = finished / "run" / "report.json"
@@ -113,7 +113,7 @@ def test_a_gate_on_the_whole_model_fails_and_names_the_table(
     assert failed.err.count("min_model_compression") == 2
 
 
-def test_validate_counts_the_same_in_a_packed_file(
+def test_validate_packed_file_has_the_same_counts(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     packed = finished / "run" / "model.packed.onnx"

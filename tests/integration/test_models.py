@@ -34,7 +34,7 @@ def prune(
     return json.loads(result.out)
 
 
-def test_a_half_precision_model_stays_one(example: Path, capsys):
+def test_run_half_precision_model_keeps_its_type(example: Path, capsys):
     model = onnx.load(example / "model.onnx")
     for tensor in model.graph.initializer:
         tensor.CopyFrom(
@@ -49,7 +49,7 @@ def test_a_half_precision_model_stays_one(example: Path, capsys):
     assert packed.graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT16
 
 
-def test_batch_norms_that_never_update_are_trained_all_the_same(example: Path, capsys):
+def test_run_frozen_batch_norms_are_trained(example: Path, capsys):
     model = onnx.load(example / "model.onnx")
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
@@ -61,7 +61,7 @@ def test_batch_norms_that_never_update_are_trained_all_the_same(example: Path, c
     assert report["pruned"]["accuracy"]["top1"] > 0.9
 
 
-def test_a_graph_that_ends_in_softmax_is_trained_on_its_logarithm(example: Path, capsys):
+def test_run_softmax_output_is_trained_on_its_logarithm(example: Path, capsys):
     model = onnx.load(example / "model.onnx")
     model.graph.node.append(helper.make_node("Softmax", ["scores"], ["probabilities"], axis=1))
     model.graph.output[0].name = "probabilities"
@@ -69,7 +69,7 @@ def test_a_graph_that_ends_in_softmax_is_trained_on_its_logarithm(example: Path,
 
 
 @pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: int):
+def test_run_fixed_batch_size_is_preserved(example: Path, capsys, batch: int):
     model = onnx.load(example / "model.onnx")
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.shape.dim[0].dim_value = batch
@@ -84,15 +84,13 @@ def test_a_fixed_batch_size_is_kept_in_the_files(example: Path, capsys, batch: i
     )
 
 
-def test_an_output_without_a_shape_is_forgiven_from_end_to_end(example: Path, capsys):
+def test_run_output_without_shape_succeeds(example: Path, capsys):
     model = onnx.load(example / "model.onnx")
     model.graph.output[0].type.tensor_type.ClearField("shape")
     assert prune(capsys, example, model)["pruned"]["compression"] == pytest.approx(6, rel=0.01)
 
 
-def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(
-    example: Path, capsys
-):
+def test_run_reshape_with_batch_size_trains_on_any_batch(example: Path, capsys):
     """As static exports have it: Reshape to (1, 64) where the batch is 1."""
     model = onnx.load(example / "model.onnx")
     for value in (*model.graph.input, *model.graph.output):
@@ -110,9 +108,7 @@ def test_a_reshape_that_spells_out_the_batch_size_does_not_fix_it_for_training(
     assert numpy_helper.to_array(shape).tolist() == [1, 64]
 
 
-def test_training_in_bfloat16_keeps_thresholds_and_weights_in_single_precision(
-    example: Path, capsys, monkeypatch
-):
+def test_run_bfloat16_keeps_weights_in_single_precision(example: Path, capsys, monkeypatch):
     from ltp_pipeline.stages.learn_thresholds import budget_mode
     from ltp_pipeline.stages.learn_thresholds.functional import rectified_prune
 
@@ -149,7 +145,7 @@ def with_second_head(example: Path) -> onnx.ModelProto:
     return model
 
 
-def test_a_head_that_labels_say_nothing_about_is_not_pruned(example: Path, capsys):
+def test_run_unlabeled_head_is_not_pruned(example: Path, capsys):
     report = prune(capsys, example, with_second_head(example))
     (head,) = (layer for layer in report["layers"] if layer["name"] == "head.weight")
     assert head["nonzeros"] == head["elements"]

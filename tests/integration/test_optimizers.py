@@ -55,9 +55,7 @@ def command(folder: Path, *options: object) -> tuple[object, ...]:
     )
 
 
-def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
-    normed: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_run_layer_norm_is_trained_by_adamw(normed: Path, capsys: pytest.CaptureFixture[str]):
     result = invoke(capsys, *command(normed))
     assert result.code == 0, result.err
     assert len(re.findall(r"Note: AdamW .*\b0\.0001\b", result.err)) == 1
@@ -82,7 +80,7 @@ def test_a_network_with_a_layer_norm_is_trained_by_adamw_and_the_report_says_so(
     assert says_finished(again.err)
 
 
-def test_a_run_is_identified_by_the_settings_that_were_given(
+def test_run_identity_has_the_settings_of_the_user(
     normed: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert invoke(capsys, *command(normed)).code == 0
@@ -104,7 +102,7 @@ def test_a_run_is_identified_by_the_settings_that_were_given(
         ("train.label_smoothing=1.0", 3, "train.label_smoothing"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_run_invalid_train_settings_are_rejected(
     normed: Path, capsys: pytest.CaptureFixture[str], option: str, code: int, part: str
 ):
     result = invoke(capsys, *command(normed, "--set", option))
@@ -112,7 +110,7 @@ def test_settings_that_make_no_sense_are_refused(
     assert part in result.err
 
 
-def test_the_clamp_of_the_paper_is_refused_before_anything_is_written(
+def test_run_clamped_gradient_with_adamw_is_rejected(
     normed: Path, capsys: pytest.CaptureFixture[str]
 ):
     options = ("--set", "method.lambda=1e-6", "--set", "method.weight_gradient=clamped")

@@ -35,7 +35,7 @@ def pick(capsys, *arguments: object) -> Result:
     return invoke(capsys, "pick", *arguments)
 
 
-def test_the_runs_own_baseline_is_taken_where_it_fits(finished: Path, capsys, steps: list[str]):
+def test_pick_reuses_the_baseline_of_the_run(finished: Path, capsys, steps: list[str]):
     result = pick(capsys, finished, 2)
     assert result.code == 0, result.err
     assert "The baseline is the run's own" in result.err
@@ -45,9 +45,7 @@ def test_the_runs_own_baseline_is_taken_where_it_fits(finished: Path, capsys, st
     assert [f["sha256"] for f in ours["files"]] == [f["sha256"] for f in theirs["files"]]
 
 
-def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(
-    finished: Path, capsys, steps: list[str]
-):
+def test_pick_trains_a_baseline_on_request_only(finished: Path, capsys, steps: list[str]):
     result = pick(capsys, finished, 1)
     assert result.code == 0, result.err
     assert re.search(r"--baseline quick\b.*\b2 epochs\b", result.err)
@@ -67,12 +65,12 @@ def test_no_baseline_is_trained_unasked_and_asking_trains_nothing_else(
     assert not steps
 
 
-def test_a_baseline_that_fits_can_be_left_out(finished: Path, capsys):
+def test_pick_no_baseline_leaves_it_out(finished: Path, capsys):
     assert pick(capsys, finished, 2, "--no-baseline", "--quiet").code == 0
     assert report_of(finished / "pick-002")["baseline"] is None
 
 
-def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
+def test_pick_has_its_own_gates(finished: Path, capsys):
     result = pick(capsys, finished, 1, "--min-compression", 1000)
     assert result.code == 7
     report = report_of(finished / "pick-001")
@@ -86,7 +84,7 @@ def test_a_pick_has_gates_of_its_own(finished: Path, capsys):
 
 
 @pytest.mark.parametrize("other", ["nonzeros", "epochs"])
-def test_a_baseline_of_another_size_or_length_does_not_fit(
+def test_pick_baseline_of_other_size_or_length_is_not_reused(
     finished: Path, capsys, steps: list[str], other: str
 ):
     """Told by a gate that is refused where no baseline fits."""
@@ -110,9 +108,7 @@ def set_gates(run: Path, gates: dict) -> None:
         content["inputs"]["settings"]["gates"] = gates
 
 
-def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(
-    finished: Path, capsys, steps: list[str]
-):
+def test_pick_gate_without_baseline_is_rejected_untrained(finished: Path, capsys, steps: list[str]):
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 1)
     assert result.code == 3
@@ -122,12 +118,12 @@ def test_a_gate_on_a_baseline_that_is_not_there_stops_before_any_training(
     assert not (finished / "pick-001").exists()
 
 
-def test_asking_to_beat_the_baseline_asks_for_it(finished: Path, capsys, steps: list[str]):
+def test_pick_beat_baseline_trains_one(finished: Path, capsys, steps: list[str]):
     assert pick(capsys, finished, 1, "--beat-baseline", "--quiet").code in (0, 7)
     assert set(steps) == {"finetune-001", "baseline"}
 
 
-def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, steps: list[str]):
+def test_pick_finished_entry_does_nothing(finished: Path, capsys, steps: list[str]):
     pick(capsys, finished, 1)
     steps.clear()
     before = {path: path.stat().st_mtime_ns for path in (finished / "pick-001").glob("model.*")}
@@ -142,7 +138,7 @@ def test_a_finished_pick_says_so_and_does_nothing_again(finished: Path, capsys, 
     assert judged.code == 0, judged.err
 
 
-def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(
+def test_trail_of_picked_entry_marks_it_in_the_trail_of_the_run(
     finished: Path, capsys, monkeypatch
 ):
     pick(capsys, finished, 1, "--quiet")
@@ -160,22 +156,20 @@ def test_trail_of_a_picked_entry_is_that_of_its_run_with_the_entry_marked(
     assert all(Path(r["file"]).is_file() for r in rows)
 
 
-def test_a_picked_folder_that_was_taken_out_of_its_run_says_so(
-    finished: Path, tmp_path: Path, capsys
-):
+def test_trail_of_moved_picked_folder_is_rejected(finished: Path, tmp_path: Path, capsys):
     pick(capsys, finished, 1, "--quiet")
     shutil.move(finished / "pick-001", tmp_path / "alone")
     result = invoke(capsys, "trail", tmp_path / "alone")
     assert (result.code, str(tmp_path / "alone") in result.err) == (3, True)
 
 
-def test_picking_from_a_picked_folder_picks_from_its_run(finished: Path, capsys):
+def test_pick_from_picked_folder_uses_the_run(finished: Path, capsys):
     pick(capsys, finished, 1, "--quiet")
     assert pick(capsys, finished / "pick-001", 2, "--quiet").code == 0
     assert (finished / "pick-002" / "report.json").is_file()
 
 
-def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
+def test_progress_and_trail_name_the_metric(example: Path, capsys):
     data = dict(np.load(example / "digits.npz"))
     np.savez(
         example / "digits.npz", **{name: a for name, a in data.items() if name.startswith("x_")}
@@ -201,7 +195,7 @@ def test_what_is_shown_has_the_name_of_the_metric(example: Path, capsys):
     assert f" {name} (val) " in heading
 
 
-def test_a_pick_that_was_repeated_can_be_exported(finished: Path, capsys):
+def test_export_of_repeated_pick_succeeds(finished: Path, capsys):
     """What the rules of the run found is not taken for a wish."""
     for _ in range(2):
         assert pick(capsys, finished, 1, "--quiet").code == 0
@@ -213,7 +207,7 @@ def test_a_pick_that_was_repeated_can_be_exported(finished: Path, capsys):
 @pytest.mark.parametrize(
     ("gate", "remedy"), [({"min_gain": 1.5}, "curve"), ({"beat_baseline": True}, "quick")]
 )
-def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
+def test_pick_gate_of_the_run_without_baseline_is_named_as_such(
     finished: Path, capsys, steps: list[str], gate: dict, remedy: str
 ):
     set_gates(finished, gate)
@@ -223,7 +217,7 @@ def test_a_gate_of_the_run_without_the_baseline_it_needs_is_told_as_the_runs(
     assert f"--baseline {remedy}" in result.err
 
 
-def test_a_gate_of_its_own_without_the_baseline_it_needs_is_told_as_its_own(finished: Path, capsys):
+def test_pick_own_gate_without_baseline_is_named_as_own(finished: Path, capsys):
     result = pick(capsys, finished, 1, "--no-baseline", "--min-gain", 1.5)
     assert (result.code, "min_gain" in result.err, "the run's gate" in result.err) == (
         3,

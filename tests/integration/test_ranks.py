@@ -69,7 +69,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"one": folder / "one", "two": folder / "two"}
 
 
-def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
+def test_ranks_have_the_losses_of_one_process(both: dict[str, Path]):
     lines = [
         [json.loads(line) for line in (both[name] / "log.jsonl").read_text().splitlines()]
         for name in ("one", "two")
@@ -87,7 +87,7 @@ def test_losses_and_thresholds_are_those_of_one_process(both: dict[str, Path]):
             assert second["thresholds"][name] == pytest.approx(tau, rel=2e-2)
 
 
-def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: dict[str, Path]):
+def test_ranks_have_the_first_trail_network_of_one_process(both: dict[str, Path]):
     models = [read_model(both[name] / "trail" / "001.onnx") for name in ("one", "two")]
     names = [row["name"] for row in json.loads((both["one"] / "report.json").read_text())["layers"]]
     for name in names:
@@ -96,7 +96,7 @@ def test_the_first_network_of_the_trail_has_the_same_weights_to_rounding(both: d
         assert apart.mean() < 0.005, name
 
 
-def test_reports_agree(both: dict[str, Path]):
+def test_ranks_have_the_report_of_one_process(both: dict[str, Path]):
     one, two = (json.loads((both[name] / "report.json").read_text()) for name in ("one", "two"))
     assert two["pruned"]["nonzeros"] == one["pruned"]["nonzeros"]
     for part in ("pruned", "baseline"):
@@ -105,7 +105,7 @@ def test_reports_agree(both: dict[str, Path]):
         )
 
 
-def test_one_process_speaks_and_writes(both: dict[str, Path]):
+def test_ranks_only_the_main_process_writes(both: dict[str, Path]):
     shown = (both["two"].parent / "two.out").read_text()
     assert shown.count("report.html") == 1
     assert sorted(p.name for p in both["two"].iterdir()) == sorted(
@@ -113,13 +113,13 @@ def test_one_process_speaks_and_writes(both: dict[str, Path]):
     )
 
 
-def test_a_finished_run_ends_on_all_ranks(both: dict[str, Path]):
+def test_ranks_finished_run_ends_everywhere(both: dict[str, Path]):
     again = torchrun(both["two"].parent, "run", "model.onnx", "--out", "two", *OPTIONS)
     assert again.returncode == 0, again.stderr
     assert again.stderr.count(" is finished already") == 1
 
 
-def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str, Path]):
+def test_ranks_measure_the_curve_together(both: dict[str, Path]):
     """Not asked for by name: the leader's clock decides for all."""
     shutil.copytree(both["two"], both["two"].with_name("three"))
     found = torchrun(both["two"].parent, "run", "model.onnx", "--out", "three", *OPTIONS[:-2])
@@ -130,7 +130,7 @@ def test_the_curve_of_the_baseline_is_made_by_all_ranks_together(both: dict[str,
     assert report["baseline"]["gain"] is not None
 
 
-def test_adamw_takes_the_steps_of_one_process(example: Path):
+def test_ranks_adamw_takes_the_steps_of_one_process(example: Path):
     options = (
         "--epochs",
         1,
@@ -158,7 +158,7 @@ def test_adamw_takes_the_steps_of_one_process(example: Path):
     )
 
 
-def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
+def test_ranks_indivisible_batch_is_rejected_once(example: Path):
     found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
     assert found.returncode != 0
     (message,) = re.findall("error: (.*)", found.stderr)
@@ -166,7 +166,7 @@ def test_a_batch_that_cannot_be_shared_is_refused_once(example: Path):
     assert not (example / "run").exists()
 
 
-def test_training_in_8_bits_is_refused_once(example: Path):
+def test_ranks_quantization_aware_is_rejected_once(example: Path):
     options = ("--export", "int8", "--set", "train.quantization_aware=true", "--out", "run")
     found = torchrun(example, "run", "model.onnx", *options)
     assert found.returncode != 0
@@ -175,7 +175,7 @@ def test_training_in_8_bits_is_refused_once(example: Path):
     assert not (example / "run").exists()
 
 
-def test_an_error_of_one_rank_is_told_by_it(example: Path):
+def test_ranks_error_names_its_rank(example: Path):
     """The second process loses its data in the middle of training."""
     code = """
 import sys

@@ -51,13 +51,13 @@ def browse(folder: Path, page: str, script: str = "", width: int = 1280) -> tupl
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 
-def test_loads_without_console_errors(tmp_path: Path) -> None:
+def test_report_loads_without_console_errors(tmp_path: Path) -> None:
     document, console = browse(tmp_path, page())
     assert console == ""
     assert HOSTILE not in document
 
 
-def test_the_console_is_watched(tmp_path: Path) -> None:
+def test_console_errors_are_noticed(tmp_path: Path) -> None:
     _, console = browse(tmp_path, page(), "missing()")
     assert "missing is not defined" in console
 
@@ -73,7 +73,7 @@ def test_the_console_is_watched(tmp_path: Path) -> None:
         ("#", 1, "head.fc.weight"),
     ],
 )
-def test_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: str) -> None:
+def test_report_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: str) -> None:
     script = (
         f"const b = [...document.querySelectorAll('th button')].find(x => x.textContent.startsWith('{column}'));"
         f"for (let i = 0; i < {clicks}; i++) b.click();"
@@ -89,7 +89,7 @@ def test_layers_can_be_sorted(tmp_path: Path, column: str, clicks: int, first: s
 
 
 @pytest.mark.parametrize("width", [500, 800, 1280])
-def test_nothing_is_wider_than_the_window(tmp_path: Path, width: int) -> None:
+def test_report_fits_into_the_window(tmp_path: Path, width: int) -> None:
     script = (
         "document.title = document.documentElement.scrollWidth <= innerWidth ? 'fits' : 'too wide'"
     )

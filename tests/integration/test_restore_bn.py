@@ -37,7 +37,7 @@ def settings_for(path: Path) -> Settings:
     return load_settings(path, options=options)
 
 
-def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
+def test_run_restore_batch_norm_exports_the_nodes_of_the_file(
     folded_example: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = folded_example.parent / "run"
@@ -72,7 +72,7 @@ def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
 
 
 @pytest.mark.slow
-def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(
+def test_run_restore_batch_norm_resumed_gives_the_same_bytes(
     folded_example: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = folded_example.parent

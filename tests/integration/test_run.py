@@ -57,13 +57,13 @@ def test_sparsity_and_nonzeros_of_the_report_are_those_of_the_file(finished: Pat
         assert pruned["compression"] == pytest.approx(elements / nonzeros)
 
 
-def test_the_target_compression_is_met_exactly(finished: Path):
+def test_run_target_compression_is_met_exactly(finished: Path):
     report = report_of(finished)
     assert report["pruned"]["nonzeros"] == report["model"]["layer_elements"] // 30
     assert report["baseline"]["nonzeros"] == report["pruned"]["nonzeros"]
 
 
-def test_the_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
+def test_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
     report = report_of(finished)
     assert report["baseline"]["epochs"] == {
         "prune": 0,
@@ -73,7 +73,7 @@ def test_the_baseline_is_trained_as_long_as_the_learned_network(finished: Path):
     assert {line["epoch"] for line in lines if line["key"] == "baseline"} == {0, 1, 2}
 
 
-def test_what_the_baseline_lacks_has_its_reason(finished: Path):
+def test_baseline_missing_values_have_reasons(finished: Path):
     baseline = report_of(finished)["baseline"]
     for key in ("curve", "compression_at_equal_accuracy", "gain"):
         assert baseline[key] is None
@@ -83,7 +83,7 @@ def test_what_the_baseline_lacks_has_its_reason(finished: Path):
         )
 
 
-def test_accuracy_of_every_file_is_what_onnxruntime_says(finished: Path):
+def test_report_accuracy_is_that_of_onnxruntime(finished: Path):
     data = np.load(finished / "digits.npz")
     x = data["x_test"].astype(np.float32) * np.float32(0.0625)
     report = report_of(finished)
@@ -115,7 +115,7 @@ def test_graph_of_the_sparse_file_is_the_original_one(finished: Path):
     onnx.checker.check_model(str(finished / "run" / "model.sparse.onnx"))
 
 
-def test_every_trail_entry_is_a_model_that_runs(finished: Path):
+def test_trail_entries_run_in_onnxruntime(finished: Path):
     x = np.load(finished / "digits.npz")["x_val"].astype(np.float32) * np.float32(0.0625)
     labels = np.load(finished / "digits.npz")["y_val"]
     trail = report_of(finished)["trail"]
@@ -140,7 +140,7 @@ def test_hashes_are_those_of_the_files(finished: Path):
         )
 
 
-def test_the_original_file_is_untouched(finished: Path):
+def test_run_leaves_the_original_file_unchanged(finished: Path):
     from importlib import resources
 
     assert (finished / "model.onnx").read_bytes() == resources.files("ltp_pipeline.demo").joinpath(
@@ -148,7 +148,7 @@ def test_the_original_file_is_untouched(finished: Path):
     ).read_bytes()
 
 
-def test_every_layer_is_listed_with_its_threshold(finished: Path):
+def test_report_lists_layers_with_thresholds(finished: Path):
     layers = report_of(finished)["layers"]
     assert [x["name"] for x in layers][:2] == ["stem.weight", "block1.conv1.weight"]
     assert all(
@@ -158,9 +158,7 @@ def test_every_layer_is_listed_with_its_threshold(finished: Path):
     assert sum(x["nonzeros"] for x in layers) == report_of(finished)["pruned"]["nonzeros"]
 
 
-def test_the_same_command_again_only_judges_the_gates(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_run_again_only_checks_gates(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns
     result = invoke(
         capsys, "run", finished / "model.onnx", "--out", finished / "run", *OPTIONS, *EVERY
@@ -170,7 +168,9 @@ def test_the_same_command_again_only_judges_the_gates(
     assert (finished / "run" / "model.sparse.onnx").stat().st_mtime_ns == before
 
 
-def test_changed_settings_are_refused_by_name(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_changed_setting_is_rejected_by_name(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
     result = invoke(
         capsys, "run", finished / "model.onnx", "--out", finished / "run", "--epochs", 3
     )
@@ -179,7 +179,7 @@ def test_changed_settings_are_refused_by_name(finished: Path, capsys: pytest.Cap
     assert "--fresh" in result.err
 
 
-def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(
+def test_gate_failure_exits_with_7_and_names_the_limit(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     result = invoke(capsys, "gate", finished / "run" / "report.json", "--min-compression", 50)
@@ -190,9 +190,7 @@ def test_a_failing_gate_ends_a_run_with_7_and_names_limit_and_value(
     )
 
 
-def test_a_report_that_does_not_belong_to_its_file_fails(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_gate_changed_file_fails(finished: Path, capsys: pytest.CaptureFixture[str]):
     path = finished / "run" / "model.dense.onnx"
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
@@ -209,7 +207,7 @@ def test_rendering_again_gives_the_same_bytes(finished: Path, capsys: pytest.Cap
     assert [(finished / "run" / n).read_bytes() for n in names] == before
 
 
-def test_the_summary_of_a_job_shows_what_gate_just_judged(
+def test_gate_job_summary_shows_its_results(
     finished: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -248,7 +246,7 @@ def test_rendering_again_renews_the_hashes(finished: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("content", [b"{", None])
-def test_a_report_that_was_changed_by_hand_is_made_again(
+def test_run_edited_report_is_written_again(
     finished: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
 ):
     run, report = finished / "run", finished / "run" / "report.json"
@@ -261,7 +259,7 @@ def test_a_report_that_was_changed_by_hand_is_made_again(
     assert json.loads(report.read_text())["pruned"]["drop"] == before
 
 
-def test_validate_says_the_same_as_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):
+def test_validate_repeats_the_report(finished: Path, capsys: pytest.CaptureFixture[str]):
     sparse, original = finished / "run" / "model.sparse.onnx", finished / "model.onnx"
     result = invoke(
         capsys,
@@ -325,7 +323,7 @@ def test_accuracy_budget_is_the_default_and_its_search_is_reported(
     assert report["reasons"]["baseline"]
 
 
-def test_paper_mode_prunes_with_a_given_lambda(example: Path, capsys: pytest.CaptureFixture[str]):
+def test_run_lambda_prunes(example: Path, capsys: pytest.CaptureFixture[str]):
     text = (example / "ltp.toml").read_text().split("[budget]")[0]
     (example / "ltp.toml").write_text(text + "[method]\nlambda = 1e-4\nthreshold_lr_ratio = 0.01\n")
     options = (*QUICK[:4], "--no-baseline", "--export", "sparse", "--json")
@@ -353,9 +351,7 @@ def test_excluded_kernels_stay_dense_and_the_target_still_holds(
 
 
 @pytest.mark.parametrize("budget", [("--target-compression", 60), ("--set", "method.lambda=1e-4")])
-def test_a_pruned_model_goes_on_from_its_zeros(
-    finished: Path, tmp_path: Path, capsys, budget: tuple
-):
+def test_run_pruned_model_keeps_its_zeros(finished: Path, tmp_path: Path, capsys, budget: tuple):
     """Our own output as input, in budget mode and in paper mode: what was zero stays zero."""
     config = tmp_path / "ltp.toml"
     text = f'[data]\npath = "{finished / "digits.npz"}"\nscale = 0.0625\n[method]\nthreshold_lr_ratio = 0.01\n'
@@ -414,7 +410,7 @@ def test_trail_lists_entries_and_marks_the_best(finished: Path, capsys):
 
 
 @pytest.mark.parametrize("simplify", ["auto", "always"])
-def test_a_pattern_that_excludes_nothing_is_refused(
+def test_run_exclude_without_match_is_rejected(
     finished: Path, tmp_path: Path, capsys, simplify: str
 ):
     options = ("--exclude", "stem*", "--exclude", "typo*", "--set", f"model.simplify={simplify}")
@@ -441,7 +437,7 @@ def test_unpack_gives_back_the_dense_weights(finished: Path, tmp_path: Path, cap
     assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
-def test_packed_and_unpacked_files_say_which_they_are(finished: Path, tmp_path: Path, capsys):
+def test_inspect_names_packed_and_unpacked_files(finished: Path, tmp_path: Path, capsys):
     packed = finished / "run" / "model.packed.onnx"
     invoke(capsys, "unpack", packed, "--out", tmp_path / "plain.onnx")
     found = [
@@ -451,7 +447,7 @@ def test_packed_and_unpacked_files_say_which_they_are(finished: Path, tmp_path: 
     assert found == ["packed", "dense"]
 
 
-def test_another_format_is_exported_later_without_training(finished: Path, capsys):
+def test_export_further_format_trains_nothing(finished: Path, capsys):
     run = finished / "run"
     (run / "model.dense.onnx").unlink()
     before = (run / "model.sparse.onnx").read_bytes()
@@ -480,9 +476,7 @@ def test_fresh_never_deletes_a_model_that_lies_in_the_run_directory(finished: Pa
 
 
 @pytest.mark.parametrize("damage", ["deleted", "replaced"])
-def test_a_finished_run_mends_an_exported_file_that_is_gone_or_changed(
-    finished: Path, capsys, damage: str
-):
+def test_run_finished_restores_missing_or_changed_files(finished: Path, capsys, damage: str):
     run, sparse = finished / "run", finished / "run" / "model.sparse.onnx"
     before = sparse.read_bytes()
     if damage == "deleted":

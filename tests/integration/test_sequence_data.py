@@ -68,7 +68,7 @@ def test_bytes_are_labels_wherever_the_output_has_its_classes(
 
 
 @pytest.mark.parametrize("command", ["init", "validate", "run"])
-def test_labels_of_another_length_than_their_sample_are_refused(
+def test_labels_of_other_length_are_rejected(
     tagged: Tagged, capsys: pytest.CaptureFixture[str], command: str
 ):
     data = tagged.put(
@@ -82,7 +82,7 @@ def test_labels_of_another_length_than_their_sample_are_refused(
 
 
 @pytest.mark.parametrize("command", ["init", "validate", "run"])
-def test_a_token_that_the_model_has_no_row_for_is_refused(
+def test_token_outside_the_vocabulary_is_rejected(
     tagged: Tagged, capsys: pytest.CaptureFixture[str], command: str
 ):
     ids = tagged.arrays["ids"].copy()
@@ -93,7 +93,7 @@ def test_a_token_that_the_model_has_no_row_for_is_refused(
     assert "Traceback" not in result.err
 
 
-def test_a_sequence_that_is_too_long_for_the_model_is_refused(
+def test_sequence_too_long_for_the_model_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     g = Graph()

@@ -47,7 +47,7 @@ def save(model: ModelProto, folder: Path) -> Path:
 @pytest.mark.parametrize(
     "name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS]
 )
-def test_it_is_pruned_exported_and_counted(
+def test_run_sequence_network_is_pruned_and_exported(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = save(NETWORKS[name], tmp_path)
@@ -82,7 +82,7 @@ def test_it_is_pruned_exported_and_counted(
         )
 
 
-def test_inspect_shows_what_is_a_kernel_and_what_not(
+def test_inspect_lists_layer_weights_and_reasons(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     onnx.save(NETWORKS["LSTM"], tmp_path / "model.onnx")
@@ -104,7 +104,7 @@ def test_inspect_shows_what_is_a_kernel_and_what_not(
     )
 
 
-def test_an_operator_that_cannot_be_trained_is_listed_with_its_opset(
+def test_inspect_lists_untrainable_operator_with_opset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = fused_attention()

@@ -21,9 +21,7 @@ LATER = [0.0005, 0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2, 1
     "number", [SIGINT, pytest.param(SIGTERM, marks=SLOW), pytest.param(SIGHUP, marks=SLOW)]
 )
 @pytest.mark.parametrize("seconds", [*SOON, *(pytest.param(s, marks=SLOW) for s in LATER)])
-def test_a_signal_so_long_after_the_first_line_ends_with_130(
-    example: Path, seconds: float, number: Signals
-):
+def test_startup_signal_at_any_delay_exits_with_130(example: Path, seconds: float, number: Signals):
     process = start("run", "model.onnx", cwd=example)
     while not takes_signals(process):
         assert process.poll() is None, process.communicate()
@@ -35,7 +33,7 @@ def test_a_signal_so_long_after_the_first_line_ends_with_130(
     assert "Traceback" not in out + err
 
 
-def test_the_first_thing_that_the_program_does_is_to_take_signals():
+def test_startup_installs_signal_handlers_first():
     """Nothing that reads a file stands before it: `_signal` is built in."""
     _, first, *rest = ast.parse((ROOT / "pipeline" / "__main__.py").read_text()).body
     assert ast.unparse(first) == "import _signal"
@@ -44,7 +42,7 @@ def test_the_first_thing_that_the_program_does_is_to_take_signals():
     assert not any(isinstance(s, ast.Import | ast.ImportFrom) for s in rest[:taken])
 
 
-def test_the_package_itself_imports_nothing_but_two_small_modules():
+def test_package_imports_two_small_modules_only():
     code = "import sys; before = set(sys.modules); import ltp_pipeline; print(sorted(set(sys.modules) - before))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (
@@ -53,7 +51,7 @@ def test_the_package_itself_imports_nothing_but_two_small_modules():
     )
 
 
-def test_an_interrupt_that_nothing_catches_ends_with_130():
+def test_startup_uncaught_interrupt_exits_with_130():
     code = """
 import os, signal
 from ltp_pipeline.system import signals as interrupts

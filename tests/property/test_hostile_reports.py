@@ -8,7 +8,7 @@ from tests.fuzz.report_mutants import MUTANTS
 NUM_CASES = len(MUTANTS)  # each mutant once
 
 
-def test_no_edited_report_passes_a_failing_gate(tmp_path: Path) -> None:
+def test_edited_report_never_passes_a_failing_gate(tmp_path: Path) -> None:
     reports.make_run(tmp_path / "base")
     failures = [
         case for case in reports.try_cases(0, range(NUM_CASES), tmp_path / "base") if case.problem

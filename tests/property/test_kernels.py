@@ -135,7 +135,7 @@ def test_products_are_those_of_onnxruntime(
     )
 
 
-def test_one_session_called_by_many_threads_with_different_sizes(kernels: Path):
+def test_sparse_session_in_many_threads_is_correct(kernels: Path):
     g, rng = Graph(), np.random.default_rng(0)
     y = g.add("Conv", "x", g.tensor("w", sparse(rng, (16, 12, 3, 3), 0.8)), pads=[1, 1, 1, 1])
     made = session(turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2)
@@ -159,7 +159,7 @@ def test_one_session_called_by_many_threads_with_different_sizes(kernels: Path):
     assert not wrong
 
 
-def test_an_input_that_does_not_fit_is_an_error_with_the_name_of_the_node(kernels: Path):
+def test_sparse_conv_input_too_small_names_the_node(kernels: Path):
     g = Graph()
     y = g.conv("x", "layer 7", 4, 8, size=5, pads=[0, 0, 0, 0])
     made = session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)

@@ -90,7 +90,7 @@ def test_uploaded_files_of_the_documentation_suffice_for_a_gate(
     )
 
 
-def test_every_used_input_is_declared() -> None:
+def test_action_inputs_are_all_declared() -> None:
     text = (ROOT / "action.yml").read_text(encoding="utf-8")
     declared = set(re.findall(r"^  ([\w-]+):$", text.split("outputs:")[0], flags=re.MULTILINE))
     assert set(re.findall(r"inputs\.([\w-]+)", text)) == declared

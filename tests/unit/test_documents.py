@@ -17,7 +17,7 @@ PLACE = re.compile(r"`([\w/]+\.py):(\d+)`, `([\w.]+)`")
 PLACES = PLACE.findall(ARCHITECTURE.read_text(encoding="utf-8"))
 
 
-def test_one_version_stands_everywhere() -> None:
+def test_version_is_the_same_everywhere() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"]
     assert ltp_pipeline.__version__ == project == citation
@@ -26,7 +26,7 @@ def test_one_version_stands_everywhere() -> None:
 @pytest.mark.parametrize(
     "name", [".pre-commit-config.yaml", ".github/workflows/ci.yml", "CONTRIBUTING.md", ".ci/run"]
 )
-def test_targets_of_make_that_are_called_exist(name: str) -> None:
+def test_make_targets_in_documents_exist(name: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     text = (ROOT / name).read_text()
@@ -38,7 +38,7 @@ def test_targets_of_make_that_are_called_exist(name: str) -> None:
     assert words <= targets
 
 
-def test_the_workflow_covers_three_systems_and_says_that_it_was_not_run() -> None:
+def test_workflow_covers_three_systems() -> None:
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     assert "have not run yet" in text.partition("name:")[0]
     jobs = yaml.safe_load(text)["jobs"]

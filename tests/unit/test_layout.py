@@ -87,7 +87,7 @@ def test_modules_import_only_what_lies_below_them(name: str):
     assert not wrong
 
 
-def test_the_equations_know_neither_onnx_nor_the_rest_of_the_package():
+def test_equations_import_neither_onnx_nor_the_package():
     path = modules()["ltp_pipeline.stages.learn_thresholds.functional"]
     names = {
         a.name
@@ -99,19 +99,19 @@ def test_the_equations_know_neither_onnx_nor_the_rest_of_the_package():
     assert not imports(path)
 
 
-def test_exporters_do_not_know_torch():
+def test_exporters_do_not_import_torch():
     for name, path in modules().items():
         if name.startswith("ltp_pipeline.exporters"):
             assert "torch" not in path.read_text().replace("pytorch", ""), name
 
 
-def test_only_the_command_line_knows_typer():
+def test_typer_is_imported_by_the_command_line_only():
     users = {name for name, path in modules().items() if "import typer" in path.read_text()}
     assert users
     assert all(name.startswith("ltp_pipeline.cli.") for name in users)
 
 
-def test_nothing_heavy_is_imported_before_a_command_needs_it():
+def test_heavy_modules_are_imported_on_demand():
     heavy = ("torch", "onnx", "onnxruntime", "numpy", "rich")
     code = f"import sys, ltp_pipeline.cli.app; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(
@@ -120,7 +120,7 @@ def test_nothing_heavy_is_imported_before_a_command_needs_it():
     assert result.stdout.strip() == "[]"
 
 
-def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
+def test_public_names_are_verbs_settings_and_results():
     import ltp_pipeline
     from ltp_pipeline.settings import schema
 
@@ -155,14 +155,14 @@ def test_public_names_are_the_verbs_the_settings_and_what_the_verbs_return():
     assert ltp_pipeline.__version__ == PROJECT["project"]["version"]
 
 
-def test_no_module_takes_the_place_of_a_verb():
+def test_modules_do_not_shadow_verbs():
     import ltp_pipeline
 
     assert not {f"ltp_pipeline.{name}" for name in ltp_pipeline.__all__} & modules().keys()
 
 
 @pytest.mark.parametrize("verb", ["compare", "gate"])
-def test_reports_are_judged_without_waiting_for_torch(verb: str):
+def test_gate_does_not_import_torch(verb: str):
     code = f"import sys; from ltp_pipeline import {verb}; print([m for m in ('torch', 'numpy') if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -170,7 +170,7 @@ def test_reports_are_judged_without_waiting_for_torch(verb: str):
     assert result.stdout.strip() == "[]"
 
 
-def test_settings_are_had_without_waiting_for_torch():
+def test_settings_do_not_import_torch():
     code = (
         "import sys; from ltp_pipeline import Settings; Settings(); print('torch' in sys.modules)"
     )
@@ -180,7 +180,7 @@ def test_settings_are_had_without_waiting_for_torch():
     assert result.stdout.strip() == "False"
 
 
-def test_every_setting_has_a_description():
+def test_settings_have_descriptions():
     from ltp_pipeline.settings.schema import Settings
 
     for section, field in Settings.model_fields.items():
@@ -188,7 +188,7 @@ def test_every_setting_has_a_description():
             assert value.description, f"{section}.{key}"
 
 
-def test_every_gate_has_a_row_in_the_docs():
+def test_gates_have_a_row_in_the_docs():
     from ltp_pipeline.settings.schema import GateSettings
 
     text = (ROOT / "docs" / "reference" / "gates.md").read_text()
@@ -197,7 +197,7 @@ def test_every_gate_has_a_row_in_the_docs():
         assert f"`--{name.replace('_', '-')}`" in text
 
 
-def test_every_unit_test_lies_where_its_module_does():
+def test_unit_tests_mirror_the_modules():
     """stages/train/loop.py is tested in stages/train/test_loop.py; a package is tested like a module of its name."""
     lost = []
     for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
@@ -210,7 +210,7 @@ def test_every_unit_test_lies_where_its_module_does():
     assert not lost
 
 
-def test_no_test_calls_another_or_imports_from_one():
+def test_tests_do_not_import_or_call_tests():
     for path in sorted((ROOT / "tests").rglob("*.py")):
         tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         found = [node for node in tree if _calls_a_test(node)]

@@ -29,7 +29,7 @@ def test_run_takes_every_section_of_the_settings():
     assert set(Settings.model_fields) & names == {"task"}
 
 
-def test_every_command_has_a_function():
+def test_api_has_a_function_for_every_command():
     names = {command.__name__ for command in COMMANDS}
     assert names - ONLY_COMMANDS <= set(ltp_pipeline.__all__)
 

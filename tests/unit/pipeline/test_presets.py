@@ -27,7 +27,7 @@ COMMAND = re.compile(
 )
 
 
-def test_every_network_of_the_paper_has_a_preset():
+def test_presets_cover_the_networks_of_the_paper():
     names = {
         f.name.removesuffix(".toml") for f in resources.files("ltp_pipeline.presets").iterdir()
     }

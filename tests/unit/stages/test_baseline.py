@@ -30,53 +30,53 @@ def context(block: str | None = None) -> Any:
     return SimpleNamespace(network=NETWORK, settings=settings, data=SimpleNamespace(val=None))
 
 
-def test_the_largest_weights_of_all_prunable_kernels_stay_whatever_their_layer():
+def test_baseline_keeps_the_largest_weights_of_all_layers():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=5)
     assert masks["a"].tolist() == [False, True, False, False]
     assert masks["b"].tolist() == [[False, True], [True, False]]
 
 
-def test_weights_of_kernels_that_are_not_pruned_count_and_keep_their_place():
+def test_baseline_counts_excluded_layers():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=4)
     assert masks.keys() == {"a", "b"}
     assert sum(int(mask.sum()) for mask in masks.values()) == 4 - 2
 
 
-def test_a_kernel_that_is_spared_keeps_its_weights_and_the_others_make_up_for_it():
+def test_baseline_excluded_layer_is_compensated_by_others():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=6, excluded={"a"})
     assert masks["a"].tolist() == [True, True, True, False]  # a zero is no weight
     assert masks["b"].tolist() == [[False, False], [True, False]]
 
 
-def test_the_fewest_weights_are_one_a_kernel_beside_those_that_are_not_pruned():
+def test_baseline_minimum_is_one_weight_per_layer():
     assert baseline.min_nonzeros(NETWORK, STATE) == 1 + 1 + 2
     assert baseline.min_nonzeros(NETWORK, STATE, {"a"}) == 3 + 1 + 2
 
 
-def test_in_blocks_the_largest_blocks_of_all_kernels_stay():
+def test_baseline_keeps_the_largest_blocks():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=8, axes={"a": 0})
     assert masks["a"].tolist() == [True] * 4  # the mean of its squares is more than .2²
     assert masks["b"].tolist() == [[False, True], [True, False]]
 
 
-def test_a_block_that_does_not_fit_is_left_out():
+def test_baseline_block_beyond_the_count_is_dropped():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, axes={"a": 0})
     assert masks["a"].tolist() == [False] * 4
     assert masks["b"].tolist() == [[False, True], [True, False]]
 
 
-def test_a_kernel_in_blocks_is_spared_with_all_blocks_that_it_has():
+def test_baseline_excluded_layer_keeps_its_blocks():
     masks = global_magnitude_masks(NETWORK, STATE, nonzeros=7, excluded={"a"}, axes={"a": 0})
     assert masks["a"].tolist() == [True] * 4
 
 
-def test_the_fewest_weights_of_a_kernel_in_blocks_are_a_block():
+def test_baseline_minimum_is_one_block_per_layer():
     assert baseline.min_nonzeros(NETWORK, STATE, axes={"a": 0}) == 4 + 1 + 2
     assert baseline.min_nonzeros(NETWORK, STATE, {"a"}, {"a": 0}) == 3 + 1 + 2
 
 
 @pytest.mark.parametrize(("block", "kept"), [(None, 2), ("4x1", 0)])
-def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, block, kept):
+def test_baseline_count_is_in_blocks_of_the_run(monkeypatch, block, kept):
     seen: list[Any] = []
     monkeypatch.setattr(baseline, "refresh_statistics", lambda _, state: state)
     monkeypatch.setattr(baseline, "evaluate_metric", lambda _, state, __: seen.append(state) or 0.5)
@@ -84,7 +84,7 @@ def test_what_a_cut_leaves_is_measured_in_the_blocks_of_the_run(monkeypatch, blo
     assert int(seen[0]["a"].count_nonzero()) == kept
 
 
-def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
+def test_baseline_names_are_distinct():
     names = [
         baseline.point_key(point, spared)
         for spared in (False, True)
@@ -94,7 +94,7 @@ def test_points_and_kinds_of_the_baseline_have_names_of_their_own():
     assert len(set(names)) == len(names)
 
 
-def test_the_rest_is_trained_for_as_many_epochs_as_are_asked_for_from_the_pruned_original(
+def test_baseline_trains_the_requested_epochs(
     monkeypatch,
 ):
     seen: list[tuple[PrunedNetwork, int, str, str]] = []

@@ -32,27 +32,25 @@ def cliff(at: float) -> Callable[[float], float]:
 
 
 @pytest.mark.parametrize("at", [4.0, 8.0, 12.0, 20.0, 40.0, 60.0])
-def test_a_cliff_is_found_from_either_side_of_it(at: float) -> None:
+def test_search_finds_a_cliff_from_both_sides(at: float) -> None:
     inside, outside = bracket_value(METRIC, walk(cliff(at), 30.0, 0.985), 0.985)
     assert inside is not None
     assert outside is not None
     assert outside.compression / inside.compression < 2.3
 
 
-def test_a_baseline_as_good_as_ltp_counts_as_reached_and_is_pruned_further() -> None:
+def test_search_equal_accuracy_prunes_further() -> None:
     found = next_compression(METRIC, [TradeoffPoint(10.0, 0.95)], ORIGINAL, 0.95, MOST)
     assert found == pytest.approx(12.0)
 
 
-def test_where_accuracy_does_not_fall_the_step_upwards_is_fixed() -> None:
+def test_search_constant_accuracy_has_a_fixed_step() -> None:
     assert next_compression(
         METRIC, [TradeoffPoint(10.0, 0.995)], ORIGINAL, 0.95, MOST
     ) == pytest.approx(20.0)
 
 
-def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_layer_would_be_empty() -> (
-    None
-):
+def test_search_secant_upwards_is_bounded() -> None:
     assert next_compression(
         METRIC, [TradeoffPoint(10.0, 0.989)], ORIGINAL, 0.5, MOST
     ) == pytest.approx(30.0)
@@ -62,18 +60,18 @@ def test_the_secant_upwards_ends_at_three_times_the_compression_and_where_a_laye
     assert next_compression(METRIC, [TradeoffPoint(10.0, 0.989)], ORIGINAL, 0.5, 10.2) is None
 
 
-def test_a_step_downwards_is_at_most_half_of_the_way_in_log_compression() -> None:
+def test_search_step_downwards_is_at_most_half_in_log() -> None:
     assert next_compression(
         METRIC, [TradeoffPoint(16.0, 0.5)], ORIGINAL, 0.985, MOST
     ) == pytest.approx(4.0)
 
 
-def test_the_secant_downwards_is_taken_where_its_step_is_shorter() -> None:
+def test_search_secant_downwards_if_shorter() -> None:
     found = next_compression(METRIC, [TradeoffPoint(16.0, 0.95)], ORIGINAL, 0.96, MOST)
     assert found == pytest.approx(16 ** (3 / 4))
 
 
-def test_a_target_above_the_original_goes_half_of_the_way() -> None:
+def test_search_target_above_the_original_goes_half_way() -> None:
     assert next_compression(
         METRIC, [TradeoffPoint(16.0, 0.98)], ORIGINAL, 0.995, MOST
     ) == pytest.approx(4.0)
@@ -82,24 +80,24 @@ def test_a_target_above_the_original_goes_half_of_the_way() -> None:
     ) == pytest.approx(4.0)
 
 
-def test_near_the_original_there_is_nothing_left_to_measure() -> None:
+def test_search_near_the_original_ends() -> None:
     assert next_compression(METRIC, [TradeoffPoint(1.08, 0.5)], ORIGINAL, 0.98, MOST) is None
 
 
-def test_a_network_that_is_sparse_to_begin_with_is_where_the_way_down_ends() -> None:
+def test_search_ends_at_the_initial_sparsity() -> None:
     found = next_compression(
         METRIC, [TradeoffPoint(9.0, 0.5)], TradeoffPoint(4.0, 0.99), 0.98, MOST
     )
     assert found == pytest.approx(6.0)
 
 
-def test_two_points_around_the_accuracy_end_it_when_they_are_near() -> None:
+def test_search_ends_between_near_points() -> None:
     points = [TradeoffPoint(10.0, 0.97), TradeoffPoint(14.0, 0.93)]
     assert next_compression(METRIC, points, ORIGINAL, 0.95, MOST) is None
     assert 10 < next_compression(METRIC, points, ORIGINAL, 0.95, MOST, NARROW) < 14
 
 
-def test_between_two_points_the_middle_third_is_taken() -> None:
+def test_search_between_points_uses_the_middle_third() -> None:
     points = [TradeoffPoint(2.0, 0.98), TradeoffPoint(16.0, 0.5)]
     assert next_compression(METRIC, points, ORIGINAL, 0.979, MOST) == pytest.approx(4.0)
     assert next_compression(METRIC, points, ORIGINAL, 0.51, MOST) == pytest.approx(8.0)
@@ -111,9 +109,7 @@ def test_between_two_points_the_middle_third_is_taken() -> None:
     st.floats(0.1, 1.0),
     st.sampled_from([WIDE_RATIO, NARROW]),
 )
-def test_whatever_is_measured_the_points_are_few_apart_and_possible(
-    values, first, wanted, near
-) -> None:
+def test_search_points_are_few_distinct_and_possible(values, first, wanted, near) -> None:
     given_out = iter(values)
     points = walk(lambda _: next(given_out), first, wanted, near)
     assert len(points) <= MAX_POINTS

@@ -11,7 +11,7 @@ from tests.support.contexts import with_train
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict], optimizer: str):
+def test_finetune_pruned_weights_stay_zero(started: tuple[RunContext, StateDict], optimizer: str):
     context, state = started
     context = with_train(context, optimizer=optimizer, weight_decay=0.1)
     masks = {
@@ -28,7 +28,9 @@ def test_a_pruned_weight_stays_exactly_zero(started: tuple[RunContext, StateDict
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_the_baseline_keeps_its_count(started: tuple[RunContext, StateDict], optimizer: str):
+def test_finetune_of_baseline_keeps_its_count(
+    started: tuple[RunContext, StateDict], optimizer: str
+):
     context, state = started
     context = with_train(context, optimizer=optimizer, weight_decay=0.1)
     wanted = sum(k.elements for k in context.network.layer_weights) // 10

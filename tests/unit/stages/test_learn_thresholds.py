@@ -17,7 +17,7 @@ from ltp_pipeline.system.arrays import StateDict
 
 
 @pytest.mark.parametrize(("pruned", "fails"), [(0.99, True), (1.0, True), (1.0004, False)])
-def test_nothing_was_pruned_is_said_only_where_nothing_was(
+def test_run_without_pruning_raises_training_failed(
     started: tuple[RunContext, StateDict],
     monkeypatch: pytest.MonkeyPatch,
     pruned: float,
@@ -43,7 +43,7 @@ def test_nothing_was_pruned_is_said_only_where_nothing_was(
         assert learn_thresholds.run(context, state, 0.9).trail == (entry,)
 
 
-def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
+def test_make_pruning_method_has_the_momentum_of_the_optimizer(
     started: tuple[RunContext, StateDict],
 ):
     context, state = started
@@ -57,7 +57,7 @@ def test_paper_mode_knows_the_momentum_that_its_weights_are_moved_with(
     ("optimizer", "gradient", "refused"),
     [("adamw", "clamped", True), ("adamw", "approximate", False), (None, "clamped", False)],
 )
-def test_the_clamp_of_eq_17_is_refused_with_adamw(
+def test_make_pruning_method_clamped_with_adamw_raises(
     started: tuple[RunContext, StateDict], optimizer: str | None, gradient: str, refused: bool
 ):
     context, state = started
@@ -73,7 +73,7 @@ def test_the_clamp_of_eq_17_is_refused_with_adamw(
         learn_thresholds.make_pruning_method(context.network, state, Settings.model_validate(given))
 
 
-def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, StateDict]):
+def test_search_stops_at_the_minimum_counts(started: tuple[RunContext, StateDict]):
     context, state = started
     given = {
         "method": {"min_layer_density": 0.25, "min_layer_weights": 1},
@@ -86,7 +86,7 @@ def test_a_search_goes_no_further_than_floors_allow(started: tuple[RunContext, S
     assert method.schedule.last == sum(method.lowest.values())
 
 
-def test_blocks_are_learned_where_the_network_has_them(started: tuple[RunContext, StateDict]):
+def test_make_pruning_method_uses_the_blocks_of_the_network(started: tuple[RunContext, StateDict]):
     context, state = started
     given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
     method = learn_thresholds.make_pruning_method(

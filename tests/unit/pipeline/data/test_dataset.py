@@ -40,13 +40,13 @@ def split(targets: Array) -> tuple[Split, Counted, Counted]:
     )
 
 
-def test_targets_are_looked_at_without_reading_inputs_and_once():
+def test_sample_targets_reads_targets_once_and_no_inputs():
     found, x, y = split(np.arange(20))
     assert found.inspected_targets.tolist() == found.inspected_targets.tolist() == list(range(20))
     assert (x.read, y.read) == (0, 20)
 
 
-def test_of_many_targets_some_from_everywhere_are_looked_at():
+def test_sample_targets_of_many_are_from_everywhere():
     found, _, y = split(np.arange(10 * MAX_INSPECTED_TARGETS))
     some = found.inspected_targets
     assert len(some) == y.read == MAX_INSPECTED_TARGETS
@@ -54,7 +54,7 @@ def test_of_many_targets_some_from_everywhere_are_looked_at():
     assert np.diff(some).max() <= 11
 
 
-def test_of_large_targets_fewer_are_looked_at():
+def test_sample_targets_of_large_ones_are_fewer():
     side = 2 ** ((MAX_INSPECTED_VALUES.bit_length() - 1) // 2 - 1)
     found, _, y = split(np.broadcast_to(np.uint8(1), (9, side, side)))
     assert len(found.inspected_targets) == y.read == 4

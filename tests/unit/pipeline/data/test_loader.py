@@ -97,7 +97,7 @@ def test_workers_give_the_batches_of_the_main_process(photos: Path) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_workers_read_what_is_decoded_and_nothing_else(photos: Path) -> None:
+def test_workers_read_decoded_inputs_only(photos: Path) -> None:
     data = opened(photos, num_workers=2)
     before = list_workers()
     data.train.read_first(3)

@@ -129,7 +129,7 @@ def test_computed_mask_is_not_scaled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "int64"])
-def test_one_number_for_each_sample_is_a_row(tmp_path: Path, kind: str) -> None:
+def test_open_data_one_number_per_sample_is_a_row(tmp_path: Path, kind: str) -> None:
     np.savez(tmp_path / "data.npz", x=np.arange(8).astype(kind), y=np.arange(8) % 2)
     data = open_data(DataSettings(path=tmp_path / "data.npz", scale=2.0), [AGE], 0)
     expected = [[2.0 * row] for row in data.train.rows]

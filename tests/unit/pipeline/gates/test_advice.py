@@ -31,7 +31,7 @@ def evaluate(report: dict[str, Any], **limits: Any) -> GateResult:
     return result
 
 
-def test_every_gate_has_a_suggestion() -> None:
+def test_suggest_fix_covers_every_gate() -> None:
     assert SUGGESTIONS.keys() == GATES.keys() == FAILING.keys()
 
 

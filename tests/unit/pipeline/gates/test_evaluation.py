@@ -75,7 +75,7 @@ def with_int8(report: dict[str, Any], *latencies: tuple[int, int, float]) -> dic
     return changed(report, ("pruned", "files"), [*report["pruned"]["files"], file])
 
 
-def test_every_gate_is_tested_and_is_a_setting() -> None:
+def test_gates_are_all_tested_and_settings() -> None:
     assert {case[0] for case in CASES} | {"beat_baseline"} == set(GATES)
     assert set(GateSettings.model_fields) == set(GATES) | {"baseline_margin", "confidence"}
 
@@ -106,7 +106,7 @@ def test_gate_passes_fails_and_fails_without_a_value(
     assert not evaluate({}, **{name: passing}).passed
 
 
-def test_no_limit_gives_no_result() -> None:
+def test_evaluate_without_limits_gives_no_result() -> None:
     assert judge(sample()[0], GateSettings()) == []
 
 
@@ -169,7 +169,7 @@ def test_gain_is_computed_from_the_curve(report: dict[str, Any]) -> None:
     assert not evaluate(report, min_gain=2.0).passed
 
 
-def test_gain_between_distant_points_says_so(report: dict[str, Any]) -> None:
+def test_gain_between_distant_points_has_a_note(report: dict[str, Any]) -> None:
     detail = evaluate(report, min_gain=1.5).detail
     assert all(number in detail for number in ("4.43×", "3.2×", "5.1×", "far apart"))
     report["baseline"]["curve"][-1]["compression"] = 4.0
@@ -182,7 +182,7 @@ def test_gain_of_one_point_is_not_measured(report: dict[str, Any]) -> None:
     assert "one point" in result.detail
 
 
-def test_interval_is_told_and_the_value_decides(report: dict[str, Any]) -> None:
+def test_max_drop_interval_is_shown_and_the_value_decides(report: dict[str, Any]) -> None:
     result = evaluate(report, max_drop=0.005)
     assert result.passed
     assert "95 % interval -0.0004069 to 0.009405" in result.detail
@@ -212,7 +212,7 @@ def test_confidence_holds_for_accuracy_and_baseline(report: dict[str, Any]) -> N
     assert not evaluate(report, beat_baseline=True, confidence=0.95).passed
 
 
-def test_confidence_interval_is_counted_if_paired_counts_are_known(report: dict[str, Any]) -> None:
+def test_confidence_interval_uses_paired_counts(report: dict[str, Any]) -> None:
     counts = PairedCounts(**report["pruned"]["files"][0]["paired_counts"])
     interval = counts.compute_interval(0.8)
     assert interval is not None

@@ -146,9 +146,7 @@ SPOILED: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("way", SPOILED)
-def test_a_gate_fails_on_files_that_were_deleted_replaced_or_moved(
-    run: Path, capsys: Any, way: str
-) -> None:
+def test_gate_deleted_replaced_or_moved_file_fails(run: Path, capsys: Any, way: str) -> None:
     change, name = SPOILED[way]
     assert judged(capsys, run).code == 0
     change(run)
@@ -174,14 +172,14 @@ ALLOWED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("way", ALLOWED)
-def test_a_gate_passes_while_the_files_to_ship_are_there(run: Path, capsys: Any, way: str) -> None:
+def test_gate_with_shipped_files_only_passes(run: Path, capsys: Any, way: str) -> None:
     ALLOWED[way](run)
     result = judged(capsys, run)
     assert result.code == 0, result.err
     assert all(f"passed  file {name}: " in result.out for name in (SPARSE, DATA, PACKED))
 
 
-def test_the_folder_may_be_moved_but_not_the_report_alone(run: Path, capsys: Any) -> None:
+def test_gate_report_moved_without_its_files_fails(run: Path, capsys: Any) -> None:
     moved = run.rename(run.parent / "elsewhere")
     assert judged(capsys, moved).code == 0
     shutil.copy(moved / "report.json", moved.parent)
@@ -191,7 +189,7 @@ def test_the_folder_may_be_moved_but_not_the_report_alone(run: Path, capsys: Any
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_fails(run: Path, capsys: Any) -> None:
+def test_gate_unreadable_file_fails(run: Path, capsys: Any) -> None:
     (run / PACKED).chmod(0)
     assert f"file {PACKED}: " in judged(capsys, run).err
 
@@ -221,7 +219,7 @@ def changed(run: Path, **file: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("where", ["pruned", "baseline", "curve", "trail"])
-def test_a_name_that_is_none_of_a_file_in_the_folder_is_refused(
+def test_gate_file_name_outside_the_folder_is_rejected(
     tmp_path: Path, capsys: Any, where: str, name: str
 ) -> None:
     report = sample(shapes=SMALL)[0]
@@ -255,14 +253,14 @@ def listed(run: Path) -> dict[str, str]:
     return {name: digest or "" for name, digest in hashes.items()}
 
 
-def test_a_list_of_hashes_that_agrees_passes(run: Path, capsys: Any) -> None:
+def test_gate_matching_checksums_pass(run: Path, capsys: Any) -> None:
     listed(run)
     result = judged(capsys, run)
     assert (result.code, f"passed  file {SUMS}: it agrees" in result.out) == (0, True), result.err
 
 
 @pytest.mark.parametrize("name", [PACKED, BASELINE, POINT, DATA, "report.json"])
-def test_a_list_of_hashes_that_says_something_else_fails(run: Path, capsys: Any, name: str) -> None:
+def test_gate_other_checksum_fails(run: Path, capsys: Any, name: str) -> None:
     write_checksums(run / SUMS, {**listed(run), name: "0" * 64})
     result = judged(capsys, run)
     assert result.code == 7
@@ -270,9 +268,7 @@ def test_a_list_of_hashes_that_says_something_else_fails(run: Path, capsys: Any,
 
 
 @pytest.mark.parametrize("name", [PACKED, DATA, "report.json"])
-def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(
-    run: Path, capsys: Any, name: str
-) -> None:
+def test_gate_checksums_without_a_shipped_file_fail(run: Path, capsys: Any, name: str) -> None:
     hashes = listed(run)
     del hashes[name]
     write_checksums(run / SUMS, hashes)
@@ -283,7 +279,7 @@ def test_a_list_of_hashes_without_a_file_to_ship_or_the_report_fails(
     )
 
 
-def test_a_list_of_hashes_need_not_have_a_report_of_another_name(run: Path) -> None:
+def test_gate_checksums_without_a_renamed_report_pass(run: Path) -> None:
     listed(run)
     copied = (run / "report.json").rename(run / "copied.json")
     assert [v.line for v in check_files(read(copied), copied) if not v.passed] == []
@@ -301,25 +297,25 @@ SPOILED_LISTS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("way", SPOILED_LISTS)
-def test_what_is_no_list_of_hashes_fails(run: Path, capsys: Any, way: str) -> None:
+def test_gate_damaged_checksums_fail(run: Path, capsys: Any, way: str) -> None:
     SPOILED_LISTS[way](run / SUMS)
     result = judged(capsys, run)
     assert (result.code, f"file {SUMS}: " in result.err) == (7, True)
 
 
-def test_a_file_without_a_hash_fails(run: Path) -> None:
+def test_gate_file_without_hash_fails(run: Path) -> None:
     assert changed(run, sha256=None) == [f"file {PACKED}: the report has no hash for this file"]
 
 
 @pytest.mark.parametrize("part", [{"pruned": {"files": []}}, {"pruned": {}}, {}])
-def test_a_report_that_names_no_file_fails(run: Path, part: dict[str, Any]) -> None:
+def test_gate_report_without_files_fails(run: Path, part: dict[str, Any]) -> None:
     report = {key: value for key, value in lay_out(run).items() if key != "pruned"} | part
     assert [
         v.line for v in check_files(report_of(report), run / "report.json") if not v.passed
     ] == ["files: the report names no exported file"]
 
 
-def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -> None:
+def test_gate_of_picked_entry_ignores_the_trail(run: Path, capsys: Any) -> None:
     """It is that of the run which the entry was picked from."""
     report = lay_out(run)
     for entry in report["trail"]:
@@ -329,7 +325,7 @@ def test_the_trail_around_a_picked_entry_is_left_alone(run: Path, capsys: Any) -
     assert (result.code, "trail" in result.out) == (0, False), result.err
 
 
-def test_what_lies_around_the_folder_is_neither_read_nor_judged(run: Path) -> None:
+def test_gate_ignores_neighboring_files(run: Path) -> None:
     (run.parent / "elsewhere.onnx").write_bytes(b"another file")
     report = lay_out(run)
     report["trail"][2]["file"] = report["model"]["path"] = "../elsewhere.onnx"
@@ -338,7 +334,7 @@ def test_what_lies_around_the_folder_is_neither_read_nor_judged(run: Path) -> No
     assert [v.name for v in found if not v.passed or "elsewhere" in v.name] == []
 
 
-def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
+def test_hash_of_original_covers_its_external_data(run: Path) -> None:
     report = lay_out(run)
     (run / "weights.bin").write_bytes(b"weights")
     parts = [
@@ -356,13 +352,13 @@ def test_an_original_and_its_data_have_one_hash(run: Path) -> None:
         ] == [f"file {ORIGINAL}"]
 
 
-def test_an_original_of_the_name_of_a_file_to_ship_is_another_file(run: Path) -> None:
+def test_original_named_like_a_shipped_file_is_distinct(run: Path) -> None:
     report = lay_out(run)
     report["model"]["path"] = PACKED
     assert all(v.passed for v in check_files(report_of(report), run / "report.json"))
 
 
-def test_from_python_files_are_judged_unless_only_the_report_is_asked_for(run: Path) -> None:
+def test_gate_function_checks_files_unless_report_only(run: Path) -> None:
     (run / PACKED).unlink()
     path = run / "report.json"
     assert [v.name for v in ltp_pipeline.gate(path, max_drop=0.5) if not v.passed] == [

@@ -37,7 +37,7 @@ def content(laid_out: Path, tmp_path: Path) -> dict[str, Any]:
     return lay_out(tmp_path / "again")
 
 
-def test_a_report_of_its_files_is_taken(laid_out: Path, content: dict[str, Any]) -> None:
+def test_check_counts_matching_report_passes(laid_out: Path, content: dict[str, Any]) -> None:
     check_counts(report_of(content), laid_out)
 
 
@@ -58,7 +58,7 @@ def test_a_report_of_its_files_is_taken(laid_out: Path, content: dict[str, Any])
         (("layers", 1, "baseline_nonzeros"), "layers.1.baseline_nonzeros"),
     ],
 )
-def test_another_number_is_refused_with_both(
+def test_check_counts_other_number_raises_with_both(
     laid_out: Path, content: dict[str, Any], path: tuple[Any, ...], key: str
 ) -> None:
     part: Any = content
@@ -72,7 +72,7 @@ def test_another_number_is_refused_with_both(
     assert str(stated + 1) in error.message
 
 
-def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str, Any]) -> None:
+def test_check_counts_unlisted_layer_raises(laid_out: Path, content: dict[str, Any]) -> None:
     gone = content["layers"].pop(0)
     for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
         for file in content[network]["files"]:
@@ -80,9 +80,7 @@ def test_a_kernel_that_is_not_listed_is_found(laid_out: Path, content: dict[str,
     assert "'stem.weight'" in contradiction_of(content, laid_out).stated
 
 
-def test_a_report_without_layers_is_counted_all_the_same(
-    laid_out: Path, content: dict[str, Any]
-) -> None:
+def test_check_counts_report_without_layers_raises(laid_out: Path, content: dict[str, Any]) -> None:
     content["layers"] = []
     for network in (content["pruned"], content["baseline"]):
         for part in (network, *network["files"]):
@@ -99,7 +97,7 @@ def saved_again(folder: Path, model: onnx.ModelProto, file: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("graph", ["original", "deploy"])
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_kernel_that_only_seems_to_be_read_is_refused(
+def test_check_counts_layer_that_is_not_multiplied_raises(
     tmp_path: Path, graph: str, dead: bool
 ) -> None:
     content = lay_out(tmp_path)
@@ -121,7 +119,7 @@ def test_a_kernel_that_only_seems_to_be_read_is_refused(
     assert "'stem.weight'" in contradiction_of(content, tmp_path).stated
 
 
-def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
+def test_check_counts_unused_layer_need_not_be_listed(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
     model = onnx.load(tmp_path / file["path"])
@@ -134,7 +132,7 @@ def test_a_kernel_that_no_output_depends_on_is_no_layer(tmp_path: Path) -> None:
     check_counts(report_of(content), tmp_path)
 
 
-def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
+def test_check_counts_layer_elements_in_every_graph(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     content["pruned"]["files"] = [file := content["pruned"]["files"][1]]
     model = onnx.load(tmp_path / file["path"])
@@ -147,7 +145,7 @@ def test_elements_are_counted_in_every_graph(tmp_path: Path) -> None:
     assert (error.key, error.stated) == ("layers.0.elements", 640)
 
 
-def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
+def test_check_counts_file_without_metadata_raises(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][1]
     model = onnx.load(tmp_path / file["path"])
@@ -157,7 +155,7 @@ def test_a_file_without_labels_is_refused(tmp_path: Path) -> None:
     assert (error.key, error.computed) == ("model.sha256", UNLABELED)
 
 
-def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str, Any]) -> None:
+def test_check_counts_missing_layer_raises(laid_out: Path, content: dict[str, Any]) -> None:
     content["layers"][0]["name"] = "elsewhere"
     with pytest.raises(InputError, match="'elsewhere'"):
         check_counts(report_of(content), laid_out)
@@ -172,7 +170,9 @@ def test_a_kernel_that_is_not_there_is_refused(laid_out: Path, content: dict[str
         ("source_sha256", "b" * 64, "model.sha256"),
     ],
 )
-def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str, key: str) -> None:
+def test_check_counts_other_metadata_raises(
+    tmp_path: Path, label: str, value: str, key: str
+) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][1]
     path = tmp_path / file["path"]
@@ -187,9 +187,7 @@ def test_what_a_file_says_of_itself_holds(tmp_path: Path, label: str, value: str
 
 
 @pytest.mark.parametrize("hidden", ["model.sparse.onnx.data", "elsewhere.bin"])
-def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
-    tmp_path: Path, hidden: str
-) -> None:
+def test_check_counts_external_data_without_hash_raises(tmp_path: Path, hidden: str) -> None:
     content = lay_out(tmp_path)
     file = content["pruned"]["files"][0]
     path = tmp_path / file["path"]
@@ -202,7 +200,7 @@ def test_weights_outside_a_file_that_the_report_has_no_hash_of_are_refused(
     assert (error.stated, error.computed) == ([], [str(tmp_path / hidden)])
 
 
-def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_file(
+def test_check_counts_external_data_elsewhere_raises(
     tmp_path: Path,
 ) -> None:
     content = lay_out(tmp_path)
@@ -222,14 +220,14 @@ def test_weights_in_another_folder_are_not_those_of_the_same_name_beside_the_fil
     assert (error.stated, error.computed) == ([data.name], [str(tmp_path / "other" / data.name)])
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_check_counts_file_that_is_not_a_model_raises(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     (tmp_path / "model.packed.onnx").write_bytes(b"no model")
     with pytest.raises(InputError):
         check_counts(report_of(content), tmp_path)
 
 
-def test_a_baseline_that_is_not_there_is_not_counted(tmp_path: Path) -> None:
+def test_check_counts_missing_baseline_is_skipped(tmp_path: Path) -> None:
     content = lay_out(tmp_path)
     for part in (*content["baseline"]["files"], *content["baseline"]["curve"]):
         (tmp_path / part["path"]).unlink(missing_ok=True)
@@ -259,14 +257,14 @@ def clear_a_weight(model: onnx.ModelProto) -> None:
     tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
 
 
-def test_each_file_is_counted_by_itself(tmp_path: Path) -> None:
+def test_check_counts_counts_each_file(tmp_path: Path) -> None:
     content = changed_file(tmp_path, clear_a_weight)
     content["pruned"]["files"][1]["nonzeros"] -= 1
     check_counts(report_of(content), tmp_path)
 
 
 @pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
-def test_only_a_file_with_the_original_graph_must_have_all_its_elements(
+def test_check_counts_elements_of_original_graph_only(
     tmp_path: Path, graph: str, refused: bool
 ) -> None:
     more = numpy_helper.from_array(np.ones(5, np.float32), "more")
@@ -288,7 +286,7 @@ def add_a_kernel(model: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize(("graph", "refused"), [("original", True), ("deploy", False)])
-def test_kernels_are_looked_for_in_a_file_with_the_original_graph(
+def test_check_counts_finds_layers_in_the_original_graph(
     tmp_path: Path, graph: str, refused: bool
 ) -> None:
     content = changed_file(tmp_path, add_a_kernel, graph)

@@ -75,7 +75,7 @@ def test_table_that_a_weight_multiplies_is_not_a_weight() -> None:
     assert readers_of(g, "table", "w") == [("MatMul", 0, False), ("MatMul", 1, True)]
 
 
-def test_the_left_of_a_product_with_data_is_a_weight() -> None:
+def test_find_readers_left_factor_is_a_weight() -> None:
     g = Graph()
     g.add("MatMul", g.random("w", 3, 2), "x", outputs=["y"])
     assert readers_of(g, "w") == [("MatMul", 0, True)]

@@ -36,7 +36,7 @@ def less_accurate() -> dict[str, Any]:
     return report
 
 
-def test_nothing_changed() -> None:
+def test_compare_equal_reports_has_no_change() -> None:
     report = sample()[0]
     result = compare(report, report, max_drop=0.0, max_compression_loss=0.0, max_size_increase=0.0)
     assert all(c.better is None for c in result.changes)
@@ -44,14 +44,14 @@ def test_nothing_changed() -> None:
     assert result.notes == ()
 
 
-def test_better_and_worse_are_told_apart() -> None:
+def test_compare_names_better_and_worse() -> None:
     changes = {c.name: c for c in compare(sample()[0], worse()).changes}
     assert changes["top-1"].better is False
     assert changes["compression"].better is True
     assert changes["top-1"].line == "top-1: 91.32 % → 89.32 %, worse"
 
 
-def test_the_gain_is_compared() -> None:
+def test_compare_has_the_gain() -> None:
     new = copy.deepcopy(sample()[0])
     new["baseline"]["gain"] = 2.5
     (change,) = [c for c in compare(sample()[0], new).changes if c.name == "gain"]
@@ -69,9 +69,7 @@ def test_the_gain_is_compared() -> None:
         (("at most", 2.0), (None, 1.5), None, "at most 2 → 1.5, cannot be told from bounds"),
     ],
 )
-def test_a_gain_known_to_one_side_is_compared_where_that_is_enough(
-    before, after, better, line
-) -> None:
+def test_compare_bounded_gain_if_the_bound_decides(before, after, better, line) -> None:
     old, new = (bounded(sample()[0], *given) for given in (before, after))
     (change,) = [c for c in compare(old, new).changes if c.name == "gain"]
     assert (change.better, change.line) == (better, f"gain: {line}")
@@ -83,13 +81,13 @@ def test_loss_is_gated(limit: float, passed: bool) -> None:
     assert verdict.passed is passed
 
 
-def test_a_missing_side_fails_its_limit() -> None:
+def test_compare_limit_without_a_value_fails() -> None:
     new = worse()
     new["pruned"]["accuracy"] = None
     assert not compare(sample()[0], new, max_drop=0.5).gate_results[0].passed
 
 
-def test_other_conditions_are_noted() -> None:
+def test_compare_other_conditions_are_notes() -> None:
     new = worse()
     new["model"]["sha256"] = "b" * 64
     new["original"]["accuracy"]["samples"] = 200
@@ -115,7 +113,7 @@ def test_reports_on_different_models_are_refused_unless_that_is_meant(
     assert (asked.code, "another original model" in asked.err) == (0, True)
 
 
-def test_both_compressions_are_compared() -> None:
+def test_compare_has_both_compressions() -> None:
     new = worse()
     new["pruned"]["model_compression"] = 2.0
     lines = [c.line for c in compare(sample()[0], new).changes]
@@ -123,7 +121,7 @@ def test_both_compressions_are_compared() -> None:
     assert "model compression: 7.87246 → 2, worse" in lines
 
 
-def test_a_failed_limit_names_the_settings_that_changed(tmp_path: Path, capsys: Any) -> None:
+def test_compare_failed_limit_names_changed_settings(tmp_path: Path, capsys: Any) -> None:
     new = less_accurate()
     new["settings"]["train"]["epochs"] = 3
     (verdict,) = compare(sample()[0], new, max_drop=0.01).gate_results
@@ -148,12 +146,12 @@ def test_compare_of_a_resolved_setting_names_its_value() -> None:
 
 
 @pytest.mark.parametrize("limit", ["max_drop", "max_compression_loss"])
-def test_a_limit_that_nothing_can_pass_is_refused(limit: str) -> None:
+def test_compare_impossible_limit_is_rejected(limit: str) -> None:
     with pytest.raises(InputError, match=limit):
         compare(sample()[0], sample()[0], **{limit: 1.0})
 
 
-def test_percent_instead_of_fraction_is_refused() -> None:
+def test_compare_limit_in_percent_is_rejected() -> None:
     with pytest.raises(InputError, match="max_drop"):
         compare(sample()[0], worse(), max_drop=5)
 
@@ -166,7 +164,7 @@ def test_right_answers_and_agreement_are_not_compared() -> None:
     assert [c.name for c in result.changes][:3] == ["compression", "model compression", "sparsity"]
 
 
-def test_the_lines_have_the_name_of_the_metric() -> None:
+def test_compare_lines_name_the_metric() -> None:
     reports = [{**sample()[0], "metric": {"name": "r2_vs_original"}} for _ in range(2)]
     result = compare(*reports, max_drop=0.01)
     assert [c.name for c in result.changes][:3] == [
@@ -178,7 +176,7 @@ def test_the_lines_have_the_name_of_the_metric() -> None:
     assert result.gate_results[0].passed
 
 
-def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction() -> None:
+def test_compare_lower_is_better_has_unit_and_direction() -> None:
     new = in_celsius()
     new["pruned"]["accuracy"]["value"] += 0.02
     result = compare(in_celsius(), new, max_drop=0.01)
@@ -194,7 +192,7 @@ def test_a_metric_of_which_less_is_better_is_compared_in_its_unit_and_direction(
     assert compare(new, in_celsius(), max_drop=0).gate_results[0].passed
 
 
-def test_the_same_metric_in_another_unit_is_not_compared() -> None:
+def test_compare_metrics_of_different_units_is_skipped() -> None:
     new = in_celsius()
     new["metric"]["unit"] = "°F"
     result = compare(in_celsius(), new, max_drop=0.5)

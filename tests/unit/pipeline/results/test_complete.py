@@ -31,7 +31,7 @@ from tests.support.sample_report import in_celsius, one_point, report_of, sample
 Edit = Callable[[dict[str, Any]], object]
 
 
-def test_reports_that_agree_are_taken() -> None:
+def test_consistent_reports_are_accepted() -> None:
     for content in (
         sample()[0],
         sample(baseline=False)[0],
@@ -276,7 +276,7 @@ def test_complete_restores_every_number_that_it_computes(report: dict[str, Any])
         assert is_same(restored[path], value), path
 
 
-def test_an_original_is_as_near_to_itself_as_can_be(report: dict[str, Any]) -> None:
+def test_original_relative_metric_must_be_perfect(report: dict[str, Any]) -> None:
     content = {"metric": {"name": "agreement"}, "original": {"accuracy": {"value": 0.9}}}
     with pytest.raises(ContradictionError) as caught:
         check_consistency(report_of(content), "it")
@@ -295,7 +295,7 @@ def test_quantization_of_a_file_is_there_only_for_an_int8_graph(
         report_of(report)
 
 
-def test_gates_were_judged_by_the_files_that_were_asked_for(report: dict[str, Any]) -> None:
+def test_gate_results_follow_the_requested_files(report: dict[str, Any]) -> None:
     report["pruned"]["files"][0]["latency"][0] |= {"ms": 3.0, "original_ms": 1.0, "ratio": 3.0}
     slowest = report["pruned"]["files"][1]["latency"][0]["ratio"]
     report["gates"] = [
@@ -339,7 +339,7 @@ EVERY_GATE |= {
 
 
 @pytest.mark.parametrize("null", [False, True])
-def test_a_report_without_any_one_key_is_derived_and_judged_as_far_as_it_goes(null: bool) -> None:
+def test_report_without_one_key_is_completed(null: bool) -> None:
     report = sample(shapes=SMALL)[0]
     report |= {"scatter": None, "histograms": [], "trail": report["trail"][:2]}
     limits = make_gate_settings({**EVERY_GATE, "min_layer_density": 0.0, "confidence": 0.9})
@@ -385,7 +385,7 @@ def no_outcomes(report: dict[str, Any]) -> None:
         (without("pruned", "files", 0, "latency", 0, "ms"), {"max_latency_ratio": 5}),
     ],
 )
-def test_a_value_that_nothing_bears_out_is_not_judged(
+def test_unsupported_value_is_not_checked(
     report: dict[str, Any], edit: Edit, limits: dict[str, Any]
 ) -> None:
     assert all(
@@ -400,13 +400,13 @@ def test_a_value_that_nothing_bears_out_is_not_judged(
     )
 
 
-def test_what_is_not_judged_says_why(report: dict[str, Any]) -> None:
+def test_unsupported_value_has_a_reason(report: dict[str, Any]) -> None:
     del report["layers"]
     (verdict,) = ltp_pipeline.gate(report_of(report), report_only=True, min_compression=5)
     assert verdict.detail.startswith(f"not measured: {UNSUPPORTED}")
 
 
-def test_an_interval_without_counts_is_taken_where_the_report_says_why_there_are_none(
+def test_interval_with_a_reason_for_missing_counts_is_accepted(
     report: dict[str, Any],
 ) -> None:
     no_outcomes(report)
@@ -446,7 +446,7 @@ def test_limits_of_the_report_that_are_none_are_refused(
         ltp_pipeline.gate(tmp_path / "report.json", report_only=True, max_drop=0.5)
 
 
-def test_a_reversed_interval_is_refused(tmp_path: Path) -> None:
+def test_interval_reversed_is_rejected(tmp_path: Path) -> None:
     report = sample()[0]
     report["pruned"]["drop_interval"].reverse()
     write_json(tmp_path / "report.json", report)
@@ -462,7 +462,7 @@ def test_values_are_the_same_within_a_billionth(value: float, apart: float) -> N
         assert not is_same(value, value + apart)
 
 
-def test_kinds_of_values_are_told_apart() -> None:
+def test_is_same_distinguishes_types() -> None:
     assert is_same(1, 1.0)
     assert is_same((1.0, None), (1.0, None))
     assert not is_same((1.0,), (1.0, 1.0))

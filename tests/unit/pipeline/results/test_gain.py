@@ -21,19 +21,19 @@ POINTS = st.lists(
 )
 
 
-def test_between_two_points_it_is_linear_in_log_compression() -> None:
+def test_gain_between_points_is_linear_in_log_compression() -> None:
     found = compute_gain(METRIC, 16.0, 0.97, CURVE, interpolate=True)
     assert found.compression_at_equal_accuracy == pytest.approx(math.sqrt(4 * 8))
     assert found.value == pytest.approx(16 / math.sqrt(32))
     assert (found.bound, found.reason) == (None, None)
 
 
-def test_within_a_budget_it_is_the_sparsest_point_itself() -> None:
+def test_gain_within_a_budget_uses_the_sparsest_point() -> None:
     found = compute_gain(METRIC, 16.0, 0.95, CURVE, interpolate=False)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (2.0, 8.0, None)
 
 
-def test_where_no_point_is_as_accurate_it_is_at_least_that_over_the_mildest() -> None:
+def test_gain_without_accurate_point_has_a_lower_bound() -> None:
     found = compute_gain(METRIC, 16.0, 0.99, CURVE, interpolate=True)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (
         4.0,
@@ -43,13 +43,13 @@ def test_where_no_point_is_as_accurate_it_is_at_least_that_over_the_mildest() ->
     assert "down to 4×" in str(found.reason)
 
 
-def test_where_every_point_is_as_accurate_it_is_at_most_that_over_the_sparsest() -> None:
+def test_gain_with_accurate_points_only_has_an_upper_bound() -> None:
     found = compute_gain(METRIC, 8.0, 0.85, CURVE, interpolate=True)
     assert (found.value, found.compression_at_equal_accuracy, found.bound) == (0.5, None, "at most")
     assert "16×" in str(found.reason)
 
 
-def test_equal_accuracy_counts_as_reached() -> None:
+def test_gain_equal_accuracy_counts_as_reached() -> None:
     assert bracket_value(METRIC, CURVE, 0.96) == (CURVE[2], CURVE[0])
     assert bracket_value(METRIC, CURVE, 0.96 + 1e-12) == (CURVE[2], CURVE[0])
     assert (
@@ -58,15 +58,13 @@ def test_equal_accuracy_counts_as_reached() -> None:
     )
 
 
-def test_of_a_curve_that_rises_again_the_sparsest_point_counts() -> None:
+def test_gain_of_rising_curve_uses_the_sparsest_point() -> None:
     points = [TradeoffPoint(4.0, 0.9), TradeoffPoint(8.0, 0.95), TradeoffPoint(16.0, 0.8)]
     assert bracket_value(METRIC, points, 0.93) == (points[1], points[2])
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(
-    points, least, compression
-) -> None:
+def test_gain_lies_between_those_of_its_two_points(points, least, compression) -> None:
     found = compute_gain(METRIC, compression, least, points, interpolate=True)
     inside, outside = bracket_value(METRIC, points, least)
     if found.bound is None:
@@ -81,9 +79,7 @@ def test_a_measured_gain_lies_between_those_over_the_two_points_around_it(
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_a_bound_holds_whatever_else_would_have_been_measured_beyond(
-    points, least, compression
-) -> None:
+def test_gain_bound_holds_for_further_points(points, least, compression) -> None:
     """Only where no measured point tells otherwise: a milder point that is accurate, a sparser one that is not."""
     found = compute_gain(METRIC, compression, least, points, interpolate=True)
     if found.bound == "at least":
@@ -99,9 +95,7 @@ def test_a_bound_holds_whatever_else_would_have_been_measured_beyond(
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(
-    points, least, compression
-) -> None:
+def test_gain_within_a_budget_is_at_least_the_interpolated(points, least, compression) -> None:
     of_point, interpolated = (
         compute_gain(METRIC, compression, least, points, interpolate=i) for i in (False, True)
     )
@@ -110,12 +104,12 @@ def test_within_a_budget_the_gain_is_never_smaller_than_the_interpolated_one(
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
-def test_the_order_of_points_does_not_matter(points, least, compression) -> None:
+def test_gain_does_not_depend_on_the_order_of_points(points, least, compression) -> None:
     assert compute_gain(METRIC, compression, least, points, True) == compute_gain(
         METRIC, compression, least, points[::-1], True
     )
 
 
-def test_without_points_there_is_none() -> None:
+def test_gain_without_points_raises() -> None:
     with pytest.raises(ValueError, match="points"):
         compute_gain(METRIC, 8.0, 0.9, [], interpolate=True)

@@ -33,18 +33,18 @@ def counts(both: int, lost: int, gained: int, neither: int) -> tuple[Any, Any]:
     )
 
 
-def test_known_values() -> None:
+def test_paired_interval_known_values() -> None:
     """The example in the manual of R's statpsych: ci.prop.ps(.05, 12, 4, 26, 6)."""
     assert paired_interval(*counts(6, 26, 4, 12)) == pytest.approx((0.2548067, 0.6251933), abs=1e-6)
 
 
-def test_agreement_is_no_certainty() -> None:
+def test_paired_interval_of_equal_outcomes_has_width() -> None:
     low, high = paired_interval(*counts(150, 0, 0, 50))
     assert (low, high) == pytest.approx((-0.01372, 0.01372), abs=5e-5)
 
 
 @given(outcomes, confidences)
-def test_contains_the_point_and_stays_in_range(pairs: Outcomes, confidence: float) -> None:
+def test_paired_interval_contains_the_estimate_in_range(pairs: Outcomes, confidence: float) -> None:
     before, after = columns(pairs)
     low, high = paired_interval(before, after, confidence)
     assert -1 <= low <= before.mean() - after.mean() + 1e-12
@@ -52,26 +52,26 @@ def test_contains_the_point_and_stays_in_range(pairs: Outcomes, confidence: floa
 
 
 @given(outcomes, confidences)
-def test_swapping_sides_mirrors_it(pairs: Outcomes, confidence: float) -> None:
+def test_paired_interval_swapped_sides_is_mirrored(pairs: Outcomes, confidence: float) -> None:
     before, after = columns(pairs)
     low, high = paired_interval(before, after, confidence)
     assert paired_interval(after, before, confidence) == pytest.approx((-high, -low))
 
 
 @given(outcomes)
-def test_more_samples_narrow_it(pairs: Outcomes) -> None:
+def test_paired_interval_more_samples_is_narrower(pairs: Outcomes) -> None:
     few, many = paired_interval(*columns(pairs)), paired_interval(*columns(pairs * 4))
     assert many[1] - many[0] < few[1] - few[0]
 
 
 @given(outcomes)
-def test_more_confidence_widens_it(pairs: Outcomes) -> None:
+def test_paired_interval_more_confidence_is_wider(pairs: Outcomes) -> None:
     narrow, wide = (paired_interval(*columns(pairs), confidence) for confidence in (0.8, 0.99))
     assert wide[0] <= narrow[0]
     assert wide[1] >= narrow[1]
 
 
-def test_covers_the_truth_as_often_as_it_says() -> None:
+def test_paired_interval_has_its_coverage() -> None:
     rng = np.random.default_rng(0)
     hits = 0
     for _ in range(2000):
@@ -84,12 +84,12 @@ def test_covers_the_truth_as_often_as_it_says() -> None:
 @pytest.mark.parametrize(
     ("before", "after"), [([], []), ([True], [True, False]), ([[True]], [[True]])]
 )
-def test_refuses_what_is_not_paired(before: list[Any], after: list[Any]) -> None:
+def test_paired_interval_unpaired_outcomes_raise(before: list[Any], after: list[Any]) -> None:
     with pytest.raises(ValueError, match="length"):
         paired_interval(np.array(before, dtype=bool), np.array(after, dtype=bool))
 
 
-def test_parts_below_nothing_give_an_interval_around_what_is_reported() -> None:
+def test_paired_interval_below_zero_contains_the_reported_value() -> None:
     """A share of variance explained is reported as 0 where it is negative."""
     before, after = np.ones(50), np.linspace(-9, -1, 50)
     assert paired_interval(before, after) == (1.0, 1.0)
@@ -105,19 +105,19 @@ def share_of_positives(rows: Any) -> float:
     return float(rows[rows[:, 0] > 0, 1].mean()) if rows[:, 0].any() else float("nan")
 
 
-def test_draws_on_which_a_metric_is_undefined_are_left_out() -> None:
+def test_bootstrap_interval_skips_undefined_draws() -> None:
     before, after = np.zeros((100, 2)), np.zeros((100, 2))
     before[:2], after[:2] = [[1, 1], [1, 1]], [[1, 1], [1, 0]]  # one draw in seven has neither
     low, high = bootstrap_interval(before, after, share_of_positives) or (np.nan, np.nan)
     assert (low, high) == (0.0, 1.0)
 
 
-def test_a_metric_that_is_undefined_on_most_draws_has_no_interval() -> None:
+def test_bootstrap_interval_mostly_undefined_gives_none() -> None:
     before = np.zeros((100, 2))
     assert bootstrap_interval(before, before, share_of_positives) is None
 
 
-def test_replicates_without_a_value_are_left_out_where_most_have_one() -> None:
+def test_replicate_interval_skips_undefined_replicates() -> None:
     before = np.array([0.9, 0.8, 1.0, 0.8, 1.0, np.nan])
     after = np.array([0.5, 0.5, 0.5, 0.5, np.nan, 0.5])
     kept = replicate_interval(before, after)

@@ -34,14 +34,12 @@ def mirrored(points: list[TradeoffPoint]) -> list[TradeoffPoint]:
 
 
 @given(VALUES, VALUES)
-def test_a_drop_is_positive_where_it_is_worse(before: float, after: float) -> None:
+def test_metric_drop_is_positive_if_worse(before: float, after: float) -> None:
     assert UP.compute_drop(before, after) == DOWN.compute_drop(-before, -after) == before - after
 
 
 @given(VALUES, st.floats(0, 1e6))
-def test_the_worst_value_within_a_budget_drops_by_the_budget(
-    original: float, budget: float
-) -> None:
+def test_metric_worst_value_drops_by_the_budget(original: float, budget: float) -> None:
     for metric in (UP, DOWN):
         least = metric.find_worst_allowed(original, budget)
         assert metric.compute_drop(original, least) == pytest.approx(budget, abs=1e-9)
@@ -50,13 +48,15 @@ def test_the_worst_value_within_a_budget_drops_by_the_budget(
 
 
 @pytest.mark.parametrize(("metric", "best", "worst"), [(UP, 3, 1), (DOWN, 1, 3)])
-def test_best_and_worst_follow_the_direction(metric: Metric, best: float, worst: float) -> None:
+def test_metric_best_and_worst_follow_the_direction(
+    metric: Metric, best: float, worst: float
+) -> None:
     assert metric.find_best([2, 3, 1], float) == best
     assert metric.find_worst([2, 3, 1], float) == worst
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_rounding_follows_the_size_of_values_that_are_no_shares(scale: float) -> None:
+def test_metric_rounding_follows_the_size_of_values(scale: float) -> None:
     assert not UP.is_no_worse(0.9999 * scale, scale)
     assert UP.is_no_worse((1 - 1e-12) * scale, scale)
 
@@ -65,9 +65,7 @@ def test_rounding_follows_the_size_of_values_that_are_no_shares(scale: float) ->
     ("metric", "budget"),
     [(TOP1, 0.01), (ERROR_RATE, 0.01), (UP, 0.4), (DOWN, 0.4), (Metric("R²"), 0.01)],
 )
-def test_the_default_budget_is_a_point_or_one_percent_of_the_original(
-    metric: Metric, budget: float
-) -> None:
+def test_metric_default_budget_is_one_percent(metric: Metric, budget: float) -> None:
     assert metric.default_budget(-40.0) == pytest.approx(budget)
 
 
@@ -80,7 +78,7 @@ def test_the_default_budget_is_a_point_or_one_percent_of_the_original(
         (Metric("perplexity", None, False, is_fraction=False), "2.31", "2.31", "−0.0004 to 2.31"),
     ],
 )
-def test_values_and_drops_have_their_unit(
+def test_metric_values_and_drops_have_their_unit(
     metric: Metric, value: str, drop: str, spread: str
 ) -> None:
     assert metric.format_value(2.3104) == value
@@ -101,11 +99,11 @@ def test_values_and_drops_have_their_unit(
         (1e20, "1e+20"),
     ],
 )
-def test_numbers_have_four_digits_or_all_before_the_point(value: float, text: str) -> None:
+def test_metric_numbers_have_four_digits(value: float, text: str) -> None:
     assert format_number(value) == text
 
 
-def test_name_unit_and_direction_stand_together() -> None:
+def test_metric_description_has_name_unit_and_direction() -> None:
     assert (TOP1.label, TOP1.described) == ("top-1", "top-1")
     assert (DOWN.label, DOWN.described) == (
         "error, lower is better",
@@ -114,7 +112,7 @@ def test_name_unit_and_direction_stand_together() -> None:
     assert (UP.described, ERROR_RATE.described) == ("score in dB", "error rate, lower is better")
 
 
-def test_a_figure_beside_the_metric_has_a_unit_of_its_own() -> None:
+def test_metric_extra_value_has_its_own_unit() -> None:
     assert ExtraMetric("pixel accuracy", 0.9132).text == "91.32 %"
     assert (
         ExtraMetric("error", 1.5, "mm", higher_is_better=False, is_fraction=False).text == "1.5 mm"
@@ -203,7 +201,7 @@ def _mirrors() -> list[Any]:
 MIRRORS = _mirrors()
 
 
-def test_metrics_of_tasks_that_are_told_from_data_are_shares_of_which_more_is_better() -> None:
+def test_inferred_metrics_are_fractions_and_higher_is_better() -> None:
     from ltp_pipeline.tasks import (
         classification,
         distillation,

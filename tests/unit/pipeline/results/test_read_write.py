@@ -15,7 +15,7 @@ from ltp_pipeline.system.files import write_json
 from tests.support.sample_report import report_of, sample
 
 
-def test_reads_what_was_written(tmp_path: Path) -> None:
+def test_read_returns_the_written_report(tmp_path: Path) -> None:
     content, _ = sample()
     write_json(tmp_path / "report.json", content | {"later": {"key": 1}})
     report = read(tmp_path / "report.json")
@@ -63,7 +63,7 @@ def test_reads_what_was_written(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "layers": [{"nonzeros": true}]}', "layers.0.nonzeros"),
     ],
 )
-def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> None:
+def test_read_other_content_is_rejected(tmp_path: Path, content: str, told: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as caught:
@@ -74,24 +74,24 @@ def test_refuses_what_is_no_report(tmp_path: Path, content: str, told: str) -> N
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
-def test_refuses_missing_files_and_folders(tmp_path: Path, name: str) -> None:
+def test_read_missing_file_or_folder_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=re.escape(str(tmp_path / name))):
         read(tmp_path / name)
 
 
-def test_refuses_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_read_bytes_that_are_not_utf8_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_bytes(b"\xff\xd8\xff\xe0JFIF")
     with pytest.raises(InputError, match="UTF-8"):
         read(tmp_path / "report.json")
 
 
-def test_missing_keys_are_read_and_fail_their_gates(tmp_path: Path) -> None:
+def test_read_missing_keys_fail_their_gates(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"schema": "ltp-report/1"}', encoding="utf-8")
     report = read(tmp_path / "report.json")
     assert not evaluate_gates(report, make_gate_settings({"max_drop": 0.01}))[0].passed
 
 
-def test_a_metric_that_is_no_share_may_have_any_value(tmp_path: Path) -> None:
+def test_read_metric_with_unit_may_have_any_value(tmp_path: Path) -> None:
     content = {
         "schema": "ltp-report/1",
         "metric": {"name": "mse", "is_fraction": False},
@@ -108,7 +108,7 @@ def written(tmp_path: Path, **content: Any) -> Path:
     return tmp_path / "report.json"
 
 
-def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> None:
+def test_read_r2_may_be_negative(tmp_path: Path) -> None:
     parts = {
         "original": {"accuracy": {"value": 0.9}},
         "pruned": {"accuracy": {"value": -1.5}, "drop": 2.4},
@@ -121,12 +121,12 @@ def test_a_share_that_counts_no_samples_may_be_below_zero(tmp_path: Path) -> Non
         read(written(tmp_path, metric={"name": "R²"}, **parts))
 
 
-def test_a_share_is_at_most_one(tmp_path: Path) -> None:
+def test_read_fraction_above_one_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"accuracy\.value .* 88\b"):
         read(written(tmp_path, metric={"name": "R²"}, pruned={"accuracy": {"value": 88}}))
 
 
-def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
+def test_read_baseline_budget_is_in_the_unit_of_the_metric(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"baseline\.budget .* 5\b"):
         read(written(tmp_path, baseline={"budget": 5}))
     own = {"metric": {"name": "error", "is_fraction": False}, "custom_task": {"name": "task.py"}}
@@ -136,12 +136,12 @@ def test_a_budget_of_the_baseline_is_in_the_unit_of_the_metric(tmp_path: Path) -
 @pytest.mark.parametrize(
     "wrong", [{"is_fraction": 1}, {"name": 5}, {"unit": 5}, {"higher_is_better": "yes"}]
 )
-def test_a_metric_is_read_strictly(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_read_metric_of_wrong_type_is_rejected(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=rf"metric\.{next(iter(wrong))}\b"):
         read(written(tmp_path, metric=wrong))
 
 
-def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path: Path) -> None:
+def test_read_extra_metrics_are_strict_and_preserved(tmp_path: Path) -> None:
     figure = {
         "name": "error",
         "value": 1.5,
@@ -160,7 +160,7 @@ def test_figures_beside_the_metric_are_read_strictly_and_written_again(tmp_path:
         )
 
 
-def test_unknown_keys_of_a_metric_do_not_take_the_place_of_what_it_does(tmp_path: Path) -> None:
+def test_read_unknown_metric_keys_do_not_replace_methods(tmp_path: Path) -> None:
     figure = {"name": "error", "value": 1.5, "text": "x", "metric": 1}
     hostile = dict.fromkeys(vars(Metric).keys() - Metric.__dataclass_fields__.keys(), 1)
     content = {"metric": hostile, "original": {"accuracy": {"value": 0.9}}}

@@ -34,7 +34,7 @@ def holds(whole: Any, part: Any) -> bool:
 
 
 @pytest.mark.parametrize("baseline", [True, False])
-def test_what_is_written_has_every_key_and_what_was_given(baseline: bool) -> None:
+def test_written_report_has_every_key(baseline: bool) -> None:
     given = sample(baseline)[0]
     written = to_json(report_of(given))
     assert holds(written, given)
@@ -43,7 +43,7 @@ def test_what_is_written_has_every_key_and_what_was_given(baseline: bool) -> Non
     assert to_json(Report())["pruned"]["drop"] is None
 
 
-def test_more_keys_are_welcome() -> None:
+def test_report_further_keys_are_accepted() -> None:
     report: dict[str, Any] = sample()[0] | {"later": 1}
     assert to_json(report_of(report))["later"] == 1
 
@@ -59,20 +59,20 @@ def test_more_keys_are_welcome() -> None:
         ({"gates": [{"limit": []}]}, "gates.0.limit"),
     ],
 )
-def test_what_is_wrong_is_named(change: dict[str, Any], key: str) -> None:
+def test_report_wrong_value_names_its_key(change: dict[str, Any], key: str) -> None:
     with pytest.raises(ValidationError) as caught:
         report_of(change)
     assert ".".join(map(str, caught.value.errors()[0]["loc"])).startswith(key)
 
 
-def test_not_a_number_is_no_value() -> None:
+def test_report_nan_is_rejected() -> None:
     report = sample()[0]
     report["pruned"]["drop"] = float("nan")
     with pytest.raises(ValidationError):
         report_of(report)
 
 
-def test_whole_numbers_stay_whole() -> None:
+def test_report_integers_stay_integers() -> None:
     report = report_of(
         {"gates": [{"limit": 1_310_720, "value": 2}, {"limit": True}, {"limit": 0.5}]}
     )
@@ -91,14 +91,14 @@ def test_whole_numbers_stay_whole() -> None:
         ("deploy", "sparse", "exact", "deploy-sparse", "deploy-sparse"),
     ],
 )
-def test_a_file_is_called_as_export_calls_it(
+def test_report_file_has_the_name_of_its_format(
     graph: str, encoding: str, values: str, name: str, label: str
 ) -> None:
     file = FileResult(graph=graph, encoding=encoding, weight_storage=values)
     assert (file.name, file.label) == (name, label)
 
 
-def test_a_file_with_data_beside_it_has_two_hashes() -> None:
+def test_report_file_with_external_data_has_two_hashes() -> None:
     assert FileResult(path="m.onnx", sha256="a").hashes == {"m.onnx": "a"}
     assert FileResult(path="m.onnx", sha256="a", data_sha256="b").hashes == {
         "m.onnx": "a",

@@ -12,7 +12,7 @@ from ltp_pipeline.run_directory.access import check_writable, lock_directory
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 
 
-def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
+def test_lock_held_by_another_process_raises(tmp_path: Path):
     with (
         RunDirectory(tmp_path / "run").lock(),
         pytest.raises(InputError, match="process"),
@@ -24,7 +24,7 @@ def test_two_processes_cannot_work_in_one_directory(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("number", "is_error"), [(errno.ENOLCK, False), (errno.EACCES, True)])
-def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
+def test_lock_unsupported_is_ignored_and_denied_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_error: bool
 ):
     def fail(*_: object, **__: object) -> None:
@@ -36,20 +36,20 @@ def test_a_file_system_without_locks_is_taken_and_one_without_rights_is_told(
         pass
 
 
-def test_a_file_in_place_of_the_folder_is_told(tmp_path: Path):
+def test_check_writable_file_raises(tmp_path: Path):
     (tmp_path / "model.onnx").touch()
     with pytest.raises(InputError, match=r"model\.onnx.*\bfile\b"):
         check_writable(tmp_path / "model.onnx")
 
 
-def test_a_folder_name_that_is_too_long_cannot_be_written(tmp_path: Path):
+def test_check_writable_too_long_name_raises(tmp_path: Path):
     with pytest.raises(InputError, match="x" * 300) as caught:
         check_writable(tmp_path / ("x" * 300))
     assert "writable" in caught.value.hint
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
-def test_a_lock_that_is_no_regular_file_is_named(tmp_path: Path, kind: str):
+def test_lock_that_is_not_a_regular_file_raises(tmp_path: Path, kind: str):
     lock = tmp_path / ".lock"
     if kind == "folder":
         lock.mkdir()
@@ -66,12 +66,12 @@ def test_a_lock_that_is_no_regular_file_is_named(tmp_path: Path, kind: str):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_folder_that_is_taken_away_meanwhile_does_no_harm(tmp_path: Path):
+def test_lock_of_removed_folder_is_released(tmp_path: Path):
     with lock_directory(tmp_path / "run"):
         (tmp_path / "run").rename(tmp_path / "moved")
 
 
-def test_a_new_folder_in_which_nothing_came_of_it_is_removed_and_an_older_one_stays(tmp_path: Path):
+def test_lock_removes_new_empty_folder_only(tmp_path: Path):
     (tmp_path / "older").mkdir()
     for name in ("new", "older"):
         with lock_directory(tmp_path / name):
@@ -79,7 +79,7 @@ def test_a_new_folder_in_which_nothing_came_of_it_is_removed_and_an_older_one_st
     assert [path.name for path in tmp_path.iterdir()] == ["older"]
 
 
-def test_what_a_killed_process_left_is_removed_and_other_hidden_files_stay(tmp_path: Path):
+def test_lock_removes_leftovers_and_no_other_files(tmp_path: Path):
     (tmp_path / "state").mkdir()
     left = [
         tmp_path / ".manifest.json.a1b2c3d_",

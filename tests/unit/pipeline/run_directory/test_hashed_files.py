@@ -35,13 +35,13 @@ def content(files: HashedFiles) -> bytes | None:
     return None if path is None else path.read_bytes()
 
 
-def test_a_file_is_found_as_it_was_written(tmp_path: Path):
+def test_find_file_returns_the_written_file(tmp_path: Path):
     begun(tmp_path).write(NAME, [b"one", memoryview(b" two")])
     assert content(reopened(tmp_path)) == b"one two"
 
 
 @pytest.mark.parametrize("spoiled", [b"one twO", b"one", b"", None, "folder"])
-def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str | None):
+def test_find_file_changed_or_missing_content_raises(tmp_path: Path, spoiled: bytes | str | None):
     files = begun(tmp_path)
     files.write(NAME, [b"one two"])
     files.write("state/other.safetensors", [b"later"])
@@ -54,7 +54,7 @@ def test_another_content_or_none_is_damage(tmp_path: Path, spoiled: bytes | str 
         reopened(tmp_path).find_file(NAME)
 
 
-def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
+def test_find_file_content_of_another_file_raises(tmp_path: Path):
     files = begun(tmp_path)
     files.write(NAME, [b"one"])
     files.write("state/other.safetensors", [b"two"])
@@ -65,7 +65,7 @@ def test_a_file_in_the_place_of_another_is_damage(tmp_path: Path):
 
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("moment", ["before the manifest", "before the move", "after the move"])
-def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(
+def test_write_killed_at_any_moment_leaves_old_or_new_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, is_first: bool
 ):
     files = begun(tmp_path)
@@ -98,7 +98,7 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(
     assert content(reopened(tmp_path)) == b"newer"
 
 
-def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(tmp_path: Path):
+def test_write_next_file_invalidates_the_old_content(tmp_path: Path):
     files = begun(tmp_path)
     files.write(NAME, [b"old"])
     files.write(NAME, [b"new"])
@@ -109,7 +109,7 @@ def test_when_the_next_file_is_written_only_the_new_content_of_this_one_counts(t
         reopened(tmp_path).find_file(NAME)
 
 
-def test_a_write_that_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_write_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     files = begun(tmp_path)
     files.write(NAME, [b"old"])
 
@@ -124,16 +124,14 @@ def test_a_write_that_failed_leaves_the_old_file(tmp_path: Path, monkeypatch: py
     assert content(reopened(tmp_path)) == b"old"
 
 
-def test_a_file_is_hashed_while_it_is_written_and_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_write_hashes_without_reading_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     files = begun(tmp_path)
     monkeypatch.setattr(hashed_files, "sha256_file", lambda _: pytest.fail("read again"))
     files.write(NAME, [b"one"])
     assert files._manifest.content.files[NAME] == sha256_file(tmp_path / NAME)
 
 
-def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path: Path):
+def test_save_tensors_is_reproducible_and_restored(tmp_path: Path):
     tensors, meta = (
         {f"t{i}": torch.full((2,), float(i)) for i in range(9)},
         {"steps": 7, "accuracy": -0.0},
@@ -150,7 +148,7 @@ def test_tensors_and_values_come_back_and_are_the_same_bytes_every_time(tmp_path
     assert written[0] == written[1]
 
 
-def test_a_file_that_holds_no_tensors_is_damage_even_where_its_hash_is_right(tmp_path: Path):
+def test_load_tensors_of_other_content_raises(tmp_path: Path):
     files = begun(tmp_path)
     files.write(NAME, [b"no tensors"])
     with pytest.raises(CorruptFileError):

@@ -19,14 +19,14 @@ def written(tmp_path: Path, content: bytes) -> RunLog:
     return RunLog(tmp_path / "log.jsonl")
 
 
-def test_of_steps_done_twice_the_later_counts(tmp_path: Path):
+def test_read_repeated_steps_keeps_the_later(tmp_path: Path):
     log = RunLog(tmp_path / "log.jsonl")
     for loss in (0.5, 0.4):
         log.append({**LINE, "loss": loss})
     assert log.read() == ([{**LINE, "loss": 0.4}], 0)
 
 
-def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path):
+def test_append_after_truncated_line_starts_a_new_line(tmp_path: Path):
     log = written(tmp_path, b'{"key": "learn", "st')
     log.append(LINE)
     log.append({**LINE, "step": 4})
@@ -49,18 +49,18 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path):
         b'{"step": 3, "loss": 1' + b"0" * 5000 + b"}",
     ],
 )
-def test_a_line_of_any_other_content_is_counted_and_left_out(tmp_path: Path, line: bytes):
+def test_read_invalid_line_is_counted_and_skipped(tmp_path: Path, line: bytes):
     log = written(tmp_path, line + b"\n" + json.dumps(LINE).encode() + b"\n")
     assert log.read() == ([LINE], 1)
 
 
 @given(content=st.binary(max_size=200))
-def test_a_log_of_any_bytes_is_read(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+def test_read_any_bytes_succeeds(tmp_path_factory: pytest.TempPathFactory, content: bytes):
     lines, _ = written(tmp_path_factory.getbasetemp(), content).read()
     assert all(isinstance(line, dict) for line in lines)
 
 
-def test_a_log_that_is_a_pipe_is_named_and_not_waited_for(tmp_path: Path):
+def test_append_to_pipe_raises_without_waiting(tmp_path: Path):
     os.mkfifo(tmp_path / "log.jsonl")
     log = RunLog(tmp_path / "log.jsonl")
     assert log.read() == ([], 0)

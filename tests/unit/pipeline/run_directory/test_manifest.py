@@ -50,15 +50,15 @@ def read(path: Path) -> Manifest:
     return ManifestFile(path.parent).read()
 
 
-def test_it_comes_back_as_it_was(written: Path):
+def test_manifest_is_restored(written: Path):
     assert read(written) == full()
 
 
-def test_its_own_hash_stands_last(written: Path):
+def test_manifest_hash_is_the_last_key(written: Path):
     assert list(json.loads(written.read_text()))[-1] == "sha256"
 
 
-def test_any_flipped_bit_is_found(written: Path):
+def test_manifest_flipped_bit_is_rejected(written: Path):
     content = written.read_bytes()
     for at in range(0, len(content), 41):
         for bit in (1, 32):
@@ -85,14 +85,14 @@ def test_any_flipped_bit_is_found(written: Path):
         '{"a": 1, "a": 2}',
     ],
 )
-def test_any_other_content_is_refused(written: Path, content: str):
+def test_manifest_other_content_is_rejected(written: Path, content: str):
     written.write_text(content)
     with pytest.raises(InputError, match=r"manifest\.json") as caught:
         read(written)
     assert "--fresh" in caught.value.hint
 
 
-def test_bytes_that_are_no_text_are_refused(written: Path):
+def test_manifest_bytes_that_are_not_utf8_are_rejected(written: Path):
     written.write_bytes(bytes(range(256)))
     with pytest.raises(InputError, match="UTF-8"):
         read(written)
@@ -109,7 +109,7 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(key=st.sampled_from([*Manifest.model_fields, "other"]), value=ANYTHING)
-def test_a_wrong_value_is_refused_even_where_the_hash_is_right(
+def test_manifest_wrong_value_with_matching_hash_is_rejected(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: Any
 ):
     path = tmp_path_factory.getbasetemp() / "manifest.json"

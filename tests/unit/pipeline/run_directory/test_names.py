@@ -48,20 +48,20 @@ def files(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
-def test_what_a_run_wrote_is_removed_with_folders_that_are_empty_then(tmp_path: Path):
+def test_remove_run_removes_its_files_and_empty_folders(tmp_path: Path):
     fill(tmp_path, OURS)
     remove_run(tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_everything_else_stays(tmp_path: Path):
+def test_remove_run_keeps_other_files(tmp_path: Path):
     fill(tmp_path, THEIRS)
     fill(tmp_path, tuple(name for name in OURS if name != "state/learn.safetensors"))
     remove_run(tmp_path)
     assert files(tmp_path) == set(THEIRS)
 
 
-def test_nothing_is_removed_through_a_link(tmp_path: Path):
+def test_remove_run_does_not_follow_links(tmp_path: Path):
     fill(tmp_path, ("elsewhere/learn.safetensors", "elsewhere/precious.json", "run/log.jsonl"))
     (tmp_path / "run" / "state").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "run" / "manifest.json").symlink_to(tmp_path / "elsewhere" / "precious.json")
@@ -70,7 +70,7 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["state"]
 
 
-def test_the_manifest_goes_last_so_that_a_removal_can_be_done_again(tmp_path: Path, monkeypatch):
+def test_remove_run_removes_the_manifest_last(tmp_path: Path, monkeypatch):
     fill(tmp_path, OURS)
     removed: list[str] = []
     unlink = Path.unlink

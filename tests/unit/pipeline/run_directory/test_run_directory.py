@@ -23,25 +23,25 @@ def opened(folder: Path, **identity: object) -> RunDirectory:
     return run_directory
 
 
-def test_the_same_run_goes_on(tmp_path: Path):
+def test_begin_run_same_settings_resumes(tmp_path: Path):
     opened(tmp_path / "run", model="a")
     assert RunDirectory(tmp_path / "run").has_same_run({"model": "a"})
 
 
-def test_another_run_is_refused_and_the_change_is_named(tmp_path: Path):
+def test_begin_run_changed_setting_raises_with_its_name(tmp_path: Path):
     opened(tmp_path / "run", settings={"train": {"lr": 0.1}})
     with pytest.raises(InputError, match=r"settings\.train\.lr .*\b0\.1\b.*\b0\.2\b"):
         opened(tmp_path / "run", settings={"train": {"lr": 0.2}})
 
 
-def test_other_data_and_another_model_are_named_without_their_hashes(tmp_path: Path):
+def test_begin_run_changed_data_and_model_are_named_without_hashes(tmp_path: Path):
     opened(tmp_path / "run", model="0abc", data="1def")
     with pytest.raises(InputError, match=r"\bdata\b.*\bmodel\b") as caught:
         opened(tmp_path / "run", model="2abc", data="3def")
     assert re.search("0abc|1def|2abc|3def", caught.value.message) is None
 
 
-def test_fresh_empties_a_run(tmp_path: Path):
+def test_begin_run_fresh_removes_the_run(tmp_path: Path):
     run_directory = opened(tmp_path / "run", model="a")
     run_directory.save_state("learn", {"x": torch.ones(2)}, {"steps": 1})
     again = RunDirectory(tmp_path / "run")
@@ -49,20 +49,20 @@ def test_fresh_empties_a_run(tmp_path: Path):
     assert again.load_state("learn") is None
 
 
-def test_fresh_does_not_touch_a_folder_that_holds_no_run(tmp_path: Path):
+def test_begin_run_fresh_in_a_foreign_folder_raises(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match=re.escape(str(tmp_path))):
         RunDirectory(tmp_path).begin_run({})
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
 
 
-def test_what_an_interrupted_write_left_does_not_stand_in_the_way(tmp_path: Path):
+def test_begin_run_ignores_leftovers_of_a_write(tmp_path: Path):
     (tmp_path / ".manifest.json.k2j3").write_text("{")
     RunDirectory(tmp_path).begin_run({})
     assert RunDirectory(tmp_path).is_run
 
 
-def test_state_comes_back_as_it_was(tmp_path: Path):
+def test_load_state_returns_the_saved_state(tmp_path: Path):
     run_directory = opened(tmp_path / "run")
     tensors = {
         "a/b.c": torch.arange(6.0).reshape(2, 3).t(),
@@ -75,7 +75,7 @@ def test_state_comes_back_as_it_was(tmp_path: Path):
     assert all(torch.equal(found[n], t) and found[n].dtype == t.dtype for n, t in tensors.items())
 
 
-def test_the_metric_of_a_run_is_kept(tmp_path: Path):
+def test_run_directory_stores_the_metric(tmp_path: Path):
     metric = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
     opened(tmp_path / "run").save_inputs(tmp_path / "model.onnx", Settings(), metric)
     again = RunDirectory(tmp_path / "run")
@@ -83,7 +83,7 @@ def test_the_metric_of_a_run_is_kept(tmp_path: Path):
     assert again.manifest.metric == metric
 
 
-def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
+def test_load_state_damaged_is_noted_and_unused(tmp_path: Path):
     told: list[str] = []
     run_directory = opened(tmp_path / "run")
     run_directory.progress = Mock(say=told.append)
@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_is_named_and_not_used(tmp_path: Path):
     assert said.endswith("this phase starts again")
 
 
-def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
+def test_load_weights_damaged_are_noted_and_unused(tmp_path: Path):
     told: list[str] = []
     run_directory = opened(tmp_path / "run")
     run_directory.progress = Mock(say=told.append)
@@ -110,14 +110,14 @@ def test_damaged_weights_are_named_and_not_used(tmp_path: Path):
     ]
 
 
-def test_a_checkpoint_that_this_run_did_not_write_is_not_looked_at(tmp_path: Path):
+def test_load_state_of_another_run_is_ignored(tmp_path: Path):
     opened(tmp_path / "other").save_state("learn", {"a": torch.zeros(2)}, {})
     run_directory = opened(tmp_path / "run")
     shutil.copytree(tmp_path / "other" / "state", tmp_path / "run" / "state")
     assert run_directory.load_state("learn") is None
 
 
-def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
+def test_has_same_run_changed_trail_raises(tmp_path: Path):
     run_directory = opened(tmp_path / "run")
     run_directory.trail_path(1).parent.mkdir()
     run_directory.trail_path(1).write_bytes(b"network")
@@ -129,7 +129,7 @@ def test_a_run_whose_trail_was_changed_does_not_go_on(tmp_path: Path):
     assert "--fresh" in caught.value.hint
 
 
-def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: Path):
+def test_has_same_run_ignores_an_entry_being_rewritten(tmp_path: Path):
     run_directory = opened(tmp_path / "run")
     run_directory.trail_path(1).parent.mkdir()
     run_directory.save_trail_entry(1, ("0" * 64, None), [])
@@ -137,7 +137,7 @@ def test_an_entry_that_is_about_to_be_written_again_may_be_half_done(tmp_path: P
     assert RunDirectory(tmp_path / "run").has_same_run({})
 
 
-def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: Path):
+def test_save_in_removed_directory_raises(tmp_path: Path):
     run_directory = opened(tmp_path / "run")
     shutil.rmtree(tmp_path / "run")
     for write in (
@@ -149,7 +149,7 @@ def test_a_run_directory_that_is_taken_away_is_told_and_not_made_anew(tmp_path: 
     assert not (tmp_path / "run").exists()
 
 
-def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
+def test_inherit_weights_copies_once_and_rejects_damage(tmp_path: Path):
     parent = opened(tmp_path / "run")
     parent.save_weights("baseline", {"a": torch.ones(2)}, {"nonzeros": 2})
     picked = RunDirectory(tmp_path / "run" / "pick-001", parent=parent)
@@ -164,7 +164,7 @@ def test_the_parents_weights_are_taken_over_once_and_only_whole(tmp_path: Path):
         other.inherit_weights("baseline")
 
 
-def test_lines_of_the_log_that_cannot_be_read_are_noted(tmp_path: Path):
+def test_read_log_notes_unreadable_lines(tmp_path: Path):
     told: list[str] = []
     run_directory = opened(tmp_path / "run")
     run_directory.progress = Mock(say=told.append)

@@ -19,11 +19,11 @@ LINE = {
 }
 
 
-def test_every_number_of_a_line_has_a_name_and_its_place_has_none():
+def test_tensorboard_log_names_every_number():
     assert dict(iter_numbers(LINE)) == {"loss": 0.5, "thresholds/conv": 0.25}
 
 
-def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
+def test_tensorboard_log_is_read_by_tensorboard(tmp_path: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run_directory = RunDirectory(tmp_path, events=True)
@@ -34,7 +34,7 @@ def test_a_line_of_the_log_is_read_back_by_tensorboard(tmp_path: Path):
     assert (event.step, event.value) == (7, 0.5)
 
 
-def test_steps_that_are_done_again_are_shown_once(tmp_path: Path):
+def test_tensorboard_log_repeated_steps_are_shown_once(tmp_path: Path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for steps in (
@@ -48,7 +48,7 @@ def test_steps_that_are_done_again_are_shown_once(tmp_path: Path):
     assert [e.step for e in found.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
 
 
-def test_without_tensorboard_the_error_says_what_to_install(
+def test_tensorboard_log_not_installed_names_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "tensorboard", None)

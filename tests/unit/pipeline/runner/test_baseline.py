@@ -27,9 +27,7 @@ def context(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kept", "spared"), [(300, {"classifier"}), (180, set())])
-def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
-    tmp_path, monkeypatch, kept, spared
-):
+def test_baseline_excludes_a_small_classifier(tmp_path, monkeypatch, kept, spared):
     monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
     rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
@@ -39,7 +37,7 @@ def test_a_classifier_is_spared_unless_it_is_most_of_what_may_be_kept(
     )
 
 
-def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monkeypatch):
+def test_baseline_auto_repeats_an_earlier_curve(tmp_path, monkeypatch):
     monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
     started = context(tmp_path, "curve")
     assert baseline_curve._makes_curve(started)
@@ -48,9 +46,7 @@ def test_auto_makes_a_curve_again_where_one_was_asked_for_before(tmp_path, monke
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_beside_blocks_as_many_single_weights_are_trained_as_long_and_may_fail(
-    tmp_path, monkeypatch, fails
-):
+def test_baseline_of_blocks_trains_an_unstructured_one(tmp_path, monkeypatch, fails):
     asked: list[tuple[Any, ...]] = []
 
     def trained(_: Any, __: Any, *rest: Any) -> tuple[Any, None, float]:

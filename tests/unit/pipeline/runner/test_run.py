@@ -15,7 +15,7 @@ class Planned:
         self.found = (steps, open_ended)
 
 
-def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
+def test_plan_counts_steps_of_trained_phases():
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode="quick"))
     training = SimpleNamespace(
@@ -26,7 +26,7 @@ def test_a_plan_is_in_steps_and_leaves_out_what_is_not_trained():
 
 
 @pytest.mark.parametrize("mode", ["auto", "curve"])
-def test_with_a_curve_ahead_nobody_knows_when_it_ends(mode: BaselineMode):
+def test_plan_with_a_curve_has_no_end(mode: BaselineMode):
     reporter = Planned()
     settings = Settings(baseline=BaselineSettings(mode=mode))
     training = SimpleNamespace(

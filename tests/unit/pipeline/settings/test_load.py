@@ -84,7 +84,7 @@ def test_load_settings_invalid_key_is_rejected_by_name(
     assert hint in caught.value.hint
 
 
-def test_load_settings_unknown_format_is_told_once() -> None:
+def test_load_settings_unknown_format_is_named_once() -> None:
     with pytest.raises(InputError) as caught:
         load_settings(None, options={"export": {"formats": ["foo"]}})
     assert caught.value.message.count("export.formats") == 1

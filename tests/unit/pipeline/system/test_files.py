@@ -11,13 +11,13 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.files import check_output_path, read_bytes, write_hashed, write_json
 
 
-def test_a_name_that_is_no_utf8_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+def test_write_json_name_that_is_not_utf8_raises(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="UTF-8"):
         write_json(tmp_path / "a.json", {"model": "\udcff.onnx"})
     assert not list(tmp_path.iterdir())
 
 
-def test_the_hash_is_told_before_the_file_is_in_place(tmp_path: Path):
+def test_write_hashed_reports_the_hash_before_replacing(tmp_path: Path):
     told: list[tuple[str, bool]] = []
     path = tmp_path / "file"
     digest = write_hashed(
@@ -28,7 +28,7 @@ def test_the_hash_is_told_before_the_file_is_in_place(tmp_path: Path):
     assert path.read_bytes() == b"onetwo"
 
 
-def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path):
+def test_write_hashed_failed_report_leaves_no_file(tmp_path: Path):
     def fail(_: str) -> None:
         raise ValueError("the manifest could not be written")
 
@@ -37,7 +37,7 @@ def test_where_that_fails_nothing_is_in_place_and_nothing_is_left(tmp_path: Path
     assert not any(tmp_path.iterdir())
 
 
-def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
+def test_read_bytes_of_device_or_folder_raises_unopened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, kind in (
         (Path("/dev/zero"), "device"),
@@ -48,7 +48,7 @@ def test_what_has_no_end_is_not_opened(tmp_path: Path) -> None:
             read_bytes(path, "give another", 10)
 
 
-def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
+def test_read_bytes_above_the_limit_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     assert read_bytes(tmp_path / "file", "give another", 10) == b"0123456789"
     with pytest.raises(InputError, match=r"\b10 bytes\b.*\b9\b"):
@@ -56,13 +56,13 @@ def test_a_file_is_not_read_beyond_its_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "zero\0byte"])
-def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+def test_read_bytes_missing_file_raises(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match=name.split("\0")[0]):
         read_bytes(tmp_path / name, "give another", 10)
 
 
 @pytest.mark.parametrize("out", ["model.onnx", "link.onnx", "weights.onnx.data", "weights.onnx"])
-def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
+def test_check_output_path_that_is_a_source_raises(out: str, tmp_path: Path):
     """Neither the model nor its weights, which lie beside the file that `weights.onnx` names."""
     sources = [tmp_path / name for name in ("model.onnx", "weights.onnx.data")]
     for source in sources:
@@ -72,19 +72,19 @@ def test_what_is_read_is_not_written_over(out: str, tmp_path: Path):
         check_output_path(tmp_path / out, sources)
 
 
-def test_another_file_may_be_written_over(tmp_path: Path):
+def test_check_output_path_other_file_is_accepted(tmp_path: Path):
     for name in ("model.onnx", "old.onnx"):
         (tmp_path / name).touch()
     check_output_path(tmp_path / "old.onnx", [tmp_path / "model.onnx", tmp_path / "missing"])
 
 
-def test_empty_output_path_is_rejected():
+def test_check_output_path_empty_name_raises():
     with pytest.raises(InputError):
         check_output_path("", [])
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
-def test_what_is_no_file_is_not_replaced(kind: str, tmp_path: Path):
+def test_check_output_path_that_is_not_a_file_raises(kind: str, tmp_path: Path):
     out, other = tmp_path / "out.onnx", tmp_path / "other"
     os.mkfifo(other) if kind != "folder" else out.mkdir()
     if kind != "folder":

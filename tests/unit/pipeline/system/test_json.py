@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_written_is_read(value: object) -> None:
+def test_parse_json_reads_json_text(value: object) -> None:
     assert parse_json(json_text(value), "it", "") == value
 
 
@@ -58,7 +58,7 @@ def test_what_is_written_is_read(value: object) -> None:
         ("\ufeff{}", "not JSON"),
     ],
 )
-def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
+def test_parse_json_ambiguous_text_raises(text: str, said: str) -> None:
     with pytest.raises(InputError, match=r"^it\b") as caught:
         parse_json(text, "it", "do this")
     assert said in caught.value.message
@@ -66,25 +66,25 @@ def test_what_json_leaves_open_is_refused(text: str, said: str) -> None:
     assert caught.value.hint == "do this"
 
 
-def test_the_limits_themselves_are_allowed() -> None:
+def test_parse_json_values_at_the_limits_are_accepted() -> None:
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert json.dumps(parse_json(deep, "it", "")) == deep
     assert parse_json("9" * MAX_NUMBER_LENGTH, "it", "") == 10**MAX_NUMBER_LENGTH - 1
 
 
-def test_zeros_are_written_without_a_sign() -> None:
+def test_json_text_zeros_have_no_sign() -> None:
     (value,), pair = parse_json(json_text([[-0.0], {"a": (-0.0, -1.5)}]), "it", "")
     assert math.copysign(1, value) == 1
     assert pair == {"a": [0.0, -1.5]}
 
 
-def test_a_file_is_read(tmp_path: Path) -> None:
+def test_read_json_returns_the_content(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"é": [1, 2.5, true, null]}', encoding="utf-8")
     assert read_json(path, "") == {"é": [1, 2.5, True, None]}
 
 
-def test_what_is_no_file_is_refused_and_not_opened(tmp_path: Path) -> None:
+def test_read_json_path_that_is_not_a_file_raises_unopened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
     (tmp_path / "latin").write_bytes(b'"\xe9"')

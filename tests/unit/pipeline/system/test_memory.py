@@ -9,7 +9,7 @@ import pytest
 from ltp_pipeline.system import memory
 
 
-def test_what_is_free_is_within_the_limit_of_a_container(
+def test_available_memory_is_within_the_container_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
@@ -24,7 +24,7 @@ def test_what_is_free_is_within_the_limit_of_a_container(
     assert memory.available_memory() == 8000 * 1024
 
 
-def test_where_nothing_tells_it_is_not_known(
+def test_available_memory_without_source_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "missing")
@@ -32,14 +32,14 @@ def test_where_nothing_tells_it_is_not_known(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limits")
-def test_more_than_there_is_fails_and_the_limit_goes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_memory_raises_and_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 1 << 28)
     with memory.limit_memory(), pytest.raises(MemoryError):
         np.zeros(1 << 29, np.uint8)
     assert np.zeros(1 << 29, np.uint8).size
 
 
-def test_a_shortage_is_told_by_the_error_or_its_cause() -> None:
+def test_is_shortage_checks_error_and_cause() -> None:
     said = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
     outer = ValueError("Conv 'c'")
     outer.__cause__ = said

@@ -31,27 +31,27 @@ def report(tmp_path: Path) -> Path:
     return tmp_path / "report.json"
 
 
-def test_a_command_that_succeeds_ends_with_0(tmp_path: Path):
+def test_closed_pipe_successful_command_exits_with_0(tmp_path: Path):
     assert into_closed_pipe("inspect", copy_example(tmp_path / "example")) == (0, "")
     assert into_closed_pipe("inspect", copy_example(tmp_path / "example"), "--json") == (0, "")
 
 
-def test_a_gate_that_fails_ends_with_7_and_says_so(report: Path):
+def test_closed_pipe_failed_gate_exits_with_7(report: Path):
     code, err = into_closed_pipe("gate", report, "--min-accuracy", 0.99)
     assert code == 7
     assert err.startswith("gate failed: min_accuracy")
     assert "Broken" not in err
 
 
-def test_an_error_keeps_its_code_when_nobody_reads_standard_error_either(tmp_path: Path):
+def test_closed_pipes_error_keeps_its_exit_code(tmp_path: Path):
     assert into_closed_pipe("inspect", tmp_path / "missing.onnx", both=True)[0] == 3
 
 
-def test_help_ends_with_0():
+def test_closed_pipe_help_exits_with_0():
     assert into_closed_pipe("--help") == (0, "")
 
 
-def test_what_is_read_before_the_pipe_closes_is_whole(tmp_path: Path):
+def test_closed_pipe_output_until_then_is_complete(tmp_path: Path):
     model = copy_example(tmp_path / "example")
     command = f"{sys.executable} -m ltp_pipeline inspect {model} | head -1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)

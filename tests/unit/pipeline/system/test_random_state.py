@@ -13,7 +13,7 @@ def drawn() -> tuple[float, float, float]:
     return random.random(), np.random.rand(), float(torch.rand(1))  # noqa: S311 - no secret
 
 
-def test_the_same_parts_draw_the_same_and_others_do_not() -> None:
+def test_isolate_rng_same_parts_draw_the_same() -> None:
     found = []
     for parts in ((1, "a"), (1, "a"), (2, "a"), (1, "b")):
         with random_state.isolate_rng(*parts):
@@ -22,7 +22,7 @@ def test_the_same_parts_draw_the_same_and_others_do_not() -> None:
     assert all(len({each[i] for each in found}) == 3 for i in range(3))
 
 
-def test_generators_are_afterwards_as_they_were_also_after_an_error() -> None:
+def test_isolate_rng_restores_generators_after_errors() -> None:
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     wanted = drawn()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)

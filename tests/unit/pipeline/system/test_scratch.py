@@ -12,7 +12,7 @@ from ltp_pipeline.errors import InputError, UnsupportedModel
 from ltp_pipeline.system.scratch import temporary_folder
 
 
-def test_it_is_removed_at_the_end_and_errors_pass():
+def test_temporary_folder_is_removed_and_errors_pass():
     seen: list[Path] = []
 
     def crash() -> None:
@@ -27,7 +27,7 @@ def test_it_is_removed_at_the_end_and_errors_pass():
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_what_could_not_be_written_is_told(number: int):
+def test_temporary_folder_full_disk_raises_input_error(number: int):
     with (
         pytest.raises(InputError, match=os.strerror(number)) as caught,
         temporary_folder("test"),
@@ -36,13 +36,13 @@ def test_what_could_not_be_written_is_told(number: int):
     assert "TMPDIR" in caught.value.hint
 
 
-def test_any_other_error_on_a_full_disk_is_that_of_the_disk(monkeypatch: pytest.MonkeyPatch):
+def test_temporary_folder_other_error_on_full_disk_names_the_disk(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     with pytest.raises(InputError, match=os.strerror(errno.ENOSPC)), temporary_folder("test"):
         raise UnsupportedModel("onnxruntime crashed on this model", "export it again")
 
 
-def test_where_there_is_no_place_for_one_that_is_told(
+def test_temporary_folder_missing_parent_raises_input_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))

@@ -80,7 +80,7 @@ def write_groups(groups: Path, own: str, **files: str) -> None:
         ("nonsense\n\n", {"cpuDOTmax": "100000 100000"}, None),
     ],
 )
-def test_quotas_of_both_kinds_of_control_groups(
+def test_read_cpu_quota_of_both_control_group_versions(
     groups: Path, own: str, files: dict[str, str], expected
 ):
     write_groups(groups, own, **files)
@@ -88,19 +88,19 @@ def test_quotas_of_both_kinds_of_control_groups(
 
 
 @pytest.mark.usefixtures("groups")
-def test_without_control_groups_there_is_no_quota():
+def test_read_cpu_quota_without_control_groups_is_none():
     assert threads.read_cpu_quota() is None
 
 
 @pytest.mark.parametrize(
     ("allowed", "cores"), [("50000 100000", 1), ("max 100000", MINE), ("9900000 100000", MINE)]
 )
-def test_a_quota_and_the_affinity_both_limit(groups: Path, allowed: str, cores: int):
+def test_count_usable_cores_respects_quota_and_affinity(groups: Path, allowed: str, cores: int):
     write_groups(groups, "0::/\n", cpuDOTmax=allowed)
     assert threads.count_usable_cores() == cores
 
 
-def test_affinity_limits(groups: Path, monkeypatch: pytest.MonkeyPatch):
+def test_count_usable_cores_respects_affinity(groups: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
     assert threads.count_usable_cores() == 3
     write_groups(groups, "0::/\n", cpuDOTmax="290000 100000")
@@ -129,7 +129,7 @@ TORCHRUN = {
         ({"asked": 2, "cores": 8}, TORCHRUN, 2),
     ],
 )
-def test_the_number_of_threads(
+def test_choose_thread_count_known_values(
     given: dict[str, int], environ: dict[str, str], expected: int, monkeypatch
 ):
     for name in (*TORCHRUN, "OMP_NUM_THREADS"):
@@ -140,7 +140,7 @@ def test_the_number_of_threads(
     assert threads.choose_thread_count(**complete) == expected
 
 
-def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
+def test_use_threads_sets_and_restores_torch():
     before = torch.get_num_threads()
     with threads.use_threads(before + 1, None, print):
         assert torch.get_num_threads() == threads.current_threads() == before + 1
@@ -148,7 +148,7 @@ def test_a_run_computes_with_its_threads_and_gives_torch_back_as_it_was():
 
 
 @pytest.mark.parametrize("counts", [(4096, None), (None, 4096)])
-def test_thousands_of_threads_are_refused(counts: tuple[int | None, int | None]):
+def test_use_threads_thousands_raise(counts: tuple[int | None, int | None]):
     with (
         pytest.raises(InputError, match=r"\b4096\b") as caught,
         threads.use_threads(*counts, say=print),
@@ -161,7 +161,7 @@ def test_thousands_of_threads_are_refused(counts: tuple[int | None, int | None])
     ("asked", "kept", "numbers"),
     [(None, None, []), (2, None, []), (2, 2, []), (None, 3, ["3"]), (2, 3, ["2", "3"])],
 )
-def test_threads_of_a_resumed_run_are_announced_if_they_differ_from_the_default(
+def test_use_threads_of_resumed_run_announces_other_numbers(
     asked: int | None, kept: int | None, numbers: list[str]
 ):
     lines: list[str] = []
@@ -181,12 +181,12 @@ def python(code: str, **environ: str) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize(
     "entry", ["ltp_pipeline", "ltp_pipeline.cli.app", "ltp_pipeline.system.child_process"]
 )
-def test_every_entry_point_lets_waiting_threads_sleep(entry: str):
+def test_entry_points_let_waiting_threads_sleep(entry: str):
     code = f"import sys, {entry}, os; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     assert python(code).stdout.split() == ["PASSIVE", "False"]
 
 
-def test_torch_hears_of_it():
+def test_torch_reads_the_wait_policy():
     """Its OpenMP library shows the settings that it took over when it is loaded."""
     code = "import ltp_pipeline, torch; torch.ones(9).sum()"
     shown = python(code, OMP_DISPLAY_ENV="true").stderr
@@ -196,7 +196,7 @@ def test_torch_hears_of_it():
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
-def test_what_a_user_has_set_stays(name: str):
+def test_wait_policy_of_the_user_is_preserved(name: str):
     code = "import ltp_pipeline, os; print({k for k in os.environ if k.startswith(('OMP_', 'KMP_', 'GOMP_'))})"
     assert python(code, **{name: "7"}).stdout.strip() == f"{{'{name}'}}"
 
@@ -209,7 +209,7 @@ def test_what_a_user_has_set_stays(name: str):
         pytest.param("torch, ltp_pipeline", 1, 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_torch_that_was_loaded_too_early_is_said_once(first: str, count: int, times: int):
+def test_torch_loaded_early_warns_once(first: str, count: int, times: int):
     code = f"""
 import {first}
 from ltp_pipeline.system import threads
@@ -220,7 +220,7 @@ for _ in range(2):
     assert python(code).stderr.count("torch was loaded before ltp_pipeline") == times
 
 
-def test_onnxruntime_computes_with_the_same_threads_and_lets_them_sleep(tmp_path: Path):
+def test_onnxruntime_uses_the_same_threads(tmp_path: Path):
     onnx.save(mlp(), tmp_path / "model.onnx")
     onnxruntime_child.load_session(str(tmp_path / "model.onnx"), "BASIC", 3)
     assert onnxruntime_child._session is not None

@@ -5,7 +5,7 @@ import pytest
 from ltp_pipeline.system import timing
 
 
-def test_calls_take_turns_and_the_second_call_of_a_turn_counts(
+def test_time_interleaved_alternates_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(timing, "ROUNDS", 3)
@@ -27,7 +27,7 @@ def test_calls_take_turns_and_the_second_call_of_a_turn_counts(
 @pytest.mark.parametrize(
     ("each", "seconds", "rounds"), [(0.01, 0.5, 25), (1.0, 0.5, 6), (100.0, 0.0, 3)]
 )
-def test_short_calls_are_timed_more_often_and_long_ones_less(
+def test_time_interleaved_short_calls_have_more_rounds(
     monkeypatch: pytest.MonkeyPatch, each: float, seconds: float, rounds: int
 ) -> None:
     clock, calls = [0.0], []

@@ -27,7 +27,7 @@ def handed(report: dict[str, Any]) -> Report:
     return evaluate_own_gates(select_baseline(report_of(report)))
 
 
-def test_the_baseline_stands_where_the_pruned_network_stood(report: dict[str, Any]) -> None:
+def test_baseline_report_has_the_baseline_as_pruned_network(report: dict[str, Any]) -> None:
     found = handed(report)
     assert (found.pruned.value, found.pruned.drop) == (0.9041, pytest.approx(0.0136))
     assert found.pruned.drop_interval == tuple(report["baseline"]["drop_interval"])
@@ -46,7 +46,7 @@ def test_layers_have_its_counts_and_no_thresholds(report: dict[str, Any]) -> Non
         assert (layer.baseline_nonzeros, layer.threshold, layer.temperature) == (None, None, None)
 
 
-def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
+def test_baseline_report_checks_gates_without_comparisons(
     report: dict[str, Any],
 ) -> None:
     found = handed(report)
@@ -62,7 +62,7 @@ def test_gates_are_judged_anew_and_those_that_need_a_baseline_are_left_out(
     )
 
 
-def test_no_gates_are_none(report: dict[str, Any]) -> None:
+def test_baseline_report_without_gates_has_none(report: dict[str, Any]) -> None:
     report["settings"].pop("gates")
     assert handed(report).status == "no-gates"
 
@@ -74,14 +74,14 @@ def test_names_of_files_are_those_beside_the_report(report: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(("budget", "missed"), [(0.01, True), (0.02, False), (None, False)])
-def test_a_baseline_outside_the_accuracy_budget_says_so(
+def test_baseline_report_outside_the_budget_has_a_note(
     report: dict[str, Any], budget: float | None, missed: bool
 ) -> None:
     report["settings"]["budget"] = {"accuracy_budget": budget}
     assert (handed(report).budget_not_met is not None) == missed
 
 
-def test_the_baseline_of_a_picked_entry_is_not_judged_by_the_accuracy_budget(
+def test_baseline_report_of_picked_entry_ignores_the_budget(
     report: dict[str, Any],
 ) -> None:
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
@@ -94,7 +94,7 @@ def test_notes_on_learning_thresholds_are_not_its_own(report: dict[str, Any]) ->
     assert not {few, "entry 3 of the trail"} & set(handed(report).notes)
 
 
-def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str, Any]) -> None:
+def test_baseline_report_drops_notes_of_the_learned_network(report: dict[str, Any]) -> None:
     report["notes"] += ["tried 8.4×: 91 % on the validation split", "it is outside"]
     report["budget_not_met"] = "it is outside"
     notes = handed(report).notes
@@ -104,12 +104,12 @@ def test_what_was_said_of_the_learned_network_is_not_said_of_it(report: dict[str
     assert not {"tried 8.4×: 91 % on the validation split", "it is outside"} & set(notes)
 
 
-def test_without_a_baseline_there_is_nothing_to_hand_over() -> None:
+def test_baseline_report_without_baseline_raises() -> None:
     with pytest.raises(InputError, match=r"\bbaseline\b.*: not asked for"):
         handed(sample(baseline=False)[0])
 
 
-def test_a_missed_budget_is_told_in_the_unit_of_the_metric() -> None:
+def test_baseline_report_missed_budget_has_the_unit() -> None:
     report = in_celsius()
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
     told = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"

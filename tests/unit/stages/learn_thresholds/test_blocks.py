@@ -23,9 +23,7 @@ def blocks_of(tensor: Tensor, axis: int) -> Tensor:
 @pytest.mark.parametrize(
     ("shape", "axis"), [((8, 3, 2, 2), 0), ((5, 12), 1), ((2, 3, 4), 2), ((2, 8, 3), 1)]
 )
-def test_the_size_of_a_weight_is_the_root_mean_square_of_its_block(
-    shape: tuple[int, ...], axis: int
-):
+def test_weight_size_is_the_rms_of_its_block(shape: tuple[int, ...], axis: int):
     w = weights(shape)
     r = blocks.block_sizes(w, axis)
     assert r.shape == w.shape
@@ -41,7 +39,7 @@ def test_neighbouring_output_channels_make_a_block():
     assert r[4, 1] == 1.0
 
 
-def test_a_single_weight_is_its_own_size_without_a_copy():
+def test_weight_size_without_blocks_is_not_copied():
     w = {"single": weights((4, 4)), "blocks": weights((4, 4))}
     found = blocks.weight_sizes(w, {"blocks": 0})
     assert found["single"] is w["single"]
@@ -52,7 +50,7 @@ def test_sizes_pass_no_gradient():
     assert not blocks.block_sizes(weights((4, 4)).requires_grad_(), 0).requires_grad
 
 
-def test_values_repeated_over_blocks_come_back():
+def test_block_values_repeated_are_restored():
     values = weights((3, 2))
     assert torch.equal(blocks.block_values(blocks.repeat_in_blocks(values, 1), 1), values)
 
@@ -68,7 +66,7 @@ def test_values_repeated_over_blocks_come_back():
     st.floats(0, 1),
     st.floats(0, 0.3),
 )
-def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_block(
+def test_masks_keep_complete_blocks_and_minimum_counts(
     seed: int, ties: bool, layers: list[tuple[int, int, int | None]], share: float, floor: float
 ):
     """Also where many weights are equal, as those of a network that was rounded are."""
@@ -103,9 +101,7 @@ def test_masks_keep_whole_blocks_and_floors_and_miss_the_count_by_less_than_a_bl
 
 
 @given(st.integers(0, 100), st.integers(1, 40))
-def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_it(
-    seed: int, count: int
-):
+def test_thresholds_leave_the_count_to_one_block(seed: int, count: int):
     rs = blocks.weight_sizes(
         {"a": weights((8, 5), seed), "b": weights((3, 4), seed + 1)}, {"a": 0, "b": 1}
     )
@@ -114,14 +110,14 @@ def test_thresholds_leave_no_more_than_the_count_and_no_less_than_a_block_below_
     assert count - BLOCK_SIZE < masks.count_above(rs, found) <= count
 
 
-def test_the_largest_blocks_stay_whatever_single_weights_they_hold():
+def test_mask_keeps_the_largest_blocks():
     w = torch.tensor([[0.0, 0.5], [0.0, 0.5], [0.0, 0.5], [0.9, 0.5]])
     rs = blocks.weight_sizes({"w": w}, {"w": 0})
     found = masks.keep_exactly(rs, {"w": torch.tensor(1.0)}, {"w": 0}, 5, {"w": 0})
     assert found["w"].tolist() == [[False, True]] * 4
 
 
-def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
+def test_min_counts_are_rounded_up_to_blocks():
     kernels = [LayerWeight("blocks", "Conv", (8, 50)), LayerWeight("single", "Conv", (8, 50))]
     settings = MethodSettings(min_layer_density=0.0125, min_layer_weights=1)  # 5 weights
     assert masks.min_kept_counts(
@@ -136,7 +132,7 @@ def test_floors_are_rounded_up_to_whole_blocks_where_there_are_blocks():
     }
 
 
-def test_a_floor_of_whole_blocks_is_as_it_is():
+def test_min_counts_of_complete_blocks_are_unchanged():
     kernels, settings = (
         [LayerWeight("blocks", "Conv", (8, 50))],
         MethodSettings(min_layer_density=0.0, min_layer_weights=8),

@@ -52,13 +52,13 @@ def test_hard_pruning_leaves_exactly_the_scheduled_count(share: float):
     assert nonzeros(method.pruned_weights(share)) == method.schedule.count_at(share)
 
 
-def test_the_forward_pass_ends_at_the_budget_too():
+def test_budget_mode_ends_at_the_budget():
     method = make(60)
     learn(method, (1.0, 1.0))
     assert nonzeros(method.effective_weights()) == pytest.approx(60, abs=len(method.layer_weights))
 
 
-def test_a_layer_whose_weights_matter_more_keeps_more_of_them():
+def test_budget_mode_important_layer_keeps_more():
     method = make(200, scales=(1.0, 1.0))
     learn(method, (0.01, 0.001))
     kept = {n: int(w.count_nonzero()) for n, w in method.pruned_weights(1.0).items()}
@@ -101,7 +101,7 @@ def test_state_brings_back_the_same_thresholds():
     assert torch.equal(method.tau, other.tau)
 
 
-def test_the_log_has_the_solved_lambda_and_the_learning_rate():
+def test_budget_mode_logs_lambda_and_learning_rate():
     method = make()
     learn(method, (1.0, 1.0))
     logged = method.log_values(StepPosition(0, 0, 300, threshold_lr=0.01))
@@ -109,7 +109,7 @@ def test_the_log_has_the_solved_lambda_and_the_learning_rate():
     assert logged["lambda"] != 0
 
 
-def test_the_state_has_the_widths_of_the_gates():
+def test_budget_mode_state_has_gate_widths():
     method, other = make(30, scaled=("layer1",)), make(30, scaled=("layer1",))
     learn(method, (1.0, 2.0), steps=20)
     other.load_state_dict(method.state_dict())
@@ -120,7 +120,7 @@ def test_the_state_has_the_widths_of_the_gates():
 
 
 @pytest.mark.parametrize("hard", [False, True])
-def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool):
+def test_budget_mode_layer_without_norm_keeps_its_scale(hard: bool):
     method = make(30, scaled=("layer0",))
     pruned = method.pruned_weights(0.0) if hard else method.effective_weights()
     sizes = {n: v.norm() / (method.layer_weights[n] * (v != 0)).norm() for n, v in pruned.items()}
@@ -128,7 +128,7 @@ def test_a_kernel_without_a_norm_keeps_the_scale_of_its_kept_weights(hard: bool)
     assert sizes["layer1"].item() < 0.9
 
 
-def test_at_a_mild_budget_learning_begins_with_the_largest_weights_as_they_are():
+def test_budget_mode_low_compression_starts_unscaled():
     method = make(300, scales=(1.0, 1.0), m=0.0)
     pruned, live = (
         torch.cat([*ws]).detach()
@@ -155,7 +155,7 @@ def test_lambda_is_solved_two_hundred_times_or_at_each_step_and_is_the_pull_of_a
     assert method.lam == pytest.approx(0.3 / (3 * 0.01), rel=1e-4)
 
 
-def test_a_hard_network_has_the_values_of_the_forward_pass_where_both_keep_a_weight():
+def test_hard_network_has_the_forward_values():
     method = make(scales=(1.0, 1.0))
     hard, soft = method.pruned_weights(0.0), method.effective_weights()
     for name, v in soft.items():
@@ -181,7 +181,7 @@ def test_gates_of_kernels_without_a_norm_narrow_from_step_to_step():
     assert found == [method._gate_widths(share) for share in (0.25, 0.5, 0.75, 1.0)]
 
 
-def test_a_weight_that_is_kept_is_not_zero_even_at_its_threshold():
+def test_hard_network_keeps_weights_at_the_threshold():
     live = {"layer": torch.ones(10).requires_grad_()}
     method = SolvedLambdaPruning(live, {"layer": 1}, PruningSchedule.to_target(10, 10, 4, 1.0))
     assert nonzeros(method.pruned_weights(1.0)) == 4

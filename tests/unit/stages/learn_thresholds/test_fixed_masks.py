@@ -15,7 +15,7 @@ def make() -> FixedMaskPruning:
     return FixedMaskPruning(live, dict.fromkeys(live, 4), 300)
 
 
-def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_floor_holds():
+def test_fixed_masks_keep_the_largest_weights_and_minimum():
     method = make()
     pruned = method.effective_weights()
     kept = {n: v != 0 for n, v in pruned.items()}
@@ -27,7 +27,7 @@ def test_the_largest_weights_of_the_whole_network_are_kept_as_they_are_and_the_f
     )
 
 
-def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
+def test_fixed_masks_keep_complete_blocks():
     w = torch.randn(8, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
     method = FixedMaskPruning({"w": w}, {"w": 4}, 30, {"w": 0})
     sizes = w.detach().view(2, 4, 9).square().sum(1)
@@ -37,7 +37,7 @@ def test_in_blocks_the_largest_are_kept_as_a_whole_and_counted():
     assert torch.equal(method.effective_weights()["w"] != 0, method.masks["w"])
 
 
-def test_a_kept_weight_stays_kept_however_small_it_becomes():
+def test_fixed_masks_keep_weights_that_shrink():
     method = make()
     before = {n: v != 0 for n, v in method.effective_weights().items()}
     with torch.no_grad():
@@ -47,7 +47,7 @@ def test_a_kept_weight_stays_kept_however_small_it_becomes():
     assert all(torch.equal(v != 0, before[n]) for n, v in method.pruned_weights(1.0).items())
 
 
-def test_only_kept_weights_get_a_gradient():
+def test_fixed_masks_give_gradients_to_unpruned_weights():
     method = make()
     sum(v.sum() for v in method.effective_weights().values()).backward()
     assert all(torch.equal(w.grad != 0, method.masks[n]) for n, w in method.layer_weights.items())

@@ -171,7 +171,7 @@ def test_r8_gives_the_exact_gradient_of_the_threshold_and_that_of_r2_to_weights_
     assert 0 < int((r**2 > TAU).sum()) < r.numel()
 
 
-def test_layers_pruned_together_are_what_they_are_alone():
+def test_prune_layers_together_equals_each_alone():
     ws = [
         weights(seed).view(shape).requires_grad_()
         for seed, shape in enumerate([(-1,), (2, -1), (-1, 4)])
@@ -268,7 +268,7 @@ def test_eq_17_takes_eight_temperatures_on_either_side_for_the_transition_region
     assert found.item() == pytest.approx(0.1 * T / 0.1 if limited else 1e3)
 
 
-def test_a_threshold_far_below_every_weight_gets_no_gradient_from_rounding():
+def test_low_threshold_gets_no_gradient():
     """Where the gate is one, 1 - ρ² is zero to the last bit: nothing is left for a tiny τ² to magnify."""
     w, tau = torch.randn(1000), torch.tensor(1e-12, requires_grad=True)
     F.rectified_prune([w], tau[None], [1.0])[0].square().sum().backward()

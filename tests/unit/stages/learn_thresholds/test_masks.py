@@ -21,7 +21,7 @@ def taus(*values: float) -> dict[str, torch.Tensor]:
 
 
 @given(st.integers(0, 50), st.integers(6, 160))
-def test_exactly_as_many_weights_stay_as_asked(seed: int, count: int):
+def test_masks_keep_the_requested_count(seed: int, count: int):
     weights = layers(seed, 30, 50, 80)
     scale = taus(1.0, 0.1, 10.0)
     found = masks.keep_exactly(weights, scale, dict.fromkeys(weights, 2), count)
@@ -48,7 +48,7 @@ def test_equal_thresholds_rank_all_weights_by_size():
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.integers(0, 40))
-def test_the_first_of_equal_weights_stay(values: list[int], count: int):
+def test_masks_keep_the_first_of_equal_weights(values: list[int], count: int):
     w = torch.tensor(values, dtype=torch.float32)
     wanted = torch.zeros(len(w), dtype=torch.bool)
     wanted[torch.sort(w.abs(), descending=True, stable=True).indices[:count]] = True
@@ -59,13 +59,13 @@ def test_equal_weights_do_not_break_the_count():
     assert int(masks.keep_largest(torch.ones(9), 4).sum()) == 4
 
 
-def test_a_floor_widens_a_mask_that_would_be_too_small():
+def test_masks_respect_the_minimum_count():
     w = torch.tensor([0.1, 0.2, 0.3, 0.4])
     assert masks.keep_above(w, 1.0, 2).tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 3])
-def test_where_nothing_is_to_be_pruned_but_zeros_thresholds_are_half_of_the_smallest_square(
+def test_thresholds_for_zeros_only_are_half_the_smallest_square(
     zeros: int,
 ):
     w = torch.tensor([0.5, -0.2, 0.4] + [0.0] * zeros)
@@ -88,26 +88,26 @@ def test_kernels_that_are_not_pruned_count_against_the_target():
 
 
 @given(st.integers(1000, 10_000_000), st.integers(1, 200_000), st.integers(4, 900))
-def test_the_most_that_floors_allow_can_be_asked_for(prunable: int, excluded: int, floor: int):
+def test_target_at_the_minimum_counts_is_accepted(prunable: int, excluded: int, floor: int):
     found = kernels(prunable, excluded, reasons=(None, "excluded"))
     present = {"k0": prunable, "k1": excluded}
     most = (prunable + excluded) / (excluded + floor)
     assert masks.target_nonzeros(found, present, {"k0": floor}, most) == floor
 
 
-def test_a_target_beyond_the_floors_is_refused_with_the_reachable_one():
+def test_target_beyond_minimum_counts_names_the_reachable():
     found = kernels(1000)
     lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(min_layer_density=0.1))
     with pytest.raises(InputError, match=r"\b10\.0×"):
         masks.target_nonzeros(found, {"k0": 1000}, lowest, 20.0)
 
 
-def test_a_target_below_the_present_sparsity_is_refused():
+def test_target_below_present_compression_raises():
     with pytest.raises(InputError, match=r"\b10\.00×"):
         masks.target_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
 
 
-def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
+def test_target_reachable_counts_excluded_layers():
     with pytest.raises(InputError, match=r"\b5\.5×"):
         masks.target_nonzeros(
             kernels(1000, 100, reasons=(None, "excluded")),
@@ -121,7 +121,7 @@ def test_the_reachable_compression_counts_kernels_that_are_not_pruned():
     ("present", "compression", "present_compression"),
     [({"k0": 100, "k1": 100}, 5.0, "5.50×"), ({"k0": 10, "k1": 100}, 10.0, "10.00×")],
 )
-def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_pruned_too(
+def test_target_met_already_with_excluded_layers_raises(
     present: dict[str, int], compression: float, present_compression: str
 ):
     with pytest.raises(InputError, match=rf"\b{present_compression}"):
@@ -130,7 +130,7 @@ def test_a_target_that_is_met_already_is_refused_with_kernels_that_are_not_prune
         )
 
 
-def test_a_floor_never_asks_for_more_than_a_pruned_layer_has():
+def test_min_counts_are_at_most_the_nonzeros():
     assert masks.min_kept_counts(
         kernels(1000), {"k0": 3}, MethodSettings(min_layer_density=0.1)
     ) == {"k0": 3}
@@ -143,7 +143,7 @@ def test_thresholds_prune_exactly_so_many_of_different_weights(pruned: int):
     assert masks.count_above(sizes, tau[None]) == 5 - pruned
 
 
-def test_a_floor_of_all_weights_leaves_all_of_them():
+def test_min_counts_of_all_weights_prune_nothing():
     sizes = {"layer0": torch.tensor([1.0, 2.0, 3.0]), "layer1": torch.tensor([4.0, 5.0, 6.0])}
     found = masks.scale_thresholds(sizes, taus(1.0, 1.0), {"layer0": 3, "layer1": 1}, 4)
     assert masks.count_above(sizes, torch.stack(found)) == 4

@@ -31,11 +31,11 @@ def kept(method: FixedLambdaPruning) -> float:
     return int(method.pruned_weights(1.0)["layer"].count_nonzero()) / 2000
 
 
-def test_a_larger_lambda_prunes_more():
+def test_paper_mode_larger_lambda_prunes_more():
     assert kept(learn(1.0)) < kept(learn(0.1)) < 1.0
 
 
-def test_without_a_regularizer_hardly_anything_is_pruned():
+def test_paper_mode_without_regularizer_hardly_prunes():
     assert kept(learn(1.0, regularizer="none")) > 0.9
 
 
@@ -47,7 +47,7 @@ def test_l2_makes_all_weights_smaller():
     assert sizes[0] < 0.7 * sizes[1]
 
 
-def test_the_exact_gradient_opens_a_gap_around_the_threshold():
+def test_paper_mode_exact_gradient_opens_a_gap():
     """The paper's reason for eq. (4): with (10), weights leave the transition region and pruning stalls."""
 
     def inside(gradient: str) -> int:
@@ -73,11 +73,11 @@ def test_temperature_anneals_from_step_to_step():
     assert method.T.item() == pytest.approx(0.01 * method.unit.item(), rel=1e-5)
 
 
-def test_every_layer_keeps_its_floor():
+def test_paper_mode_layers_keep_their_minimum():
     assert int(learn(1e6).pruned_weights(1.0)["layer"].count_nonzero()) >= 4
 
 
-def test_the_log_says_what_the_regularizer_adds_and_how_fast_thresholds_move():
+def test_paper_mode_logs_regularizer_and_threshold_rate():
     method = learn(0.5)
     logged = method.log_values(StepPosition(0, 0, STEPS, threshold_lr=0.01))
     assert logged["threshold_lr"] == pytest.approx(0.05 * 0.01)
@@ -87,7 +87,7 @@ def test_the_log_says_what_the_regularizer_adds_and_how_fast_thresholds_move():
     )  # soft and hard count nearly agree
 
 
-def test_another_regularizer_adds_no_count_to_the_loss():
+def test_paper_mode_other_regularizer_adds_no_count():
     assert (
         learn(0.5, regularizer="l2").log_values(StepPosition(0, 0, STEPS, threshold_lr=0.01))[
             "l0_loss"
@@ -126,14 +126,14 @@ def test_thresholds_start_at_zero():
     assert method.tau.tolist() == [0.0]
 
 
-def test_the_temperature_is_that_of_eq_12():
+def test_temperature_follows_eq_12():
     method, w = one_layer(t0=0.02)
     assert method.T.item() == pytest.approx(
         0.02 * w.detach().abs().var(correction=0).item(), rel=1e-6
     )
 
 
-def test_a_threshold_does_not_fall_below_zero():
+def test_threshold_stays_nonnegative():
     """A loss that wants smaller thresholds, and no regularizer against it."""
     method, _ = one_layer(regularizer="none", threshold_lr_ratio=1.0)
     method.tau.grad.fill_(1.0)
@@ -141,7 +141,7 @@ def test_a_threshold_does_not_fall_below_zero():
     assert method.tau.tolist() == [0.0]
 
 
-def test_a_threshold_moves_by_eq_8():
+def test_threshold_update_follows_eq_8():
     method, w = one_layer(lam=0.3, threshold_lr_ratio=0.5, t0=0.5)
     slope = soft_l0_slope(w.detach(), method.tau[0].detach(), method.T[0]).item()
     method.tau.grad.fill_(-2.0)
@@ -149,14 +149,14 @@ def test_a_threshold_moves_by_eq_8():
     assert method.tau.item() == pytest.approx(-0.5 * 0.1 * (-2.0 + 0.3 * slope), rel=1e-5)
 
 
-def test_the_gradient_of_l2_is_twice_the_weight():
+def test_l2_gradient_is_twice_the_weight():
     method, w = one_layer(lam=0.3, regularizer="l2")
     method.after_backward(StepPosition(0, 0, 10, threshold_lr=0.1))
     assert torch.allclose(w.grad, 2 * 0.3 * w.detach())
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_clamped_gradient_has_the_regularizers_part_within_the_limit_of_eq_17(momentum: float):
+def test_clamped_gradient_respects_eq_17(momentum: float):
     method, w = one_layer(lam=0.3, momentum=momentum, weight_gradient="clamped", t0=0.5)
     tau, T = method.tau[0].detach().clone(), method.T[0]
     method.after_backward(StepPosition(0, 0, 10, lr=0.1, threshold_lr=0.1))

@@ -23,7 +23,7 @@ ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
 
 @pytest.mark.parametrize("kind", [partial(torch.optim.SGD, momentum=0.9), torch.optim.AdamW])
-def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_others_kept(kind: Any):
+def test_phase_clears_momentum_of_pruned_weights(kind: Any):
     """A weight whose gradient is zero lies below its threshold."""
     w = torch.ones(4, requires_grad=True)
     optimizer = kind([w], lr=0.1)
@@ -45,7 +45,7 @@ def test_what_the_optimizer_keeps_of_pruned_weights_is_cleared_and_that_of_other
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize("method", [{}, {"lambda_": 1e-6}], ids=["budget", "paper"])
-def test_what_is_zero_when_learning_begins_stays_zero(
+def test_phase_initial_zeros_stay_zero(
     started: tuple[RunContext, StateDict], optimizer: str, method: dict[str, float]
 ):
     context, state = started
@@ -88,9 +88,7 @@ def learning(
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(40, 3), (59, 4), (5, 0)])
-def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(
-    steps: int, expected: int
-):
+def test_phase_without_pruning_warns_once(steps: int, expected: int):
     said: list[str] = []
     told = []
     for step in range(steps):
@@ -100,7 +98,7 @@ def test_that_nothing_is_pruned_yet_is_told_once_after_a_tenth_of_the_steps(
     assert told == [expected]
 
 
-def test_nothing_is_told_where_a_weight_is_pruned():
+def test_phase_with_pruning_does_not_warn():
     said: list[str] = []
     for step in range(40):
         learning(said, kept=19).after_backward(StepPosition(0, step, 40))
@@ -108,7 +106,7 @@ def test_nothing_is_told_where_a_weight_is_pruned():
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_a_threshold_that_runs_away_stops_the_training_and_is_named(value: float):
+def test_phase_diverging_threshold_raises_with_its_layer(value: float):
     with pytest.raises(TrainingFailed, match=r"'second' .*\bepoch 3\b.*\bstep 7\b"):
         learning([], taus=(1.0, value)).after_backward(StepPosition(2, 7, 40))
 
@@ -123,7 +121,7 @@ def test_thresholds_move_by_the_mean_of_the_gradients_of_all_ranks(monkeypatch: 
 
 
 @pytest.mark.parametrize(("epochs", "every"), [(4, 1), (48, 2)])
-def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_only_the_first_one_is_warned_of(
+def test_phase_epoch_network_follows_progress_and_warns_once(
     monkeypatch: pytest.MonkeyPatch, epochs: int, every: int
 ):
     said: list[str] = []
@@ -158,9 +156,7 @@ def test_the_network_of_an_epoch_is_pruned_for_the_share_of_learning_done_and_on
         (ERROR, 10.0, 5.0, False),
     ],
 )
-def test_a_budget_that_looks_out_of_reach_is_told_in_the_direction_of_the_metric(
-    metric, least, mildest, told
-):
+def test_phase_unreachable_budget_warns_by_direction(metric, least, mildest, told):
     said: list[str] = []
     progress = SimpleNamespace(say=said.append)
     context: Any = SimpleNamespace(

@@ -21,7 +21,7 @@ def towards(compression: float, m: float, present: int = TOTAL) -> PruningSchedu
 @pytest.mark.parametrize(
     ("kept", "expected"), [(1.1, 0.0), (0.9, 0.0), (0.65, 0.5), (0.4, 1.0), (-0.1, 1.0)]
 )
-def test_a_budget_is_strong_where_little_of_the_accuracy_is_kept(kept: float, expected: float):
+def test_budget_is_strong_if_little_accuracy_remains(kept: float, expected: float):
     assert aggressiveness_of_retention(kept) == pytest.approx(expected)
 
 
@@ -32,19 +32,19 @@ def test_strength_on_the_way_is_linear_in_log_compression(compression: float, ex
     assert aggressiveness_of_compression(compression) == pytest.approx(expected)
 
 
-def test_a_mild_budget_begins_at_its_target_with_the_narrowest_gate():
+def test_schedule_low_compression_starts_at_the_target():
     schedule = towards(3, 0.0)
     assert schedule.count_at(0.0) == schedule.count_at(1.0) == round(TOTAL / 3)
     assert schedule.gate_width_at(0.0) == schedule.gate_width_at(1.0) == 0.01
 
 
-def test_a_strong_budget_begins_at_the_root_of_its_compression_with_a_gate_as_wide_as_the_threshold():
+def test_schedule_high_compression_starts_at_its_root():
     schedule = towards(25, 1.0)
     assert (schedule.count_at(0.0), schedule.count_at(1.0)) == (TOTAL // 5, TOTAL // 25)
     assert schedule.gate_width_at(0.0) == schedule.gate_width_at(1.0) == 1.0
 
 
-def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_stays():
+def test_schedule_without_norm_narrows_wide_gates():
     shares = (0.0, 0.5, 1.0)
     assert [
         towards(25, 1.0).gate_width_at(share, is_normalized=False) for share in shares
@@ -54,16 +54,16 @@ def test_without_a_norm_a_wide_gate_narrows_towards_the_end_and_a_narrow_one_sta
     ] == pytest.approx([0.01] * 3)
 
 
-def test_the_count_falls_as_a_cubic():
+def test_schedule_count_falls_as_a_cubic():
     schedule = PruningSchedule(1000, 1000, 200, 1.0)
     assert schedule.count_at(0.5) == 200 + round(800 * 0.5**3)
 
 
-def test_the_count_stays_at_the_last_one_when_learning_is_over():
+def test_schedule_count_stays_after_the_end():
     assert PruningSchedule(1000, 1000, 200, 1.0).count_at(1.5) == 200
 
 
-def test_a_search_begins_with_all_weights_and_has_the_width_of_the_compression_just_reached():
+def test_schedule_of_search_starts_with_all_weights():
     schedule = PruningSchedule(TOTAL, TOTAL, TOTAL // 100)
     assert schedule.count_at(0.0) == TOTAL
     for share in (0.0, 0.3, 0.6, 1.0):
@@ -72,7 +72,7 @@ def test_a_search_begins_with_all_weights_and_has_the_width_of_the_compression_j
         )
 
 
-def test_no_more_weights_are_kept_than_there_are():
+def test_schedule_count_is_at_most_the_weights():
     assert towards(25, 1.0, present=9_000).count_at(0.0) == 9_000
 
 

@@ -10,7 +10,7 @@ from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 
-def test_entries_are_counted_from_one_and_an_epoch_done_again_takes_the_place_of_what_came_of_it(
+def test_trail_repeated_epoch_replaces_its_entry(
     started: tuple[RunContext, StateDict],
 ):
     context, state = started

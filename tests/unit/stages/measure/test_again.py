@@ -37,7 +37,9 @@ def task(sha256: str, name: str) -> Any:
         (task("b", "m"), task("b", "n"), True),
     ],
 )
-def test_only_the_task_of_the_run_is_taken(of_run: Any, given: Any, refused: bool) -> None:
+def test_check_task_other_than_that_of_the_run_raises(
+    of_run: Any, given: Any, refused: bool
+) -> None:
     report: Any = SimpleNamespace(custom_task=of_run)
     with pytest.raises(InputError) if refused else nullcontext():
         again._check_task(report, given)
@@ -53,21 +55,19 @@ def named(tmp_path: Path) -> Any:
     return SimpleNamespace(model=model)
 
 
-def test_an_original_beside_the_report_is_found_with_its_data(named: Any, tmp_path: Path) -> None:
+def test_find_original_next_to_the_report_with_its_data(named: Any, tmp_path: Path) -> None:
     assert again._find_original(named, tmp_path, None) == tmp_path / "model.onnx"
     (tmp_path / "weights.bin").unlink()
     assert again._find_original(named, tmp_path, None) is None
 
 
 @pytest.mark.parametrize("sha256", ["0" * 64, "f" * 64])
-def test_a_file_of_another_hash_is_not_the_original(
-    named: Any, tmp_path: Path, sha256: str
-) -> None:
+def test_find_original_of_another_hash_gives_none(named: Any, tmp_path: Path, sha256: str) -> None:
     named.model.sha256 = sha256
     assert again._find_original(named, tmp_path, None) is None
 
 
-def test_an_original_without_a_name_is_not_looked_for(named: Any, tmp_path: Path) -> None:
+def test_find_original_without_a_name_gives_none(named: Any, tmp_path: Path) -> None:
     named.model.path = None
     assert again._find_original(named, tmp_path, None) is None
 

@@ -71,12 +71,12 @@ def test_files_of_a_network_with_tiny_outputs_are_proven(silent, tmp_path: Path)
 
 @pytest.mark.usefixtures("quickly")
 @pytest.mark.parametrize("name", ["conv2.weight", "bn2.bias"])
-def test_a_file_that_computes_something_else_is_found_out(silent, tmp_path: Path, name: str):
+def test_verify_file_of_other_outputs_raises(silent, tmp_path: Path, name: str):
     with pytest.raises(ExportFailed, match=r"model(\.deploy)?\.dense\.onnx"):
         prove(silent, tmp_path / "run", {name: silent[0].state[name] + 20.0})
 
 
-def test_what_rounding_of_huge_samples_does_to_an_output_is_noise(tmp_path: Path):
+def test_verify_file_rounding_of_huge_samples_is_noise(tmp_path: Path):
     g = Graph()
     g.add("MatMul", "x", g.tensor("w", [[1], [-1], [-1]]), outputs=["y"])
     onnx.save(g.model({"x": ("N", 3)}, ["y"]), tmp_path / "model.onnx")

@@ -12,7 +12,7 @@ from ltp_pipeline.stages.measure.session import Session, SparseVsDenseSession
 from tests.support.models import masked_tokens, mlp
 
 
-def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
+def test_session_unfit_samples_raise_input_error(tmp_path: Path):
     onnx.save(masked_tokens(vocabulary=12), tmp_path / "model.onnx")
     session = Session(tmp_path / "model.onnx")
     ids = np.full((2, 3), 12)
@@ -23,7 +23,7 @@ def test_samples_that_onnxruntime_cannot_take_are_bad_input(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("apart", "found"), [(0.9e-5, True), (1.1e-4, False)])
-def test_sparse_kernels_are_held_against_dense_ones_over_all_batches(
+def test_sparse_session_differs_by_the_largest_of_all_batches(
     apart: float, found: bool, tmp_path: Path
 ):
     """By the largest value of all, and not of the batch in which they differ."""
@@ -59,13 +59,13 @@ def stops_the_process() -> ModelProto:
     return model
 
 
-def test_a_file_that_onnxruntime_does_not_survive_is_refused(tmp_path: Path) -> None:
+def test_session_crashing_file_raises(tmp_path: Path) -> None:
     path = saved(stops_the_process(), tmp_path)
     with pytest.raises(UnsupportedModel, match=r"\bsignal \d+"):
         Session(path, is_foreign=True)
 
 
-def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> None:
+def test_session_file_larger_than_memory_raises(tmp_path: Path) -> None:
     model = mlp()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 10**15
     path = saved(model, tmp_path)
@@ -73,7 +73,7 @@ def test_a_file_that_does_not_fit_into_memory_is_refused(tmp_path: Path) -> None
         Session(path, is_foreign=True)
 
 
-def test_what_onnxruntime_refuses_by_itself_is_told_in_its_words(tmp_path: Path) -> None:
+def test_session_foreign_file_unfit_samples_raise(tmp_path: Path) -> None:
     path = saved(mlp(), tmp_path)
     session = Session(path, is_foreign=True)
     with pytest.raises(InputError, match=r"/model\.onnx .*'x' float32 2×3"):

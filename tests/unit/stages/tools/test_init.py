@@ -333,7 +333,7 @@ def test_init_unused_array_next_to_labels_raises(tmp_path: Path) -> None:
         run_init(tmp_path, model, {**arrays, "price": arrays["y"]})
 
 
-def test_init_unfit_unused_array_raises_and_says_it_was_read_as_labels(
+def test_init_unfit_unused_array_raises_with_its_name(
     tmp_path: Path,
 ) -> None:
     model, arrays = kinds.regress(np.random.default_rng(0))
@@ -475,7 +475,7 @@ def test_init_hostile_metric_stays_in_comments(folder: Path) -> None:
     assert "epochs = 9" not in console
 
 
-def test_init_task_without_score_says_so(folder: Path) -> None:
+def test_init_task_without_score_has_a_note(folder: Path) -> None:
     class Unscored(Task):
         score = None
 

@@ -18,7 +18,7 @@ from tests.support.models import Graph, conv_bn_classifier
 from tests.support.victims import VICTIMS
 
 
-def test_a_classifier(saved, capsys) -> None:
+def test_inspect_classifier_lists_its_layers(saved, capsys) -> None:
     found = inspect(saved(conv_bn_classifier(8)))
     assert found.opset == 17
     assert found.producer == "tests 1"
@@ -40,14 +40,14 @@ def test_a_classifier(saved, capsys) -> None:
         assert part in shown
 
 
-def test_long_names_are_not_cut_where_there_is_no_terminal(saved, capsys) -> None:
+def test_inspect_without_terminal_keeps_long_names(saved, capsys) -> None:
     found = inspect(saved(conv_bn_classifier(8)))
     long = replace(found.layers[0], name="features/" * 30 + "conv")
     show_model(replace(found, layers=(long,)))
     assert long.name in capsys.readouterr().out
 
 
-def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
+def test_inspect_lists_the_layers_of_an_import(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).layers
         expected = imported(model).layer_weights
@@ -56,7 +56,7 @@ def test_it_lists_the_kernels_that_an_import_finds(saved) -> None:
         ]
 
 
-def test_what_is_not_supported(saved, capsys) -> None:
+def test_inspect_lists_unsupported_operators(saved, capsys) -> None:
     g = Graph()
     g.gemm("x", "fc", 4, 3)
     g.add("StringNormalizer", g.nodes[-1].output[0], name="words", outputs=["y"])
@@ -76,7 +76,7 @@ def test_what_is_not_supported(saved, capsys) -> None:
     assert "not supported" in capsys.readouterr().out
 
 
-def test_folded_norms_sparsity_and_open_sizes(saved) -> None:
+def test_inspect_shows_folded_norms_sparsity_and_open_sizes(saved) -> None:
     g = Graph()
     y = g.conv("x", "conv", 1, 4, bias=True)
     g.add("GlobalAveragePool", y, outputs=["y"])
@@ -90,7 +90,7 @@ def test_folded_norms_sparsity_and_open_sizes(saved) -> None:
         assert part in text
 
 
-def test_no_kernels(saved) -> None:
+def test_inspect_model_without_layers_lists_none(saved) -> None:
     g = Graph()
     g.add("Relu", "x", outputs=["y"])
     found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
@@ -98,7 +98,7 @@ def test_no_kernels(saved) -> None:
     assert "no layer weights" in found.plan[0]
 
 
-def test_one_of_a_thing_is_not_called_several(saved) -> None:
+def test_inspect_single_items_are_singular(saved) -> None:
     g = Graph()
     g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
     found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
@@ -109,12 +109,12 @@ def test_one_of_a_thing_is_not_called_several(saved) -> None:
     assert "folded into 1 convolution " in found.plan[-1]
 
 
-def test_no_model(tmp_path) -> None:
+def test_inspect_missing_model_raises(tmp_path) -> None:
     with pytest.raises(InputError):
         inspect(tmp_path / "missing.onnx")
 
 
-def test_it_does_without_torch(saved) -> None:
+def test_inspect_does_not_import_torch(saved) -> None:
     path = saved(conv_bn_classifier())
     code = (
         "import sys; from ltp_pipeline.stages.tools.inspect import inspect; inspect(sys.argv[1]);"

@@ -7,7 +7,7 @@ from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system.arrays import StateDict
 
 
-def test_statistics_behind_dropout_do_not_depend_on_what_was_drawn_before(
+def test_statistics_behind_dropout_do_not_depend_on_earlier_draws(
     started: tuple[RunContext, StateDict],
 ):
     """So that a run that goes on measures what an uninterrupted one measures."""

@@ -31,7 +31,7 @@ def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("optimizer", KEPT)
-def test_an_interrupted_phase_ends_with_the_same_bytes(
+def test_train_resumed_gives_the_same_bytes(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch, optimizer: str
 ):
     context, state = started
@@ -49,7 +49,7 @@ def test_an_interrupted_phase_ends_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("optimizer", KEPT)
-def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(
+def test_checkpoint_has_the_full_optimizer_state(
     started: tuple[RunContext, StateDict], optimizer: str
 ):
     context, state = started
@@ -65,7 +65,7 @@ def test_a_checkpoint_has_all_that_the_optimizer_keeps_of_every_weight(
     }
 
 
-def test_interrupted_learning_with_adamw_ends_with_the_same_trail(
+def test_learn_resumed_with_adamw_gives_the_same_trail(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
     context, state = started

@@ -25,14 +25,14 @@ def test_learning_rate_falls_from_its_start_to_zero():
     )
 
 
-def test_learning_rate_rises_in_a_line_first_where_that_is_asked_for():
+def test_learning_rate_with_warmup_rises_linearly():
     assert [loop.learning_rate_at(i, 20, 0.3, 0.1) for i in (0, 1, 2, 11, 20)] == pytest.approx(
         [0.1, 0.2, 0.3, 0.15, 0.0]
     )
 
 
 @given(st.integers(1, 500), st.floats(0, 1, exclude_max=True), st.floats(1e-6, 1))
-def test_a_learning_rate_is_above_zero_in_every_step_and_never_above_its_peak(steps, warmup, lr):
+def test_learning_rate_is_positive_and_at_most_its_peak(steps, warmup, lr):
     rates = [loop.learning_rate_at(i, steps, lr, warmup) for i in range(steps)]
     assert min(rates) > 0
     assert max(rates) <= lr
@@ -41,9 +41,7 @@ def test_a_learning_rate_is_above_zero_in_every_step_and_never_above_its_peak(st
 
 
 @pytest.mark.parametrize(("clip", "within"), [(0.0, False), (0.001, True)])
-def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
-    started: tuple[RunContext, StateDict], clip: float, within: bool
-):
+def test_gradient_norm_is_clipped(started: tuple[RunContext, StateDict], clip: float, within: bool):
     class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:  # noqa: ARG002 - the shape of a Phase
             parts = [t.grad.norm() for t in self.tensors.values() if t.grad is not None]
@@ -62,9 +60,7 @@ def test_the_gradient_of_a_step_is_no_longer_than_asked_for(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_every_weight_is_moved_at_the_rate_of_the_step(
-    started: tuple[RunContext, StateDict], optimizer: str
-):
+def test_train_step_uses_its_learning_rate(started: tuple[RunContext, StateDict], optimizer: str):
     class Noting(MaskedTrainingPhase):
         def after_backward(self, at: StepPosition) -> None:
             rates.append([at.lr])
@@ -85,7 +81,7 @@ def test_every_weight_is_moved_at_the_rate_of_the_step(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
+def test_thresholds_with_adamw_use_the_default_rate_of_sgd(
     started: tuple[RunContext, StateDict], optimizer: str
 ):
     class Noting(MaskedTrainingPhase):
@@ -106,7 +102,7 @@ def test_thresholds_of_adamw_begin_at_the_usual_rate_of_sgd(
     assert all(mine / expected == pytest.approx(lr / 0.002) for lr, mine in rates)
 
 
-def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone(
+def test_teacher_uses_original_weights_only(
     started: tuple[RunContext, StateDict],
 ):
     context, teacher = started
@@ -125,7 +121,7 @@ def test_the_teacher_runs_with_the_original_weights_and_leaves_the_student_alone
     assert all(torch.equal(before[n], teacher[n]) for n in teacher)
 
 
-def test_training_leaves_the_state_it_was_given_alone(started: tuple[RunContext, StateDict]):
+def test_train_does_not_change_its_input_state(started: tuple[RunContext, StateDict]):
     context, state = started
     before = {n: t.clone() for n, t in state.items()}
     trained = train(context, given := dict(state), plain(context), 1)
@@ -136,7 +132,7 @@ def test_training_leaves_the_state_it_was_given_alone(started: tuple[RunContext,
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_zeros_of_a_kernel_that_is_not_pruned_stay(
+def test_train_zeros_of_unpruned_layer_stay_zero(
     started: tuple[RunContext, StateDict], optimizer: str
 ):
     context, state = started
@@ -153,7 +149,7 @@ def test_zeros_of_a_kernel_that_is_not_pruned_stay(
     assert not torch.equal(after, before)
 
 
-def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(
+def test_train_divergence_in_last_step_names_the_tensor(
     started: tuple[RunContext, StateDict],
 ):
     class Diverging(MaskedTrainingPhase):
@@ -170,7 +166,7 @@ def test_weights_that_diverge_in_the_last_step_of_an_epoch_are_named(
         train(context, state, begin, 2)
 
 
-def test_steps_that_become_slow_are_told_while_training(
+def test_train_slow_steps_are_reported(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
     said: list[str] = []

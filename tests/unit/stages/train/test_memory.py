@@ -17,23 +17,25 @@ def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_it_is_done_exactly_where_glibc_is() -> None:
+def test_keep_freed_memory_needs_glibc() -> None:
     assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"])
-def test_what_the_user_set_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_freed_memory_respects_the_environment(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(name, "glibc.malloc.trim_threshold=1" if name == "GLIBC_TUNABLES" else "1")
     assert not keep_freed_memory()
 
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_freed_memory_does_nothing_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     assert not keep_freed_memory()
 
 
 @pytest.mark.parametrize("where", ["in a node", "elsewhere"])
-def test_shortage_becomes_an_error_that_names_the_batch_size(where: str):
+def test_explain_shortage_raises_with_the_batch_size(where: str):
     def step() -> None:
         try:
             raise torch.OutOfMemoryError

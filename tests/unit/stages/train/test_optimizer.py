@@ -53,27 +53,25 @@ def text_model() -> Any:
         ),
     ],
 )
-def test_what_is_given_is_obeyed_and_the_rest_is_usual(
-    given: Any, steep: bool, expected: OptimizerSettings
-):
+def test_optimizer_settings_override_defaults(given: Any, steep: bool, expected: OptimizerSettings):
     assert (
         resolve_optimizer_settings(TrainSettings(**given), OnnxModel.from_proto(mlp()), steep)
         == expected
     )
 
 
-def test_a_network_with_a_layer_norm_takes_adamw_unless_told_otherwise():
+def test_optimizer_for_layer_norm_defaults_to_adamw():
     model = OnnxModel.from_proto(text_model())
     assert resolve_optimizer_settings(TrainSettings(), model, False) == ADAMW
     assert resolve_optimizer_settings(TrainSettings(optimizer="sgd"), model, False) == SGD
 
 
-def test_settings_that_are_complete_stay_as_they_are():
+def test_optimizer_complete_settings_are_unchanged():
     given = TrainSettings(**ADAMW._asdict())
     assert resolve_optimizer_settings(given, OnnxModel.from_proto(mlp()), True) == ADAMW
 
 
-def test_adamw_decays_kernels_and_embeddings_and_nothing_else():
+def test_adamw_decays_layer_weights_and_embeddings_only():
     network, state = imported(text_model())
     parameters = {name: state[name] for name in network.forward.weight_names}
     optimizer = make_optimizer(network, parameters, ADAMW._replace(lr=0.1, weight_decay=0.5), 0.9)

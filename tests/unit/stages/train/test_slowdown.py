@@ -23,7 +23,7 @@ def test_steady_steps_are_not_reported():
     assert record(*AT_FIRST, *[0.25] * 100) == []
 
 
-def test_a_few_slow_steps_are_not_reported():
+def test_few_slow_steps_are_not_reported():
     assert record(*AT_FIRST, *([0.1] * 3 + [2.0]) * 20) == []
 
 

@@ -44,7 +44,7 @@ def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
     assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
 
 
-def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(
+def test_statistics_in_functions_are_refreshed(
     started: tuple[RunContext, StateDict],
 ):
     context, _ = started
