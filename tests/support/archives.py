@@ -38,7 +38,7 @@ def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) 
 
 
 def sequences(name: str, count: int = 10) -> dict[str, np.ndarray]:
-    """Sequences of 2 to 6 tokens from 3 to 9 in each split, as an archive holds them."""
+    """Return arrays of sequences of 2 to 6 tokens from 3 to 9 for each split, as an archive stores them."""
     lengths = 2 + np.arange(count) % 5
     values = (3 + np.arange(lengths.sum()) % 7).astype(np.uint8)
     offsets = np.concatenate([[0], np.cumsum(lengths)])

@@ -23,7 +23,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 def bare(
     folder: Path, packages: Sequence[str], script: Path, *arguments: object
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a script with only these packages (and libraries that lie beside them) to be imported."""
+    """Run a script that can import only these packages and the libraries next to them."""
     site = folder / "-".join(("site", *packages))
     if not site.exists():
         site.mkdir(parents=True)

@@ -20,7 +20,7 @@ POLL = 0.005  # seconds
 
 @dataclass(frozen=True)
 class Ended:
-    """A child that is over: its exit code, or minus the signal; None where its time was up."""
+    """Exit code of a child process, negative for a signal, None after a timeout; with its output and use of time and memory."""
 
     code: int | None
     said: str
@@ -31,7 +31,7 @@ class Ended:
 def call(
     work: Callable[[], int], seconds: float, megabytes: int, processor_seconds: int = 60
 ) -> Ended:
-    """Let a child do the work, within these limits; what it returns is its exit code.
+    """Run a function in a forked child with limits; its return value is the exit code.
 
     Time on the processor tells who is slow; time by the clock, who waits for something that never
     comes.
@@ -50,7 +50,7 @@ def call(
 
 
 def _work(work: Callable[[], int], output: int, megabytes: int, processor_seconds: int) -> None:
-    """In the child, which never returns."""
+    """Run the function in the child process, which exits at the end."""
     code = 1
     try:
         os.setsid()
@@ -83,7 +83,7 @@ def _wait(child: int, until: float) -> tuple[int | None, int]:
 
 
 def _end_group(child: int) -> None:
-    """With whatever it started itself."""
+    """Kill a child and all processes that it started."""
     try:
         os.killpg(child, signal.SIGKILL)
     except ProcessLookupError:
@@ -91,7 +91,7 @@ def _end_group(child: int) -> None:
 
 
 def _resident(process: int) -> int:
-    """Kilobytes of memory that a process has now."""
+    """Return the memory of a process in kilobytes."""
     return (
         int(Path(f"/proc/{process}/statm").read_text().split()[1])
         * os.sysconf("SC_PAGE_SIZE")

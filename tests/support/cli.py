@@ -43,7 +43,7 @@ def says_finished(errors: str) -> bool:
 def start(
     *arguments: object, cwd: Path, largest_file: int | None = None, own_group: bool = False
 ) -> "subprocess.Popen[str]":
-    """Start the program in a process of its own, for tests that kill it or let it write only small files.
+    """Start the program in its own process, for tests that kill it or limit the size of its files.
 
     In a group of its own it and its children can be interrupted together, as by a terminal.
     """
@@ -68,7 +68,7 @@ def start(
 
 
 def takes_signals(process: "subprocess.Popen[str]") -> bool:
-    """Whether the program has begun to run; Python itself does nothing about SIGTERM."""
+    """Return whether the program handles SIGTERM, which Python by itself does not."""
     for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
         if line.startswith("SigCgt:"):
             return bool(int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1)

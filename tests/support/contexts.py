@@ -8,12 +8,12 @@ from ltp_pipeline.stages.train.context import RunContext
 
 
 def plain(context: RunContext) -> partial[MaskedTrainingPhase]:
-    """A phase that only trains."""
+    """Return a phase that trains without pruning."""
     return partial(MaskedTrainingPhase, context=context, masks={}, name="finetune", key="finetune")
 
 
 def with_train(context: RunContext, **train: object) -> RunContext:
-    """The same context with other settings of training."""
+    """Return the context with other training settings."""
     settings = context.settings.model_copy(
         update={"train": context.settings.train.model_copy(update=train)}
     )
@@ -21,6 +21,6 @@ def with_train(context: RunContext, **train: object) -> RunContext:
 
 
 def compressed(context: RunContext, target: float) -> RunContext:
-    """The same context with a target."""
+    """Return the context with a target compression."""
     budget = context.settings.budget.model_copy(update={"target_compression": target})
     return replace(context, settings=context.settings.model_copy(update={"budget": budget}))

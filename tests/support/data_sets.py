@@ -16,47 +16,47 @@ COUNT, CLASSES = 24, 3
 
 
 def arrays(dtype: object = np.uint8) -> dict[str, np.ndarray]:
-    """`x` and `y`; a class is a brightness."""
+    """Return arrays `x` and `y`; the class is the brightness."""
     y = np.arange(COUNT) % CLASSES
     noise = np.random.default_rng(0).integers(0, 40, (COUNT, 1, 8, 8))
     return {"x": (80 * y[:, None, None, None] + noise).astype(dtype), "y": y.astype(np.int64)}
 
 
 def png(x: np.ndarray) -> bytes:
-    """One image as a file holds it."""
+    """Return an image as the bytes of a PNG file."""
     file = io.BytesIO()
     Image.fromarray(x[0]).save(file, "PNG")
     return file.getvalue()
 
 
 def idx(array: np.ndarray, shape: tuple[int, ...] | None = None, kind: int = 8) -> bytes:
-    """An IDX file of bytes; its header may say something else."""
+    """Return the bytes of an IDX file; its header may have another shape or type."""
     sizes = array.shape if shape is None else shape
     return struct.pack(f">BBBB{len(sizes)}I", 0, 0, kind, len(sizes), *sizes) + array.tobytes()
 
 
 def npz(folder: Path) -> Path:
-    """One archive."""
+    """Write one npz archive."""
     np.savez_compressed(folder / "data.npz", **arrays())
     return folder / "data.npz"
 
 
 def npy(folder: Path) -> Path:
-    """A file for each array."""
+    """Write a npy file for each array."""
     for name, array in arrays().items():
         np.save(folder / f"{name}.npy", array)
     return folder
 
 
 def idx_files(folder: Path) -> Path:
-    """As MNIST was unpacked."""
+    """Write IDX files, named as those of MNIST after unpacking."""
     for name, content in _idx_contents().items():
         (folder / name).write_bytes(content)
     return folder
 
 
 def idx_gz(folder: Path) -> Path:
-    """As MNIST comes."""
+    """Write gzipped IDX files, named as those of MNIST."""
     for name, content in _idx_contents().items():
         (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
     return folder
@@ -68,7 +68,7 @@ def _idx_contents() -> dict[str, bytes]:
 
 
 def class_folders(folder: Path) -> Path:
-    """A folder for each class."""
+    """Write images into a folder for each class."""
     for i, (x, y) in enumerate(zip(*arrays().values(), strict=True)):
         file = folder / f"class{y}" / f"{i:02}.png"
         file.parent.mkdir(exist_ok=True)
@@ -77,14 +77,14 @@ def class_folders(folder: Path) -> Path:
 
 
 def images(folder: Path) -> Path:
-    """Without labels."""
+    """Write images into one folder, without labels."""
     for i, x in enumerate(arrays()["x"]):
         (folder / f"{i:02}.png").write_bytes(png(x))
     return folder
 
 
 def shards(folder: Path) -> Path:
-    """Two tar files."""
+    """Write two shards (tar files)."""
     x, y = arrays().values()
     for nth in range(2):
         with tarfile.open(folder / f"{nth}.tar", "w") as tar:
@@ -97,7 +97,7 @@ def shards(folder: Path) -> Path:
 
 
 def table() -> object:
-    """Columns x and y, as pyarrow has them."""
+    """Return a pyarrow table with columns x and y."""
     import pyarrow as pa
 
     x, y = arrays().values()
@@ -111,7 +111,7 @@ def table() -> object:
 
 
 def parquet(folder: Path) -> Path:
-    """One file."""
+    """Write one Parquet file."""
     from pyarrow import parquet as files
 
     files.write_table(table(), folder / "data.parquet")
@@ -119,7 +119,7 @@ def parquet(folder: Path) -> Path:
 
 
 def arrow(folder: Path) -> Path:
-    """As `datasets` saves."""
+    """Write an Arrow file as the `datasets` library does."""
     from pyarrow import ipc
 
     found = table()

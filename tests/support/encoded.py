@@ -24,7 +24,7 @@ LEVELS = [
 
 
 def two_convs(first: Array, second: Array, opset: int = 13, ir_version: int = 8) -> ModelProto:
-    """Two Convs, one behind the other."""
+    """Return a model of two Convs in sequence."""
     g = Graph()
     h = g.add("Conv", "x", g.tensor("a.weight", first, first.dtype), name="first")
     g.add("Conv", h, g.tensor("b.weight", second, second.dtype), name="second", outputs=["y"])
@@ -44,7 +44,7 @@ def model_and_kernels(
     dtype: Any = np.float32,
     shape: Sequence[int] = (33, 17, 3, 3),
 ) -> tuple[ModelProto, dict[str, Array]]:
-    """Two sparse Convs and their kernels."""
+    """Return a model of two sparse Convs, and its weights by name."""
     kernels = {
         "a.weight": sparse_array(shape, density, 1, dtype),
         "b.weight": sparse_array((65, shape[0], 3, 3), density / 2, 2, dtype),
@@ -55,7 +55,7 @@ def model_and_kernels(
 def run(
     model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | None = None
 ) -> bytes:
-    """The output of a model on random input; the optimised model is left in a folder."""
+    """Return the output of a model on random input; write the optimized model into a folder."""
     options = ort.SessionOptions()
     options.graph_optimization_level = level
     options.log_severity_level = 4
@@ -78,22 +78,22 @@ def run(
 def encoded_as(
     encoding: str, model: ModelProto, kernels: Collection[str], **how: Any
 ) -> ModelProto:
-    """An encoded model with everything inside."""
+    """Encode the weights of a model and return it with all tensors inside."""
     return ENCODINGS[encoding].encode(OnnxModel.from_proto(model), kernels, **how).to_proto()
 
 
 def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
-    """Hold an encoded model against the weights it is made from."""
+    """Check an encoded model against its source weights."""
     verify_weights(OnnxModel.from_proto(model), arrays, encoding)
 
 
 def to_dense(model: ModelProto) -> ModelProto:
-    """An encoded model as it was before, with everything inside."""
+    """Decode an encoded model and return it with all tensors inside."""
     return decode.to_dense(OnnxModel.from_proto(model)).to_proto()
 
 
 def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Have every kernel packed with this kind of code."""
+    """Pack every layer weight with one kind of code."""
     column = packed.KINDS.index(kind)
     monkeypatch.setattr(packed, "_choose_kinds", lambda costs: np.full(len(costs), column))
     monkeypatch.setattr(packed, "_is_smaller", lambda *_: True)
@@ -106,7 +106,7 @@ def matmul(
     as_constant: bool = False,
     as_input: bool = False,
 ) -> ModelProto:
-    """One MatMul, whose weight `w` may be the value of a Constant node or an input as well."""
+    """Return a model of one MatMul, whose weight `w` may be the value of a Constant node or also an input."""
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     g = Graph()
     g.tensor("w", array, array.dtype)
@@ -121,7 +121,7 @@ def matmul(
 
 
 def identities(arrays: Mapping[str, Array], constant: str | None = None) -> ModelProto:
-    """Each array is passed on to an output of its own; one may be the value of a Constant node."""
+    """Return a model with an output for each array; one array may be the value of a Constant node."""
     g = Graph()
     for name, array in arrays.items():
         put = g.constant if name == constant else g.tensor
@@ -134,7 +134,7 @@ def identities(arrays: Mapping[str, Array], constant: str | None = None) -> Mode
 
 
 def described(array: Array, name: str = "w") -> ModelProto:
-    """One MatMul in a model that says something of itself wherever it can."""
+    """Return a model of one MatMul that has all optional descriptions."""
     g = Graph()
     g.add(
         "MatMul",
@@ -152,5 +152,5 @@ def described(array: Array, name: str = "w") -> ModelProto:
 
 
 def model_of(array: Array) -> OnnxModel:
-    """`described`, with graph and weights apart."""
+    """Return the model of `make_described` with graph and weights separated."""
     return OnnxModel.from_proto(described(array))

@@ -24,7 +24,7 @@ SMALL: Shapes = [
 
 
 def lay_out(folder: Path) -> dict[str, Any]:
-    """Write report.json and every file it names, of a small network: one of those to ship has its data beside it."""
+    """Write the report of a small network and every file that it names; one shipped file has external data."""
     report, _ = sample(shapes=SMALL)
     layers, baseline = report["layers"], report["baseline"]
     kept = [layer["nonzeros"] for layer in layers]
@@ -51,7 +51,7 @@ def lay_out(folder: Path) -> dict[str, Any]:
 
 
 def _spread(nonzeros: int, layers: list[dict[str, Any]]) -> list[int]:
-    """So many nonzeros, as many as fit in the first layers."""
+    """Distribute nonzeros over layers; the first layers are filled first."""
     found = []
     for layer in layers:
         found.append(min(nonzeros, layer["elements"]))
@@ -66,7 +66,7 @@ def _written(
     external: bool = False,
     labels: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A model with so many nonzeros in each kernel; its hashes and size."""
+    """Write a model with these nonzeros in each layer; return its hashes and size."""
     arrays = {"others": np.ones(OTHERS, np.float32)}
     for layer, nonzeros in zip(layers, kept, strict=True):
         values = np.where(np.arange(layer["elements"]) < nonzeros, 0.5, 0).astype(np.float32)
@@ -121,7 +121,7 @@ IMAGE = {
 
 
 def inputs_of(recipe: InputRecipe | dict[str, Any], **tensor: Any) -> ModelInputs:
-    """What one input called image is made of."""
+    """Return the model inputs of one input named image."""
     if isinstance(recipe, dict):
         recipe = InputRecipe.model_validate_json(json.dumps(recipe))
     return ModelInputs(
@@ -141,7 +141,7 @@ def classifier() -> ModelProto:
 
 
 def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> dict[str, Any]:
-    """A run directory with small models, and its report."""
+    """Write a run directory with small models and return its report."""
     report, _ = sample()
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
     report["model"]["outputs"] = [{"name": "logits", "type": "FLOAT", "shape": ["batch", 10]}]
@@ -182,12 +182,12 @@ VECTOR = TOKENS | {
 
 
 def two(folder: Path) -> Report:
-    """A finished run of a model with two inputs, which take a vector and three tokens."""
+    """Write a finished run of a model with two inputs, a vector and three tokens."""
     return _of(folder, two_inputs(), vector=VECTOR, tokens=TOKENS)
 
 
 def masked(folder: Path, width: int | None = None, batch: int | None = None) -> Report:
-    """A finished run of a model that takes sequences of 2 to 6 tokens, padded with 1, and their mask."""
+    """Write a finished run of a model that takes sequences of 2 to 6 tokens, padded with 1, and their mask."""
     stored = {"type": "int32", "shape": [width], "range": [3, 9], "lengths": [2, 6]}
     mask = {"type": "bool", "shape": [width], "range": [0, 1]}
     ids, marks = TOKENS | {"stored": stored, "pad": 1}, TOKENS | {"stored": mask, "mask_of": "ids"}

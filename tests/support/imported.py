@@ -18,7 +18,7 @@ from ltp_pipeline.system.arrays import StateDict
 
 
 class Compiled(NamedTuple):
-    """A compiled graph and its tensors, whose weights have gradients."""
+    """Compiled graph and its tensors, whose weights have gradients."""
 
     forward: CompiledGraph
     state: StateDict
@@ -26,19 +26,19 @@ class Compiled(NamedTuple):
     def __call__(
         self, *inputs: Any, training: bool = False, weights: Mapping[str, Tensor] | None = None
     ) -> Any:
-        """Run it on inputs by position, with other `weights` in place of its own."""
+        """Run the graph on inputs by position, with `weights` in place of its own."""
         given = dict(zip(self.forward.input_names, inputs, strict=True))
         return self.forward(given, {**self.state, **(weights or {})}, training)
 
 
 class Imported(NamedTuple):
-    """A network and its tensors, whose weights have gradients."""
+    """Network and its tensors, whose weights have gradients."""
 
     network: Network
     state: StateDict
 
     def __call__(self, *inputs: Any, training: bool = False) -> Any:
-        """Run it on inputs by position."""
+        """Run the network on inputs by position."""
         return Compiled(self.network.forward, self.state)(*inputs, training=training)
 
     def __getattr__(self, name: str) -> Any:

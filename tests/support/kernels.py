@@ -20,7 +20,7 @@ needs_kernels = pytest.mark.skipif(
 
 
 def built(root: Path) -> Path:
-    """The installed library if it is of these sources, else one that is built for the tests."""
+    """Return the installed library if its sources are current; otherwise build one for the tests."""
     try:
         installed = library.sparse_ops_library()
         library.query_instruction_sets(installed)
@@ -35,7 +35,7 @@ def built(root: Path) -> Path:
 def session(
     proto: ModelProto, kernels: Path | None = None, threads: int = 1
 ) -> ort.InferenceSession:
-    """A session, with the library if it is given."""
+    """Open an onnxruntime session, with the library if one is passed."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, 3
     if kernels is not None:
@@ -46,14 +46,14 @@ def session(
 
 
 def sparse(rng: np.random.Generator, shape: tuple[int, ...], sparsity: float) -> Array:
-    """Random weights, most of them zero."""
+    """Return random weights of which this fraction is zero."""
     values = rng.standard_normal(shape).astype(np.float32)
     values[rng.random(shape) < sparsity] = 0
     return values
 
 
 def conv_net(share: float, size: int = 28, channels: int = 64) -> ModelProto:
-    """Three Convs and a Gemm, large enough to time; this share of each kernel is zero."""
+    """Return a model of three Convs and a Gemm that is large enough to time; `share` of each weight is zero."""
     g = Graph()
     x, before = "x", 3
     for name in ("a", "b", "c"):
@@ -66,7 +66,7 @@ def conv_net(share: float, size: int = 28, channels: int = 64) -> ModelProto:
 
 
 def with_zeros(model: ModelProto, shares: dict[str, float]) -> ModelProto:
-    """The same model with so many zeros in the weights of these layers."""
+    """Set a fraction of the weights of the named layers to zero."""
     rng = np.random.default_rng(0)
     for tensor in model.graph.initializer:
         share = shares.get(tensor.name.removesuffix(".weight"))
@@ -77,5 +77,5 @@ def with_zeros(model: ModelProto, shares: dict[str, float]) -> ModelProto:
 
 
 def missing() -> None:
-    """Stands for the library where it was not built."""
+    """Raise the error of a library that was not built."""
     raise InputError("the library of sparse operators was not built", "install a C++ compiler")

@@ -17,7 +17,7 @@ Arrays = Mapping[str, Array]
 
 
 def write(kind: str, folder: Path) -> tuple[Path, Path]:
-    """Model and data of this kind, in files."""
+    """Write model and data of a kind of task."""
     folder.mkdir(parents=True, exist_ok=True)
     model, data = folder / "model.onnx", folder / "data.npz"
     network, arrays = KINDS[kind](np.random.default_rng(0))
@@ -27,7 +27,7 @@ def write(kind: str, folder: Path) -> tuple[Path, Path]:
 
 
 def answers(model: onnx.ModelProto, **inputs: Array) -> Array:
-    """What the model gives."""
+    """Return the output of a model on these inputs."""
     found: Array = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
     return found
 
@@ -69,13 +69,13 @@ def binary(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 
 def squeezed(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
-    """A single Sigmoid whose output has one axis, that of the samples."""
+    """Return a model with one Sigmoid output per sample on a single axis, and its data."""
     model, x = _mlp(1, "Sigmoid", squeezed=True), _features(rng)
     return model, {"x": x, "y": (answers(model, x=x) > 0.5).astype(np.int64)}
 
 
 def one_hot(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
-    """Classes that are marked by a 1, as Keras wants them."""
+    """Return a model and data whose labels are one-hot, as in Keras."""
     model, x = _mlp(4), _features(rng)
     return model, {"x": x, "y": np.eye(4, dtype=np.float32)[answers(model, x=x).argmax(1)]}
 
@@ -94,7 +94,7 @@ def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 
 def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
-    """Two classes of pixels, told by one channel."""
+    """Return a model and data with two classes of pixels that differ in one channel."""
     model, x = (
         _convolutional(1, "Sigmoid"),
         rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32),
@@ -103,7 +103,7 @@ def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 
 def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
-    """A class for each token of sequences of uneven length."""
+    """Return a model and data with a class for each token of sequences of different length."""
     g = Graph()
     g.random("table", 40, FEATURES, scale=1.0)
     g.random("first", FEATURES, HIDDEN, scale=0.4)

@@ -131,7 +131,7 @@ class Graph:
 
 
 def as_model(graph: GraphProto, opset: int = 17, **fields: Any) -> ModelProto:
-    """A model of a graph, with a producer and a metadata entry that must survive."""
+    """Return a model of a graph, with a producer and a metadata entry."""
     imports = [helper.make_opsetid("", opset), *fields.pop("imports", ())]
     fields = {"producer_name": "tests", "producer_version": "1", "ir_version": 8, **fields}
     model = helper.make_model(graph, opset_imports=imports, **fields)
@@ -142,7 +142,7 @@ def as_model(graph: GraphProto, opset: int = 17, **fields: Any) -> ModelProto:
 def conv_bn_classifier(
     channels: int = 8, classes: int = 5, size: int = 8, batch: Dim = "N", seed: int = 0
 ) -> ModelProto:
-    """Conv-BN-ReLU, a residual block, pooling and a Gemm: 1×size×size images to class scores."""
+    """Return a classifier of 1×size×size images: Conv-BN-ReLU, a residual block, pooling and a Gemm."""
     g = Graph(seed)
     x = g.add("Relu", g.batch_norm(g.conv("x", "conv1", 1, channels), "bn1", channels))
     y = g.add("Relu", g.batch_norm(g.conv(x, "conv2", channels, channels), "bn2", channels))
@@ -156,7 +156,7 @@ def conv_bn_classifier(
 def mlp(
     features: int = 6, hidden: int = 16, classes: int = 4, batch: Dim = "N", seed: int = 0
 ) -> ModelProto:
-    """Two Gemms with a ReLU between."""
+    """Return a model of two Gemms with a ReLU between them."""
     g = Graph(seed)
     y = g.gemm(g.add("Relu", g.gemm("x", "fc1", features, hidden)), "fc2", hidden, classes)
     g.nodes[-1].output[0] = "logits"
@@ -171,7 +171,7 @@ def two_inputs(
     classes: int = 3,
     seed: int = 0,
 ) -> ModelProto:
-    """Four floats and three tokens to class scores: the mean of the tokens' rows of a table beside the floats."""
+    """Return a classifier of four floats and three tokens, which averages the tokens' rows of a table."""
     g = Graph(seed)
     rows = g.add("Gather", g.random("table", vocabulary, 8, scale=1.0), tokens)
     g.random("head.weight", 12, 16, scale=0.3)
@@ -184,7 +184,7 @@ def two_inputs(
 
 
 def two_outputs(classes: int = 5) -> ModelProto:
-    """Eight floats to two outputs of class scores, "shape" and "colour"."""
+    """Return a model of eight floats with two outputs of class scores, "shape" and "colour"."""
     g = Graph()
     for name in ("shape", "colour"):
         g.add("MatMul", "x", g.random(f"of_{name}", 8, classes, scale=1.0))
@@ -195,7 +195,7 @@ def two_outputs(classes: int = 5) -> ModelProto:
 def masked_tokens(
     width: Dim = "T", batch: Dim = "N", vocabulary: int = 12, classes: int = 3
 ) -> ModelProto:
-    """Sequences of tokens and a mask to class scores: the mean of the rows of a table where the mask is 1."""
+    """Return a classifier of token sequences that averages the rows of a table where the mask is 1."""
     g = Graph()
     rows = g.add("Gather", g.random("table", vocabulary, 8, scale=1.0), "ids")
     mask = g.add(
@@ -215,7 +215,7 @@ def masked_tokens(
 def random_inputs(
     model: ModelProto, batch: int = 2, open_size: int = 8, seed: int = 0
 ) -> dict[str, Array]:
-    """Standard normal floats for every input that is no initializer."""
+    """Return standard normal floats for every input that is not an initializer."""
     rng = np.random.default_rng(seed)
     stored = {t.name for t in model.graph.initializer}
     feeds: dict[str, Array] = {}
@@ -232,7 +232,7 @@ def random_inputs(
 
 
 def run_onnxruntime(model: ModelProto | str, feeds: Mapping[str, Array]) -> list[Array]:
-    """Outputs of a model, or of the file at a path, in onnxruntime on one thread."""
+    """Return the outputs of a model or model file in onnxruntime on one thread."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -244,7 +244,7 @@ def run_onnxruntime(model: ModelProto | str, feeds: Mapping[str, Array]) -> list
 
 
 def in_constants(model: ModelProto) -> ModelProto:
-    """The same model with every tensor in a Constant node."""
+    """Return the model with every tensor in a Constant node."""
     nodes = [
         helper.make_node("Constant", [], [t.name], name=f"make_{t.name}", value=t)
         for t in model.graph.initializer
@@ -258,7 +258,7 @@ def in_constants(model: ModelProto) -> ModelProto:
 
 
 def with_function(weight_inside: bool) -> ModelProto:
-    """A model that calls a local function, whose weight lies in the graph or in the function."""
+    """Return a model that calls a local function; the weight is in the graph or in the function."""
     g = Graph()
     g.random("w", 6, 6)
     body = [
@@ -283,7 +283,7 @@ def with_function(weight_inside: bool) -> ModelProto:
 
 
 def branch(name: str, weight: str, fill: float) -> onnx.GraphProto:
-    """One branch of an If: `h` times a weight of its own."""
+    """Return one branch of an If: `h` times its own weight."""
     tensor = numpy_helper.from_array(np.full((6, 6), fill, np.float32), weight)
     output = helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, None)
     node = helper.make_node("MatMul", ["h", weight], [f"{name}_y"], name=f"{name}_mm")
@@ -291,7 +291,7 @@ def branch(name: str, weight: str, fill: float) -> onnx.GraphProto:
 
 
 def loop_body() -> onnx.GraphProto:
-    """The body of a Loop: the tanh of the state times `w`."""
+    """Return the body of a Loop: the tanh of the state times `w`."""
     nodes = [
         helper.make_node("Identity", ["going"], ["again"]),
         helper.make_node("MatMul", ["state", "w"], ["product"]),
@@ -308,7 +308,7 @@ def loop_body() -> onnx.GraphProto:
 
 
 def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
-    """The same model with a share of each kernel's weights zero."""
+    """Return the model with a fraction of each layer's weights set to zero."""
     rng = np.random.default_rng(seed)
     for tensor in model.graph.initializer:
         if len(tensor.dims) > 1:
@@ -321,7 +321,7 @@ def prune(model: ModelProto, share: float = 0.8, seed: int = 0) -> ModelProto:
 def sparse_array(
     shape: Sequence[int] = (64, 64), density: float = 0.05, seed: int = 0, dtype: Any = np.float32
 ) -> Array:
-    """Normal values of which a share is left."""
+    """Return normal values of which a fraction is not zero."""
     rng = np.random.default_rng(seed)
     array = rng.standard_normal(shape).astype(dtype)
     array[rng.random(shape) >= density] = 0
@@ -329,7 +329,7 @@ def sparse_array(
 
 
 def parsed(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
-    """A model from ONNX's text form; `tensors` become initializers."""
+    """Return a model from ONNX's text form; `tensors` become initializers."""
     text = f'<ir_version: 10, opset_import: ["" : {opset}, "com.example" : 1]> agraph {body}'
     proto = parser.parse_model(text)
     for name, value in tensors.items():
@@ -343,7 +343,7 @@ def parsed(body: str, opset: int = 21, **tensors: Any) -> ModelProto:
 
 
 def one_node_each(*makers: str):
-    """A graph of one node for each output."""
+    """Return a graph with one node for each output."""
     nodes = [helper.make_node(op, ["x"], [f"y{i}"]) for i, op in enumerate(makers)]
     outputs = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(len(makers))]
     return helper.make_graph(nodes, "g", [], outputs)

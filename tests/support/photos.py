@@ -38,7 +38,7 @@ def put(file: Path, content: bytes) -> Path:
 
 
 def cut(file: Path) -> None:
-    """Leave the header whole."""
+    """Truncate an image file behind its header."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) - 200])
 
@@ -77,7 +77,7 @@ def pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """The beginning of a grey picture of this size, and no more."""
+    """Return the header of a gray PNG of this size, without pixels."""
     chunks = b""
     for chunk in (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0), b"IDAT"):
         chunks += struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))

@@ -30,7 +30,7 @@ def calibration(
     value: float | None = None,
     **settings: Any,
 ) -> Calibration:
-    """Random samples and an evaluation by arg-max, which returns `value` if it is set."""
+    """Return calibration on random samples with an evaluation by arg-max, which returns `value` if it is set."""
     judged = random_inputs(model, batch=JUDGED, seed=1)
     expected = run_onnxruntime(model, judged)[0].argmax(-1)
 
@@ -56,7 +56,7 @@ def quantised(
     kernels: Sequence[str] | None = None,
     **settings: Any,
 ) -> BuiltGraph:
-    """The int8 graph of a model."""
+    """Build the int8 graph of a model."""
     names = kernels_of(model) if kernels is None else list(kernels)
     plain = OnnxModel.from_proto(model)
     weights = {name: plain.get_array(name) for name in names}

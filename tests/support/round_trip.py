@@ -61,7 +61,7 @@ def check_write_back(
 
 
 def skeleton(model: ModelProto) -> list[object]:
-    """Everything of a model but the values of its tensors."""
+    """Return everything of a model except the values of its tensors."""
     graph = model.graph
     return [
         [_without_values(n) for n in graph.node],

@@ -27,7 +27,7 @@ OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP, "--bas
 
 
 def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
-    """Prune the example in a folder into `run` beside it; a copy of the shared run there is not trained again."""
+    """Prune the example in a folder into `run`; a copy of the shared run is not trained again."""
     given = {
         "train": TRAIN,
         "export": {"formats": FORMATS},
@@ -39,7 +39,7 @@ def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
 
 
 def shared_run(root: Path) -> Path:
-    """The example's folder with the run in it, made by whoever comes first; not to be changed."""
+    """Return the folder of the example with its run, which the first worker makes; read-only."""
     folder = root / "shared"
     with FileLock(root / "shared.lock"):
         if not (root / "shared.done").exists():
@@ -51,7 +51,7 @@ def shared_run(root: Path) -> Path:
 
 
 def untold(shared: Path, folder: Path) -> Path:
-    """A copy of the shared run as it was before its files and its report were written: nothing is left to train."""
+    """Copy the shared run and mark its files and report as unwritten, so that nothing is left to train."""
     shutil.copytree(shared, folder)
     with changed_manifest(folder / "run") as content:
         content["proof"] = None
@@ -60,27 +60,27 @@ def untold(shared: Path, folder: Path) -> Path:
 
 @contextmanager
 def changed_manifest(run: Path) -> Iterator[dict[str, Any]]:
-    """What the manifest of a run says, to be changed; it gets the hash that it then has."""
+    """Yield the manifest of a run for changes; write it with its new hash."""
     content = json.loads((run / MANIFEST).read_text())
     yield content
     (run / MANIFEST).write_text(json.dumps(add_hash(content)))
 
 
 def told_anew(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:
-    """A copy of the shared run with other files, another baseline or other gates."""
+    """Copy the shared run and finish it with other files, baseline or gates."""
     with quick():
         prune(untold(shared, folder), **sections)
     return folder
 
 
 def common_root(factory: pytest.TempPathFactory) -> Path:
-    """The folder for temporary files that all workers of pytest-xdist see."""
+    """Return the temporary folder that all workers of pytest-xdist share."""
     own = factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every file with its size and its time of change."""
+    """Return the size and time of change of every file by name."""
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -90,7 +90,7 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Leave out what takes longest and has tests of its own: pictures in reports, and a process for onnxsim."""
+    """Skip plots in reports, and run onnxsim in this process; both have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(svg, "draw_svg", lambda name, *_: f'<svg id="{name}"></svg>')
         patch.setattr(simplify, "call_once", _call_here)

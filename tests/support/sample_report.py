@@ -43,14 +43,14 @@ SHAPES: Shapes = [
 
 
 def report_of(content: dict[str, Any]) -> Report:
-    """What reading makes of such a report.json."""
+    """Return the report that reading this content gives."""
     return Report.model_validate_json(json.dumps(content))
 
 
 def sample(
     baseline: bool = True, shapes: Shapes = SHAPES
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A passed run with everything in it, of a network with these kernels; without the baseline on request."""
+    """Return report and log of a passed run of a network with these layers; the baseline is optional."""
     rng = np.random.default_rng(0)
     layers = _layers(rng, baseline, shapes)
     elements = sum(x["elements"] for x in layers)
@@ -159,7 +159,7 @@ def sample(
 
 
 def outcomes(right: int, before: int, after: int) -> dict[str, int]:
-    """Of 10,000 samples, so many are right before, and so many of these only before; others only after."""
+    """Return paired counts of 10,000 samples."""
     both = right - before
     return {
         "both_correct": both,
@@ -181,7 +181,7 @@ def _difference() -> dict[str, Any]:
 
 
 def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
-    """A curve of the baseline with the pruned network's accuracy of 91.32 % between its second and third point."""
+    """Return a baseline curve that has the accuracy of 91.32 % between its second and third point."""
     second, third = (elements / round(elements / rate) for rate in (3.2, 5.1))
     points = [
         TradeoffPoint(first, 0.9041),
@@ -217,7 +217,7 @@ def _curve(compression: float, first: float, elements: int) -> dict[str, Any]:
 
 
 def one_point(report: dict[str, Any]) -> dict[str, Any]:
-    """The same report with a baseline of which one point was measured."""
+    """Return the report with a baseline of one measured point."""
     unknown = dict.fromkeys(("curve", "compression_at_equal_accuracy", "gain"))
     reasons = dict.fromkeys(unknown, "one point of the baseline was measured")
     return report | {
@@ -228,7 +228,7 @@ def one_point(report: dict[str, Any]) -> dict[str, Any]:
 def bounded(
     report: dict[str, Any], bound: str | None, gain: float, why: str = "the curve ends before"
 ) -> dict[str, Any]:
-    """The same report with a gain that is only known to one side."""
+    """Return the report with a gain that has one bound only."""
     reasons = {"compression_at_equal_accuracy": why}
     known = {
         "gain": gain,
@@ -298,7 +298,7 @@ def _pruned(
 
 
 def hash_like(text: str) -> int:
-    """A number as large as a hash, the same in every process."""
+    """Return a number as large as a hash that is the same in every process."""
     return int.from_bytes(text.encode() * 4, "big") % 2**256
 
 
@@ -423,7 +423,7 @@ def judge(report: dict[str, Any], gates: GateSettings) -> list[GateResult]:
 
 
 def in_celsius() -> dict[str, Any]:
-    """The same run of a network that is judged by its mean absolute error, of which less is better.
+    """Return a report whose metric is the mean absolute error in °C, lower is better.
 
     top-1 of 91.77, 91.32 and 90.41 % become 2.5823, 2.5868 and 2.5959 °C.
     """
@@ -443,14 +443,14 @@ def in_celsius() -> dict[str, Any]:
 
 
 def with_value(network: dict[str, Any], value: float) -> None:
-    """Give a network and its files another accuracy."""
+    """Set the accuracy of a network and its files."""
     for part in (network, *network["files"]):
         top5 = max(value, part["accuracy"]["top5"])
         part["accuracy"] = part["accuracy"] | {"value": value, "top1": value, "top5": top5}
 
 
 def in_metric(report: dict[str, Any], value: Callable[[float], float]) -> dict[str, Any]:
-    """The report with another value in the place of every one of the metric; drops and intervals stay."""
+    """Return the report with every value of the metric mapped; drops and intervals stay."""
     networks = [
         report["original"],
         report["pruned"],

@@ -19,7 +19,7 @@ def split_of(
     name: str = "train",
     samples: type[ArraySamples] = ArraySamples,
 ) -> Split:
-    """A split of all of `x`, which an input called x takes as it is."""
+    """Return a split of all samples of `x`, which the input x takes unchanged."""
     targets = (
         {}
         if labels is None
@@ -30,20 +30,20 @@ def split_of(
 
 
 class UnreadableSamples(ArraySamples):
-    """Samples that must not be read."""
+    """Samples that raise when they are read."""
 
     def take(self, indices: Array) -> Array:
         raise AssertionError(f"{len(indices)} samples were read")
 
 
 def only(batch: Batch) -> Array:
-    """The samples of a batch that has one input."""
+    """Return the samples of a batch that has one input."""
     (x,) = batch.inputs.values()
     return x
 
 
 def by_position(run: Callable[[np.ndarray], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
-    """What computes outputs from the one input."""
+    """Return a function of inputs by name from one of a single array."""
     return lambda inputs: run(inputs["x"])
 
 

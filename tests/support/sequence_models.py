@@ -16,7 +16,7 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 def recurrent(
     op: str, direction: str = "forward", features: int = 5, hidden: int = 6, classes: int = 3
 ) -> ModelProto:
-    """Sequences (N, steps, features) through one recurrent layer; class scores from its last states."""
+    """Return a classifier of sequences (N, steps, features) by the last states of one recurrent layer."""
     g = Graph()
     count, gates = 2 if direction == "bidirectional" else 1, GATES[op]
     data = g.add("Transpose", "x", perm=[1, 0, 2])
@@ -43,7 +43,7 @@ def recurrent(
 
 
 def attend(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
-    """Attention of HEADS heads over (N, steps, WIDTH)."""
+    """Add attention of HEADS heads over (N, steps, WIDTH)."""
     split = g.tensor(f"heads{len(g.nodes)}", [0, 0, HEADS, WIDTH // HEADS], np.int64)
     turned = [
         g.add("Transpose", g.add("Reshape", x, split), perm=perm)
@@ -58,7 +58,7 @@ def attend(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
 
 
 def norm(g: Graph, x: str, name: str) -> str:
-    """A LayerNormalization over the last axis."""
+    """Add a LayerNormalization over the last axis."""
     return g.add(
         "LayerNormalization",
         x,
@@ -68,7 +68,7 @@ def norm(g: Graph, x: str, name: str) -> str:
 
 
 def layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
-    """One layer of a transformer whose query, key and value are one product that is split."""
+    """Add a transformer layer whose query, key and value are one product that is split."""
     fused = g.add(
         "Add",
         g.add("MatMul", x, g.random(f"{name}.qkv", WIDTH, 3 * WIDTH)),
@@ -91,7 +91,7 @@ def layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
 
 
 def language_model(words: int = 11, layers: int = 2) -> ModelProto:
-    """Tokens and a mask to scores of words; the table of words is also the output's weight, transposed."""
+    """Return a language model whose table of words is also the output's weight, transposed."""
     g = Graph()
     found = g.add("Gather", g.random("words", words, WIDTH), "ids", name="lookup")
     x = norm(g, g.add("Add", found, g.random("positions", STEPS, WIDTH)), "ln")
@@ -107,7 +107,7 @@ def language_model(words: int = 11, layers: int = 2) -> ModelProto:
 
 
 def vision_transformer(batch: int | str = "N", classes: int = 3) -> ModelProto:
-    """Patches (N, steps, WIDTH), a class token before them and positions added, through two layers.
+    """Return a classifier of patches (N, steps, WIDTH) with class token, positions and two layers.
 
     With a fixed batch the class token is stored once per sample, as exporters fold it.
     """
@@ -131,7 +131,7 @@ def vision_transformer(batch: int | str = "N", classes: int = 3) -> ModelProto:
 
 
 def split_weights() -> ModelProto:
-    """One stored tensor that is split into the weights of three products."""
+    """Return a model whose one stored tensor is split into the weights of three products."""
     g = Graph()
     parts = ["wq", "wk", "wv"]
     g.add("Split", g.random("qkv", WIDTH, 3 * WIDTH), outputs=parts, axis=1)
@@ -141,7 +141,7 @@ def split_weights() -> ModelProto:
 
 
 def fused_attention(classes: int = 3) -> ModelProto:
-    """A layer as onnxruntime's optimiser writes it: Attention, SkipLayerNormalization, BiasGelu."""
+    """Return a layer as onnxruntime's optimizer writes it: Attention, SkipLayerNormalization, BiasGelu."""
     g = Graph()
 
     def fused(op: str, *inputs: str, **attributes: Any) -> str:

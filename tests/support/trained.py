@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 def trained_mlp(
     x: Array, y: Array, hidden: int = 64, steps: int = 400, seed: int = 0
 ) -> ModelProto:
-    """Two Gemms with a ReLU between, fitted to class numbers (integers) or to values (rows of floats)."""
+    """Return two Gemms with a ReLU between, fitted to class numbers (integers) or values (rows of floats)."""
     torch.manual_seed(seed)
     classes = y.dtype.kind != "f"
     width = int(y.max()) + 1 if classes else y.shape[1]
@@ -41,14 +41,14 @@ def trained_mlp(
 
 
 def ending_in(op: str, model: ModelProto) -> ModelProto:
-    """The same model with another node behind its output."""
+    """Return the model with another node behind its output."""
     model.graph.node.append(helper.make_node(op, ["logits"], ["y"], name="end"))
     model.graph.output[0].name = "y"
     return model
 
 
 def regression(samples: int = 1500, seed: int = 0) -> tuple[Array, Array]:
-    """Eight numbers each, and two values that depend on them; the first is nearly always the larger."""
+    """Return samples of eight numbers and two values that depend on them; the first is mostly larger."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (samples, 8)).astype(np.float32)
     first = 12 + 4 * x[:, 0] * x[:, 1] + 3 * np.sin(2 * x[:, 2])
@@ -60,7 +60,7 @@ LIGHT = ("dark", "dim", "light", "bright")  # in the order of the classes that `
 
 
 def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple[Array, Array]:
-    """Colour pictures in bytes, channels first; the class is how bright their red is, green and blue say nothing.
+    """Return color images in bytes, channels first, whose class is the brightness of their red.
 
     With `opposite`, green is as bright as red is not, so that all channels together say nothing
     either.
@@ -73,13 +73,13 @@ def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple
 
 
 def brightness_model() -> ModelProto:
-    """A classifier of `pictures` that takes bytes divided by 255, flattened channel by channel."""
+    """Return a classifier of `make_pictures` for bytes divided by 255, flattened by channel."""
     x, y = pictures()
     return trained_mlp(x.reshape(len(x), -1).astype(np.float32) / 255, y, hidden=32, steps=300)
 
 
 def save_unlabelled(folder: Path, model: ModelProto, x: Array) -> Path:
-    """Write model and samples without labels where `run` finds them; returns the model's path."""
+    """Write model and samples without labels where `run` finds them; return the model's path."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, folder / "model.onnx")
     np.savez(folder / "data.npz", x=x)

@@ -23,7 +23,7 @@ Inputs = dict[str, Tensor]
 
 
 class Case(NamedTuple):
-    """A network at full size: how it is made, what it takes, and how many kernels it has."""
+    """Network at full size: how it is built, its inputs, and its number of layer weights."""
 
     make: Callable[[Any], nn.Module]  # from the library
     inputs: Callable[[], Inputs]
@@ -77,20 +77,20 @@ CASES = {
 
 
 class _FirstOutput(nn.Module):
-    """A network with its inputs by position and its scores, or its last states, alone."""
+    """Network with inputs by position that returns only its scores or last states."""
 
     def __init__(self, network: nn.Module, names: list[str]) -> None:
         super().__init__()
         self.network, self.names = network, names
 
     def forward(self, *inputs: Tensor) -> Any:
-        """Scores where there are any."""
+        """Return the scores, or the last states if there are none."""
         found = self.network(**dict(zip(self.names, inputs, strict=True)))
         return found[0] if "logits" not in found else found["logits"]
 
 
 def export(name: str, library: Any, dynamo: bool, **options: Any) -> tuple[ModelProto, Inputs]:
-    """The network as an ONNX model whose batch and steps are open, and inputs for it."""
+    """Export a network to ONNX with open batch size and steps; return the model and inputs for it."""
     torch.manual_seed(0)
     case = CASES[name]
     inputs = case.inputs()
@@ -121,7 +121,7 @@ def export(name: str, library: Any, dynamo: bool, **options: Any) -> tuple[Model
 
 
 def optimised(model: ModelProto, folder: Path, kind: str, level: int) -> ModelProto:
-    """The model as onnxruntime's optimiser for transformers writes it."""
+    """Return the model as onnxruntime's optimizer for transformers writes it."""
     from onnxruntime.transformers.optimizer import optimize_model
 
     onnx.save(model, folder / "given.onnx")

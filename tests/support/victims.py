@@ -15,7 +15,7 @@ from tests.support.models import (
 
 
 def shapes_and_views() -> ModelProto:
-    """Shape arithmetic, padding, resizing, slicing, pooling, and constants that fold."""
+    """Return a model with shape arithmetic, padding, resizing, slicing, pooling and constants that fold."""
     g = Graph()
     y = g.conv("x", "conv", 3, 4)
     y = g.add(
@@ -36,7 +36,7 @@ def shapes_and_views() -> ModelProto:
 
 
 def control_flow() -> ModelProto:
-    """An If, a Loop and a sequence."""
+    """Return a model with an If, a Loop and a sequence."""
     g = Graph()
     g.random("w", 6, 6)
     g.constant("yes", True, np.bool_)
