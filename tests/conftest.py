@@ -12,9 +12,9 @@ from ltp_pipeline.demo import copy_example
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.system import thread_env
-from tests.support.kernels import built
-from tests.support.photos import jpeg, put
-from tests.support.runs import common_root, quick
+from tests.support.kernels import build_once
+from tests.support.photos import make_jpeg, write_file
+from tests.support.runs import common_root, skip_slow_parts
 
 torch.set_num_threads(
     1
@@ -33,7 +33,7 @@ def example(tmp_path: Path) -> Path:
 def photos(tmp_path: Path) -> Path:
     """Twenty photographs of two classes."""
     for i in range(20):
-        put(tmp_path / "photos" / "ab"[i % 2] / f"{i:02}.jpg", jpeg(i))
+        write_file(tmp_path / "photos" / "ab"[i % 2] / f"{i:02}.jpg", make_jpeg(i))
     return tmp_path / "photos"
 
 
@@ -46,7 +46,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quickly() -> Iterator[None]:
     """No pictures in reports, and onnxsim in this process."""
-    with quick():
+    with skip_slow_parts():
         yield
 
 
@@ -65,4 +65,4 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Library of sparse operators."""
     if shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler")
-    return built(common_root(tmp_path_factory))
+    return build_once(common_root(tmp_path_factory))

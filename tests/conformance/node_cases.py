@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from ltp_pipeline.graph.nodes import STANDARD_DOMAINS
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES, array_to_torch
-from tests.support.imported import compiled
+from tests.support.imported import compile_model
 
 EXPECTED_FAILURES = Path(__file__).with_name("expected_failures.toml")
 
@@ -61,7 +61,7 @@ def failure(case: Any) -> str | None:
     """Run one case as its authors mean it, with its own tolerances."""
     torch.manual_seed(0)
     try:
-        module = compiled(case.model)
+        module = compile_model(case.model)
         for inputs, outputs in case.data_sets:
             _compare(
                 module(*map(tensor, inputs)), [tensor(o) for o in outputs], case.rtol, case.atol

@@ -9,7 +9,7 @@ import torch
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from ltp_pipeline.stages.import_model.values import array_to_torch
-from tests.support.imported import compiled
+from tests.support.imported import compile_model
 
 _RANDOM = np.random.default_rng(0)
 
@@ -472,7 +472,7 @@ def test_node_equals_onnxruntime(case: Case) -> None:
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     expected_outputs = session.run(None, {f"x{i}": x for i, x in enumerate(case.inputs)})
-    actual_outputs = compiled(model)(*map(array_to_torch, case.inputs))
+    actual_outputs = compile_model(model)(*map(array_to_torch, case.inputs))
     for y, expected in zip(actual_outputs, expected_outputs, strict=True):
         assert isinstance(y, torch.Tensor)
         assert y.detach().numpy().dtype == expected.dtype

@@ -5,7 +5,7 @@ import torch
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.stages.import_model import registry
 from tests.conformance import node_cases
-from tests.support.imported import compiled
+from tests.support.imported import compile_model
 
 # Steps and roundings: torch gives them no gradient, or one that is zero everywhere.
 FLAT = frozenset({"Bernoulli", "CastLike", "Hardmax", "NonMaxSuppression"})
@@ -32,7 +32,7 @@ def test_gradients_reach_every_float_input() -> None:
         }
         for name in learned:
             inputs[name].requires_grad_()
-        outputs = [y for y in compiled(case.model)(*inputs.values()) if _grows(y)]
+        outputs = [y for y in compile_model(case.model)(*inputs.values()) if _grows(y)]
         live = [y.float().sum() for y in outputs if y.requires_grad]
         if not outputs or not learned:
             continue

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ltp_pipeline.stages.import_model.roles import TensorRole
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import random_inputs
 from tests.support.round_trip import check_gradients, check_round_trip, check_write_back
 
@@ -22,7 +22,7 @@ LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
 def test_light_models(path: Path) -> None:
     model = onnx.load(path)
-    result = imported(path)
+    result = import_network(path)
     assert result.parity is not None
     made = {n.output[0] for n in model.graph.node if n.op_type == "ConstantOfShape"}
     weights = {n for n, role in result.forward.roles.items() if role is not TensorRole.CONSTANT}

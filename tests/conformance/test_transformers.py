@@ -15,7 +15,7 @@ from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.parity import compare_outputs
 from ltp_pipeline.stages.write_back import to_file_weights
 from tests.support import transformer_exports
-from tests.support.imported import Imported, imported
+from tests.support.imported import Imported, import_network
 from tests.support.models import run_onnxruntime
 from tests.support.transformer_exports import CASES, Inputs
 
@@ -38,7 +38,7 @@ def library() -> Any:
 def test_transformer_export_is_pruned_and_exported(
     name: str, dynamo: bool, library: Any, tmp_path: Path
 ) -> None:
-    model, inputs = transformer_exports.export(name, library, dynamo)
+    model, inputs = transformer_exports.export_network(name, library, dynamo)
     result = goes_all_the_way(model, inputs, tmp_path)
     assert len(result.layer_weights) == CASES[name].kernels
 
@@ -50,10 +50,10 @@ def test_transformer_export_is_pruned_and_exported(
 def test_transformer_optimized_by_onnxruntime_is_pruned(
     name: str, opset: int, level: int, library: Any, tmp_path: Path
 ) -> None:
-    model, inputs = transformer_exports.export(
+    model, inputs = transformer_exports.export_network(
         name, library, False, opset_version=opset, attention="eager"
     )
-    model = transformer_exports.optimised(model, tmp_path, "bert", level)
+    model = transformer_exports.optimize_transformer(model, tmp_path, "bert", level)
     result = goes_all_the_way(model, inputs, tmp_path)
     layers = 6 if name == "distilbert" else 12
     assert len(result.layer_weights) == 4 * layers + 2
@@ -61,7 +61,7 @@ def test_transformer_optimized_by_onnxruntime_is_pruned(
 
 
 def goes_all_the_way(model: ModelProto, inputs: Inputs, folder: Path) -> Imported:
-    result = imported(model)
+    result = import_network(model)
     assert result.parity is not None, result.notes
     assert result.forward.batch_size is None
     learn(result, inputs)

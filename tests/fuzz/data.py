@@ -129,7 +129,7 @@ def try_cases(
             def work(number: int = number, folder: Path = folder) -> int:
                 return run_command(make_case(seed, number, runs, folder), model, folder)
 
-            ended = children.call(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
+            ended = children.call_child(work, SECONDS, 4 * MEGABYTES, PROCESSOR_SECONDS)
             name = ended.said.partition("\n")[0]
             yield TriedCase(
                 number,

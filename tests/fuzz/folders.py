@@ -73,7 +73,7 @@ def try_cases(
 
 
 def _run_child(work: object) -> children.Ended:
-    return children.call(work, tiny_run.SECONDS, tiny_run.MEGABYTES)  # type: ignore[arg-type]
+    return children.call_child(work, tiny_run.SECONDS, tiny_run.MEGABYTES)  # type: ignore[arg-type]
 
 
 def _find_problem(case: FolderCase, ended: children.Ended) -> str | None:

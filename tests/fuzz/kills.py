@@ -78,7 +78,7 @@ def _run_command(folder: Path, moment: int | None, counted: Path) -> int:
 
 
 def _run_child(work: object) -> children.Ended:
-    return children.call(work, tiny_run.SECONDS, tiny_run.MEGABYTES)  # type: ignore[arg-type]
+    return children.call_child(work, tiny_run.SECONDS, tiny_run.MEGABYTES)  # type: ignore[arg-type]
 
 
 def _find_problem(ended: children.Ended, run: Path, whole: dict[str, bytes]) -> str | None:

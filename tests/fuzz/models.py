@@ -124,7 +124,7 @@ def try_cases(
                 with tempfile.TemporaryDirectory(prefix="ltp-campaign-") as scratch:
                     path = write_case(case, (keep or Path(scratch)) / verb)
                     work = partial(_run_command, verb, path)
-                    ended = children.call(
+                    ended = children.call_child(
                         work, PATIENCE * SECONDS[verb], 4 * MEGABYTES[verb], SECONDS[verb]
                     )
                     yield TriedCase(

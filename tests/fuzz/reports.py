@@ -61,7 +61,7 @@ def try_cases(
                 "report": [str(folder)],
             }
             arguments = [case.verb, *given[case.verb], *case.options]
-            ended = children.call(
+            ended = children.call_child(
                 lambda arguments=arguments: _run_command(arguments), SECONDS, 4 * MEGABYTES
             )
             name = f"{case.name} {' '.join(case.options)[:200]}"

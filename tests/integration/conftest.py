@@ -9,16 +9,16 @@ import pytest
 from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
-from tests.support.runs import common_root, listing, shared_run
+from tests.support.runs import common_root, list_files, shared_run
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The example's folder after a short run in it, with a baseline and every encoding; copy it to change it."""
     folder = shared_run(common_root(tmp_path_factory))
-    before = listing(folder)
+    before = list_files(folder)
     yield folder
-    assert listing(folder) == before, "a test has changed the run that all tests share"
+    assert list_files(folder) == before, "a test has changed the run that all tests share"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import ltp_pipeline as ltp
 from ltp_pipeline.errors import InputError
 from tests.support.cli import invoke
-from tests.support.runs import quick, untold
+from tests.support.runs import copy_unwritten_run, skip_slow_parts
 
 
 class Place(os.PathLike[str]):
@@ -28,7 +28,7 @@ class Place(os.PathLike[str]):
 @pytest.fixture(scope="module")
 def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ltp.RunResult]:
     """Return a model and its run. With these settings, the weights of the shared run are reused."""
-    folder = untold(shared, tmp_path_factory.mktemp("api") / "example")
+    folder = copy_unwritten_run(shared, tmp_path_factory.mktemp("api") / "example")
     model = str(folder / "model.onnx")
     settings = ltp.Settings(
         data=ltp.DataSettings(path=str(folder / "digits.npz"), scale=0.0625),
@@ -38,7 +38,7 @@ def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[st
         baseline=ltp.BaselineSettings(mode="none"),
         gates=ltp.GateSettings(max_drop=0.9),
     )
-    with quick():
+    with skip_slow_parts():
         return model, ltp.run(model, settings, out=str(folder / "run"))
 
 

@@ -17,7 +17,13 @@ from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.phase import Phase
 from tests.support.cli import invoke, says_finished
-from tests.support.runs import MAX_DROP, TRAIN, prune, told_anew, untold
+from tests.support.runs import (
+    MAX_DROP,
+    TRAIN,
+    copy_rewritten_run,
+    copy_unwritten_run,
+    prune_example,
+)
 
 CURVE = {"mode": "curve"}
 ONE_FILE = {"formats": ["sparse"]}
@@ -27,7 +33,7 @@ ONE_FILE = {"formats": ["sparse"]}
 def curved(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with one file and a curve, which is what nothing said means for so small a network."""
     folder = tmp_path_factory.mktemp("curve") / "example"
-    return told_anew(shared, folder, export=ONE_FILE, baseline={"mode": "auto"})
+    return copy_rewritten_run(shared, folder, export=ONE_FILE, baseline={"mode": "auto"})
 
 
 @pytest.fixture
@@ -170,7 +176,7 @@ def test_run_without_curve_removes_its_files(run: Path, capsys: pytest.CaptureFi
 def test_run_curve_after_quick_reuses_the_first_point(
     shared: Path, tmp_path: Path, curved: Path, capsys: pytest.CaptureFixture[str], steps: list[str]
 ):
-    run = told_anew(shared, tmp_path / "example", export=ONE_FILE) / "run"
+    run = copy_rewritten_run(shared, tmp_path / "example", export=ONE_FILE) / "run"
     assert invoke(capsys, *again(run, "--min-gain", 1e-6)).code in (0, 7)  # which asks for it
     assert set(steps) == {
         p["path"].replace("/model.sparse.onnx", "").replace("/", "-") for p in points(run)[1:]
@@ -185,7 +191,7 @@ def points(run: Path) -> list[dict]:
 def test_run_resumed_within_a_point_gives_the_same_bytes(
     shared: Path, tmp_path: Path, curved: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    folder, step, taken = untold(shared, tmp_path / "example"), loop._train_step, []
+    folder, step, taken = copy_unwritten_run(shared, tmp_path / "example"), loop._train_step, []
 
     def stopped(context: RunContext, forward: object, phase: Phase, *rest: object) -> None:
         taken.append(phase.key)
@@ -195,8 +201,8 @@ def test_run_resumed_within_a_point_gives_the_same_bytes(
 
     monkeypatch.setattr(loop, "_train_step", stopped)
     with pytest.raises(KeyboardInterrupt):
-        prune(folder, export=ONE_FILE, baseline=CURVE)
-    prune(folder, export=ONE_FILE, baseline=CURVE)
+        prune_example(folder, export=ONE_FILE, baseline=CURVE)
+    prune_example(folder, export=ONE_FILE, baseline=CURVE)
     assert taken.count("baseline-2") < 2 * taken.count("baseline-3")  # it went on from a checkpoint
     for point in points(curved / "run"):
         assert (folder / "run" / point["path"]).read_bytes() == (
@@ -211,7 +217,7 @@ def test_baseline_auto_skips_a_long_curve_permanently(
     monkeypatch: pytest.MonkeyPatch,
     steps: list[str],
 ):
-    run = untold(shared, tmp_path / "example") / "run"
+    run = copy_unwritten_run(shared, tmp_path / "example") / "run"
     monkeypatch.setattr(baseline_curve, "MAX_CURVE_SECONDS", 0.0)
     first = invoke(capsys, *again(run))
     assert first.code == 0, first.err
@@ -235,7 +241,7 @@ def test_curve_diverging_point_ends_the_curve_only(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    run, step = untold(shared, tmp_path / "example") / "run", loop._train_step
+    run, step = copy_unwritten_run(shared, tmp_path / "example") / "run", loop._train_step
 
     def diverging(
         context: RunContext,
@@ -278,7 +284,7 @@ def test_pick_one_point_curve_satisfies_min_gain(
     """Of the run, and of an entry that has its own."""
     monkeypatch.setattr(baseline_curve, "next_compression", lambda *_: None)
     run = (
-        told_anew(
+        copy_rewritten_run(
             shared, tmp_path / "example", export=ONE_FILE, baseline=CURVE, gates={"min_gain": 1e-6}
         )
         / "run"
@@ -358,7 +364,8 @@ def test_handoff_missing_baseline_is_rejected(
     shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     run = (
-        told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"}) / "run"
+        copy_rewritten_run(shared, tmp_path / "example", export=ONE_FILE, baseline={"mode": "none"})
+        / "run"
     )
     result = invoke(capsys, "handoff", run, "--network", "baseline")
     assert (result.code, "--no-baseline" in result.err) == (
@@ -373,7 +380,7 @@ def test_baseline_excluded_classifier_keeps_its_weights(
     shared: Path, tmp_path: Path, steps: list[str], capsys: pytest.CaptureFixture[str]
 ):
     spared = {"mode": "quick", "exclude_classifier": True}
-    run = told_anew(shared, tmp_path / "example", export=ONE_FILE, baseline=spared) / "run"
+    run = copy_rewritten_run(shared, tmp_path / "example", export=ONE_FILE, baseline=spared) / "run"
     assert set(steps) == {"baseline-spared"}  # and not the weights of the other kind
     report = report_of(run)
     (classifier,) = [layer for layer in report["layers"] if layer["name"] == "classifier.weight"]

@@ -11,7 +11,7 @@ from ltp_pipeline.demo import copy_example
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.graph.storage import read_model
 from tests.support.cli import invoke
-from tests.support.runs import TRAIN, prune, quick
+from tests.support.runs import TRAIN, prune_example, skip_slow_parts
 
 SINGLE = "classifier.weight"  # ten classes
 TARGET = 10
@@ -22,8 +22,8 @@ def blocky(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example after a short run in blocks."""
     folder = tmp_path_factory.mktemp("blocks") / "example"
     copy_example(folder)
-    with quick():
-        prune(
+    with skip_slow_parts():
+        prune_example(
             folder,
             method={"block": "4x1"},
             budget={"target_compression": TARGET},

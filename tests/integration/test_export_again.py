@@ -10,7 +10,7 @@ import pytest
 from ltp_pipeline.results.schema import FileResult
 from ltp_pipeline.run_directory.names import MANIFEST
 from tests.support.cli import invoke, says_finished
-from tests.support.runs import changed_manifest, told_anew
+from tests.support.runs import changed_manifest, copy_rewritten_run
 
 AGAIN = (
     "--epochs",
@@ -30,7 +30,7 @@ def alone(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with one file and no baseline."""
     folder = tmp_path_factory.mktemp("export") / "example"
     export, baseline, gates = {"formats": ["sparse"]}, {"mode": "none"}, {"max_drop": 0.9}
-    return told_anew(shared, folder, export=export, baseline=baseline, gates=gates)
+    return copy_rewritten_run(shared, folder, export=export, baseline=baseline, gates=gates)
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_export_restored_data_measures_earlier_files(without_data: Path, capsys)
 
 
 def test_export_without_data_keeps_the_reason_for_no_curve(shared: Path, tmp_path: Path, capsys):
-    run = told_anew(shared, tmp_path / "example", export={"formats": ["sparse"]}) / "run"
+    run = copy_rewritten_run(shared, tmp_path / "example", export={"formats": ["sparse"]}) / "run"
     (run.parent / "digits.npz").unlink()
     exported(capsys, run, "--format", "deploy-dense")
     baseline = json.loads((run / "report.json").read_text())["baseline"]

@@ -20,8 +20,8 @@ from ltp_pipeline.settings.file_names import FAST
 from ltp_pipeline.stages.handoff.sparse_ops import ARCHIVE, FOLDER
 from ltp_pipeline.system.hashing import sha256_file
 from tests.support.cli import invoke
-from tests.support.kernels import conv_net, missing, needs_kernels
-from tests.support.runs import quick, told_anew
+from tests.support.kernels import conv_net, needs_kernels, raise_missing
+from tests.support.runs import copy_rewritten_run, skip_slow_parts
 
 PACKED = "model.fast.packed.onnx"
 # Turned over whatever it costs here: the example is too small to gain.
@@ -31,7 +31,7 @@ FORCED = {"formats": ["packed", "fast"], "accelerate_min_sparsity": 0.3}
 @pytest.fixture(scope="module")
 def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with a packed and a fast file, of the baseline too."""
-    return told_anew(
+    return copy_rewritten_run(
         shared, tmp_path_factory.mktemp("fast") / "example", export=FORCED, gates={"max_drop": 0.9}
     )
 
@@ -148,11 +148,13 @@ def test_run_without_library_skips_fast_file_and_gate_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
-    folder = told_anew(shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"})
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
+    folder = copy_rewritten_run(
+        shared, tmp_path / "example", export=FORCED, baseline={"mode": "none"}
+    )
     assert [f["path"] for f in report_of(folder)["pruned"]["files"]] == ["model.packed.onnx"]
     assert any(PACKED in note for note in report_of(folder)["notes"])
-    with quick():
+    with skip_slow_parts():
         again = invoke(capsys, "export", folder / "run", "--format", "fast-packed")
     assert re.search(r"\bfast-packed\b.*\blibrary\b", again.out)
     failed = invoke(capsys, "gate", folder / "run" / "report.json", "--max-latency-ratio", "fast=2")
@@ -160,7 +162,7 @@ def test_run_without_library_skips_fast_file_and_gate_fails(
     assert re.search(r"\bfast-packed\b.*\blibrary\b", failed.err)
     if (library.SOURCE.parent / library.FILE_NAME).is_file():
         monkeypatch.undo()
-        with quick():  # now that it is there, the same run writes the file
+        with skip_slow_parts():  # now that it is there, the same run writes the file
             options = (
                 "--export",
                 "packed",
@@ -338,5 +340,5 @@ def test_sparse_ops_command_shows_library_or_fails_with_exit_3(
     refused = invoke(capsys, "sparse-ops", "--build")
     assert refused.code == 3
     assert "'no-such-compiler'" in refused.err
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
     assert invoke(capsys, "sparse-ops").code == 3

@@ -12,9 +12,9 @@ import onnxruntime
 import pytest
 
 import ltp_pipeline
-from tests.support.bare import bare
+from tests.support.bare import run_bare
 from tests.support.cli import invoke
-from tests.support.runs import told_anew
+from tests.support.runs import copy_rewritten_run
 
 FILES = tuple(
     (graph + name, values)
@@ -29,7 +29,7 @@ def finished(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("handoff") / "example"
     export = {"formats": ["sparse", "packed", "deploy-sparse", "deploy"], "weight_storage": "int8"}
     gates = {"max_drop": 0.9, "min_compression": 2}
-    return told_anew(shared, folder, export=export, baseline={"mode": "none"}, gates=gates)
+    return copy_rewritten_run(shared, folder, export=export, baseline={"mode": "none"}, gates=gates)
 
 
 def report_of(finished: Path) -> dict:
@@ -57,7 +57,7 @@ def test_handoff_example_code_of_the_page_runs(finished: Path):
 
 def test_handoff_scripts_run_without_the_package(finished: Path, tmp_path: Path):
     folder = finished / "run" / "handoff"
-    done = bare(tmp_path, ("numpy", "onnxruntime"), folder / "verify.py")
+    done = run_bare(tmp_path, ("numpy", "onnxruntime"), folder / "verify.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(
         f"ok      {f['path']}: outputs" in done.stdout
@@ -65,7 +65,7 @@ def test_handoff_scripts_run_without_the_package(finished: Path, tmp_path: Path)
     )
     stored = np.load(finished / "digits.npz")["x_test"]
     np.save(tmp_path / "stored.npy", stored)
-    done = bare(
+    done = run_bare(
         tmp_path,
         ("numpy",),
         folder / "preprocess.py",
@@ -101,7 +101,9 @@ def test_handoff_example_has_real_samples_only_if_requested(
         "**The samples are real data**: the first 5 of the test split."
         in (tmp_path / "out/HANDOFF.md").read_text()
     )
-    assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    assert (
+        run_bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    )
 
 
 def test_handoff_samples_of_changed_data_are_rejected(

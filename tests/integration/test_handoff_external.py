@@ -14,9 +14,9 @@ from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.system.hashing import sha256_file
 from ltp_pipeline.system.progress import SilentReporter
-from tests.support.bare import ONNX, bare
+from tests.support.bare import ONNX, run_bare
 from tests.support.cli import invoke
-from tests.support.runs import quick
+from tests.support.runs import skip_slow_parts
 
 FORMATS = ("sparse", "packed", "dense", "deploy-sparse", "deploy-packed", "deploy-dense")
 OPEN = """
@@ -41,7 +41,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         location="model.onnx.data",
         size_threshold=0,
     )
-    with quick():
+    with skip_slow_parts():
         short_run(folder)
     return folder
 
@@ -62,7 +62,7 @@ def opens_everywhere(folder: Path, work: Path) -> list[str]:
     script = work / "open.py"
     script.write_text(OPEN)
     models = sorted(folder.rglob("*.onnx"))
-    done = bare(work, ONNX, script, *models)
+    done = run_bare(work, ONNX, script, *models)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == list(map(str, models))
     return [str(path.relative_to(folder)) for path in models]
@@ -130,10 +130,12 @@ def test_external_data_are_named_hashed_and_open(finished: Path, tmp_path: Path)
     )
     opens_everywhere(finished / "run", tmp_path)
     shutil.copytree(finished / "run" / "handoff", tmp_path / "out")
-    assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    assert (
+        run_bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    )
     with (tmp_path / "out" / "model.packed.onnx.data").open("r+b") as data:
         data.write(b"other")
-    done = bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py")
+    done = run_bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py")
     assert done.returncode == 1
     assert "FAILED  model.packed.onnx.data has been changed" in done.stdout
     assert "FAILED  model.packed.onnx is not run" in done.stdout

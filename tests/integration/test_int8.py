@@ -14,7 +14,7 @@ import pytest
 
 from ltp_pipeline.settings.file_names import INT8
 from tests.support.cli import invoke
-from tests.support.runs import changed_manifest, told_anew
+from tests.support.runs import changed_manifest, copy_rewritten_run
 
 PACKED = "model.int8.packed.onnx"
 
@@ -23,7 +23,7 @@ PACKED = "model.int8.packed.onnx"
 def example(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with a packed and an int8 file, of the baseline too."""
     folder = tmp_path_factory.mktemp("int8") / "example"
-    return told_anew(
+    return copy_rewritten_run(
         shared, folder, export={"formats": ["packed", "int8"]}, gates={"max_drop": 0.9}
     )
 
@@ -222,7 +222,7 @@ def trained(example: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, trained in 8 bits."""
     train = {"epochs": 2, "finetune_epochs": 1, "quantization_aware": True}
     formats, folder = {"formats": ["packed", "int8"]}, tmp_path_factory.mktemp("int8") / "trained"
-    return told_anew(example, folder, export=formats, gates={"max_drop": 0.9}, train=train)
+    return copy_rewritten_run(example, folder, export=formats, gates={"max_drop": 0.9}, train=train)
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, prune
 from tests.support.paths import ROOT
-from tests.support.quantized import calibration, quantised
-from tests.support.runs import quick
+from tests.support.quantized import make_calibration, quantize_model
+from tests.support.runs import skip_slow_parts
 
 PAGE = ROOT / "docs" / "reference" / "file-formats.md"
 END = "<!-- end of the table -->"
@@ -113,8 +113,8 @@ def case(format_: str) -> Case:
         )
     is_dynamic, encoding = format_.startswith("dynamic"), format_.rpartition("-")[2]
     float_ = products() if is_dynamic else network()[0]
-    with quick():
-        made = quantised(float_, calibration(float_, value=0.9))
+    with skip_slow_parts():
+        made = quantize_model(float_, make_calibration(float_, value=0.9))
     assert ("MatMulInteger" in {node.op_type for node in made.model.graph.node}) is is_dynamic
     encoded = ENCODINGS[encoding].encode(
         made.model, NonzeroIndex(made.model, made.weight_names or ())

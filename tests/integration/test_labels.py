@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from PIL import Image
 
 from tests.support.cli import Result, invoke
-from tests.support.trained import LIGHT, brightness_model, pictures
+from tests.support.trained import LIGHT, brightness_model, make_pictures
 
 FITTING = {"scale": 1 / 255}
 SHORT = ("--epochs", 2, "--finetune-epochs", 1, "--target-compression", 2, "--no-baseline")
@@ -59,7 +59,7 @@ def check_rejected(result: Result, folder: Path, hint: str) -> str | None:
 
 
 def test_run_fitting_original_is_measured_before_training(model: Path, tmp_path: Path, capsys):
-    result = run(capsys, model, tmp_path, *pictures(), FITTING)
+    result = run(capsys, model, tmp_path, *make_pictures(), FITTING)
     assert result.code == 0, result.err
     shown = re.search(r"top-1 ([\d.]+) % on the 72 validation samples", result.err)
     assert shown
@@ -69,31 +69,31 @@ def test_run_fitting_original_is_measured_before_training(model: Path, tmp_path:
 
 
 def test_run_unscaled_pixels_suggest_scale(model: Path, tmp_path: Path, capsys):
-    result = run(capsys, model, tmp_path, *pictures(), {})
+    result = run(capsys, model, tmp_path, *make_pictures(), {})
     change = check_rejected(result, tmp_path, "set scale = 0.00392156862745098 in [data]")
     assert change == "scale = 1/255"
 
 
 def test_run_pixels_scaled_twice_suggest_removing_scale(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     result = run(capsys, model, tmp_path, x.astype(np.float32) / 255, y, FITTING)
     assert check_rejected(result, tmp_path, "remove scale from [data]") == "scale = 1"
 
 
 def test_run_flattened_channels_last_suggest_layout(model: Path, tmp_path: Path, capsys):
-    x, y = pictures(opposite=True)
+    x, y = make_pictures(opposite=True)
     result = run(capsys, model, tmp_path, np.moveaxis(x, 1, -1), y, FITTING)
     assert check_rejected(result, tmp_path, 'set layout = "NHWC" in [data]') == 'layout = "NHWC"'
 
 
 def test_run_reversed_colors_suggest_reversing(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     result = run(capsys, model, tmp_path, x[:, ::-1], y, FITTING)
     assert check_rejected(result, tmp_path, "BGR instead of RGB")
 
 
 def test_run_reordered_classes_suggest_a_table_that_works(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     labels = np.argsort(ORDER)[y]
     result = run(capsys, model, tmp_path, x, labels, FITTING)
     assert check_rejected(result, tmp_path, "set classes = { 0 = 2, 1 = 0, 2 = 3, 3 = 1 } in")
@@ -108,7 +108,7 @@ def test_run_reordered_classes_suggest_a_table_that_works(model: Path, tmp_path:
 
 
 def test_run_two_causes_suggest_both_changes(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     result = run(capsys, model, tmp_path, x, np.argsort(ORDER)[y], {})
     change = check_rejected(result, tmp_path, "set scale = ")
     assert change
@@ -118,7 +118,7 @@ def test_run_two_causes_suggest_both_changes(model: Path, tmp_path: Path, capsys
 
 def test_run_mediocre_original_gets_a_note(model: Path, tmp_path: Path, capsys):
     """Half of the classes have each other's numbers."""
-    x, y = pictures()
+    x, y = make_pictures()
     result = run(capsys, model, tmp_path, x, np.array([1, 0, 2, 3])[y], FITTING)
     assert result.code == 0, result.err
     (note,) = (line for line in result.err.splitlines() if SUGGESTION.search(line))
@@ -128,7 +128,7 @@ def test_run_mediocre_original_gets_a_note(model: Path, tmp_path: Path, capsys):
 
 
 def test_run_random_labels_suggest_checks_only(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     labels = np.random.default_rng(1).permutation(y)
     result = run(capsys, model, tmp_path, x, labels, FITTING)
     assert check_rejected(result, tmp_path, CHECKS) is None
@@ -150,7 +150,7 @@ def test_run_damaged_network_is_not_explained_by_other_settings(example: Path, c
 
 
 def test_run_skip_label_check_warns_of_improvement(model: Path, tmp_path: Path, capsys):
-    x, y = pictures()
+    x, y = make_pictures()
     options = ("--skip-label-check", "--epochs", 20, "--max-drop", 0.01)
     result = run(capsys, model, tmp_path, x, np.argsort(ORDER)[y], FITTING, *options)
     assert result.code == 0, result.err
@@ -169,7 +169,7 @@ def test_run_that_skipped_the_label_check_resumes_only_with_the_option(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    x, y = pictures()
+    x, y = make_pictures()
     wrong: Any = (x, np.argsort(ORDER)[y], FITTING)
     with monkeypatch.context() as patch:
         patch.setattr(select_entry, "run", stop)
@@ -186,7 +186,7 @@ def test_run_that_skipped_the_label_check_resumes_only_with_the_option(
 
 
 def write_folders(root: Path, samples: int = 240) -> Path:
-    x, y = pictures(samples)
+    x, y = make_pictures(samples)
     for i, (picture, label) in enumerate(zip(x, y, strict=True)):
         path = root / LIGHT[label] / f"{i:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +216,7 @@ def test_run_class_folders_in_another_order_suggest_classes(model: Path, tmp_pat
 
 @pytest.mark.slow
 def test_run_several_ranks_stop_alike_and_one_reports(model: Path, tmp_path: Path):
-    x, y = pictures()
+    x, y = make_pictures()
     np.savez(tmp_path / "data.npz", x=x, y=y)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
     launch = (*launch, "-m", "ltp_pipeline")

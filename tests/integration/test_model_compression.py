@@ -14,7 +14,7 @@ from ltp_pipeline.runner.run import run
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.system.progress import SilentReporter
 from tests.support.cli import invoke
-from tests.support.runs import quick
+from tests.support.runs import skip_slow_parts
 
 TABLE = 200_000
 OPTIONS = (
@@ -53,7 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "gates": {"max_drop": 0.9},
     }
     settings = load_settings(folder / "model.onnx", options=options)
-    with quick():
+    with skip_slow_parts():
         run(folder / "model.onnx", settings, folder / "run", SilentReporter())
     return folder
 

@@ -10,7 +10,7 @@ import pytest
 
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from tests.support.cli import Result, invoke, says_finished
-from tests.support.runs import changed_manifest, told_anew
+from tests.support.runs import changed_manifest, copy_rewritten_run
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,8 @@ def judged(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared run with one file and a gate of its own."""
     folder = tmp_path_factory.mktemp("pick") / "example"
     return (
-        told_anew(shared, folder, export={"formats": ["sparse"]}, gates={"max_drop": 0.9}) / "run"
+        copy_rewritten_run(shared, folder, export={"formats": ["sparse"]}, gates={"max_drop": 0.9})
+        / "run"
     )
 
 

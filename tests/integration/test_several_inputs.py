@@ -13,10 +13,10 @@ import onnx
 import pytest
 
 from ltp_pipeline.cli import app
-from tests.support.bare import bare
+from tests.support.bare import run_bare
 from tests.support.cli import invoke
 from tests.support.models import masked_tokens, run_onnxruntime, two_inputs
-from tests.support.runs import quick
+from tests.support.runs import skip_slow_parts
 
 VECTOR, TOKENS = "in.put", "tokens:0"
 SETTINGS = f"""
@@ -101,7 +101,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         "--max-drop",
         0.9,
     ]
-    with quick(), pytest.MonkeyPatch.context() as patch:
+    with skip_slow_parts(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["ltp-pipeline", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             app.main()
@@ -128,7 +128,7 @@ def test_preprocess_without_this_package_equals_the_example(finished: Path, tmp_
     example = np.load(folder / "example.npz")
     np.savez(tmp_path / "samples.npz", **select_arrays(example, "samples/"))
     paths = (tmp_path / "samples.npz", tmp_path / "inputs.npz")
-    process = bare(tmp_path, ("numpy",), folder / "preprocess.py", *paths)
+    process = run_bare(tmp_path, ("numpy",), folder / "preprocess.py", *paths)
     assert process.returncode == 0, process.stderr
     actual = np.load(tmp_path / "inputs.npz")
     expected = select_arrays(example, "input/")
@@ -140,7 +140,9 @@ def test_preprocess_without_this_package_equals_the_example(finished: Path, tmp_
 
 
 def test_verify_without_this_package_passes(finished: Path, tmp_path: Path):
-    process = bare(tmp_path, ("numpy", "onnxruntime"), finished / "run" / "handoff" / "verify.py")
+    process = run_bare(
+        tmp_path, ("numpy", "onnxruntime"), finished / "run" / "handoff" / "verify.py"
+    )
     assert process.returncode == 0, process.stdout + process.stderr
     assert "All checks passed." in process.stdout
 
@@ -181,7 +183,9 @@ def test_handoff_example_samples_are_those_of_the_test_split(
         if not name.endswith("_offsets"):
             assert np.array_equal(array, data[f"{name}_test"][: len(array)])
     assert all(len(example[key]) == 5 for key in example.files if key.startswith("input/"))
-    assert bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    assert (
+        run_bare(tmp_path, ("numpy", "onnxruntime"), tmp_path / "out" / "verify.py").returncode == 0
+    )
 
 
 def test_export_without_the_data_verifies_further_files(

@@ -75,7 +75,7 @@ def score(outputs, batch):
 def test_init_run_and_gate_of_each_kind_of_task(
     tmp_path: Path, capsys, monkeypatch, kind, metric, extra, decision
 ) -> None:
-    kinds.write(kind, tmp_path)
+    kinds.write_kind(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
     initialized = invoke(capsys, "init", "model.onnx", "--data", "data.npz")
     assert initialized.code == 0, initialized.err
@@ -99,7 +99,7 @@ def test_init_run_and_gate_of_each_kind_of_task(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    kinds.write("regression", tmp_path)
+    kinds.write_kind("regression", tmp_path)
     (tmp_path / "my_task.py").write_text(TASK)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -111,7 +111,7 @@ def test_run_custom_task_reports_its_metric(folder: Path, capsys) -> None:
     report = json.loads(Path("model-ltp/report.json").read_text())
     x, y = (np.load("data.npz")[name][250:] for name in ("x", "y"))
     model, _ = kinds.regress(np.random.default_rng(0))
-    expected = float(np.abs(kinds.answers(model, x=x) - y).mean())
+    expected = float(np.abs(kinds.compute_answers(model, x=x) - y).mean())
     assert report["metric"] == {
         "name": "MAE",
         "unit": "mm",
@@ -414,7 +414,7 @@ def test_run_documented_task_works(tmp_path: Path, capsys, monkeypatch) -> None:
     model, arrays = g.model({"x": ("N", 12)}, ["y"]), {}
     for split, count in (("train", 200), ("val", 50), ("test", 50)):
         x = rng.standard_normal((count, 12)).astype(np.float32)
-        arrays |= {f"x_{split}": x, f"size_{split}": kinds.answers(model, x=x)[:, 0] + 0.1}
+        arrays |= {f"x_{split}": x, f"size_{split}": kinds.compute_answers(model, x=x)[:, 0] + 0.1}
     onnx.save(model, tmp_path / "model.onnx")
     np.savez(tmp_path / "arrays.npz", **arrays)
     code, command = read_documented_task()

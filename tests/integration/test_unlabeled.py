@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.cli import invoke
 from tests.support.models import run_onnxruntime
-from tests.support.trained import ending_in, regression, save_unlabelled, trained_mlp
+from tests.support.trained import ending_in, make_regression, save_unlabelled, trained_mlp
 
 LONGER = ("--batch-size", 32, "--epochs", 6, "--finetune-epochs", 4, "--target-compression", 3)
 BRIEFEST = ("--epochs", 1, "--finetune-epochs", 0, "--no-baseline")
@@ -80,11 +80,11 @@ def squared_error(path: Path, x: np.ndarray, expected: np.ndarray) -> float:
 
 def test_run_regressor_without_labels_keeps_its_values(tmp_path: Path, capsys):
     """Its outputs have the shape of class scores, and one of them is nearly always the largest."""
-    x, y = regression()
+    x, y = make_regression()
     model = save_unlabelled(tmp_path / "example", trained_mlp(x, y), x)
     report = prune(capsys, model.parent, "--no-baseline", *LONGER)
     pruned = tmp_path / "example" / "run" / "model.packed.onnx"
-    fresh, expected = regression(seed=1)
+    fresh, expected = make_regression(seed=1)
     before, after = (squared_error(path, fresh, expected) for path in (model, pruned))
     assert after < before + 0.05 * expected.var(0).mean()
     assert report["metric"]["name"] == "r2_vs_original"
@@ -96,7 +96,7 @@ def test_run_regressor_without_labels_keeps_its_values(tmp_path: Path, capsys):
 @pytest.mark.slow
 def test_run_multilabel_logits_without_labels_keep_their_signs(tmp_path: Path, capsys):
     """Each number says yes or no; the largest of them says nothing."""
-    x, y = regression()
+    x, y = make_regression()
     logits = (
         4 * y[:, :1] - 48 + [[0, -3, -6, -9]] + np.zeros_like(y[:, :1])
     )  # they rise and fall together
@@ -110,7 +110,7 @@ def test_run_multilabel_logits_without_labels_keep_their_signs(tmp_path: Path, c
 
 @pytest.mark.slow
 def test_run_softmax_without_labels_reports_agreement(tmp_path: Path, capsys):
-    x, y = regression()
+    x, y = make_regression()
     model = ending_in("Softmax", trained_mlp(x, (y[:, 1] > -4.5).astype(np.int64)))
     report = prune(
         capsys, save_unlabelled(tmp_path / "example", model, x).parent, "--no-baseline", *LONGER

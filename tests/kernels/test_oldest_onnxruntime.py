@@ -10,7 +10,7 @@ import pytest
 
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
-from tests.support.kernels import session, sparse
+from tests.support.kernels import make_sparse, open_session
 from tests.support.models import Graph
 
 OLDEST = ["onnxruntime==1.17.3", "numpy<2"]
@@ -41,17 +41,19 @@ def test_sparse_ops_work_in_onnxruntime_1_17(kernels: Path, tmp_path: Path):
     y = g.add(
         "Conv",
         "x",
-        g.tensor("w", sparse(rng, (32, 16, 3, 3), 0.9)),
+        g.tensor("w", make_sparse(rng, (32, 16, 3, 3), 0.9)),
         g.random("b", 32),
         pads=[1, 1, 1, 1],
     )
     y = g.add(
-        "Add", g.add("Relu", y), g.add("Conv", "x", g.tensor("v", sparse(rng, (32, 16, 1, 1), 0.8)))
+        "Add",
+        g.add("Relu", y),
+        g.add("Conv", "x", g.tensor("v", make_sparse(rng, (32, 16, 1, 1), 0.8))),
     )
-    y = g.add("MatMul", y, g.tensor("m", sparse(rng, (9, 20), 0.8)))
+    y = g.add("MatMul", y, g.tensor("m", make_sparse(rng, (9, 20), 0.8)))
     plain = g.model({"x": ("n", 16, 9, 9)}, [y])
     x = rng.standard_normal((2, 16, 9, 9)).astype(np.float32)
-    (wanted,) = session(plain).run(None, {"x": x})
+    (wanted,) = open_session(plain).run(None, {"x": x})
     turned, found = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w", "v", "m"])
     assert len(found) == 3
     np.save(tmp_path / "x.npy", x)

@@ -13,7 +13,7 @@ from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.data.preprocessing import compute_input_shape, prepare_samples
 from ltp_pipeline.data.splitting import divide_rows, split_off_rows
 from ltp_pipeline.results.schema_parts import InputRecipe
-from tests.support.samples import only, split_of
+from tests.support.samples import only_input, split_of
 
 some_labels = hnp.arrays(np.int64, st.integers(2, 200), elements=st.integers(0, 9))
 seeds = st.integers(0, 2**32)
@@ -34,7 +34,7 @@ def test_iter_batches_cover_each_sample_once_and_in_order(
     order = np.random.default_rng(count).permutation(count) if shuffle else None
     got = list(iter_batches(split, batch_size, order, drop_last))
     assert all(len(batch) == len(batch.targets[TARGET]) == batch_size for batch in got[:-1])
-    seen = [int(v) for batch in got for v in only(batch)]
+    seen = [int(v) for batch in got for v in only_input(batch)]
     expected = (np.arange(count) if order is None else order).tolist()
     assert seen == expected[: count - count % batch_size if drop_last else count]
     assert [int(v) for batch in got for v in batch.targets[TARGET]] == [3 * v for v in seen]

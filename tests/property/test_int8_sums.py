@@ -24,7 +24,7 @@ from tests.support.models import (
     random_inputs,
     run_onnxruntime,
 )
-from tests.support.quantized import calibration, quantised
+from tests.support.quantized import make_calibration, quantize_model
 from tests.support.sequence_models import vision_transformer
 
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -99,8 +99,8 @@ def file(name: str, bits: int) -> tuple[ModelProto, ModelProto]:
             tensor.CopyFrom(
                 numpy_helper.from_array(np.abs(numpy_helper.to_array(tensor)), tensor.name)
             )
-    return model, quantised(
-        model, calibration(model, value=0.9, int8_reduce_range=bits == 7)
+    return model, quantize_model(
+        model, make_calibration(model, value=0.9, int8_reduce_range=bits == 7)
     ).model.to_proto()
 
 

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system.arrays import Array
-from tests.support.kernels import session, sparse
+from tests.support.kernels import make_sparse, open_session
 from tests.support.models import Graph
 
 few = settings(
@@ -28,8 +28,8 @@ def turned(plain: ModelProto, *kernels: str) -> ModelProto:
 
 
 def check(plain: ModelProto, x: Array, kernels: Path, threads: int) -> None:
-    (wanted,) = session(plain).run(None, {"x": x})
-    (found,) = session(turned(plain, "w"), kernels, threads).run(None, {"x": x})
+    (wanted,) = open_session(plain).run(None, {"x": x})
+    (found,) = open_session(turned(plain, "w"), kernels, threads).run(None, {"x": x})
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
@@ -65,7 +65,7 @@ def test_convolutions_are_those_of_onnxruntime(
     kernels: Path,
 ):
     g, rng = Graph(seed), np.random.default_rng(seed)
-    w = g.tensor("w", sparse(rng, (outputs * groups, channels, *kernel), sparsity))
+    w = g.tensor("w", make_sparse(rng, (outputs * groups, channels, *kernel), sparsity))
     b = g.random("b", outputs * groups)
     y = g.add("Conv", "x", w, b, strides=strides, dilations=dilations, pads=pads, group=groups)
     y = g.add("Relu", y)
@@ -93,7 +93,11 @@ def test_paddings_by_name_are_those_of_onnxruntime(
     assume(all(a <= b for a, b in zip(kernel if pad == "VALID" else strides, least, strict=True)))
     g, rng = Graph(), np.random.default_rng(0)
     y = g.add(
-        "Conv", "x", g.tensor("w", sparse(rng, (5, 3, *kernel), 0.3)), strides=strides, auto_pad=pad
+        "Conv",
+        "x",
+        g.tensor("w", make_sparse(rng, (5, 3, *kernel), 0.3)),
+        strides=strides,
+        auto_pad=pad,
     )
     shape = (1, 3, *size)
     check(
@@ -127,7 +131,7 @@ def test_products_are_those_of_onnxruntime(
     kernels: Path,
 ):
     g, rng = Graph(seed), np.random.default_rng(seed)
-    g.tensor("w", sparse(rng, (columns, inner) if left else (inner, columns), sparsity))
+    g.tensor("w", make_sparse(rng, (columns, inner) if left else (inner, columns), sparsity))
     shape = (*leading, inner, rows) if left else (*leading, rows, inner)
     y = g.add("MatMul", *(["w", "x"] if left else ["x", "w"]))
     check(
@@ -137,8 +141,8 @@ def test_products_are_those_of_onnxruntime(
 
 def test_sparse_session_in_many_threads_is_correct(kernels: Path):
     g, rng = Graph(), np.random.default_rng(0)
-    y = g.add("Conv", "x", g.tensor("w", sparse(rng, (16, 12, 3, 3), 0.8)), pads=[1, 1, 1, 1])
-    made = session(turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2)
+    y = g.add("Conv", "x", g.tensor("w", make_sparse(rng, (16, 12, 3, 3), 0.8)), pads=[1, 1, 1, 1])
+    made = open_session(turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2)
     inputs = [
         rng.standard_normal((1 + i % 2, 12, 5 + i, 30 - i)).astype(np.float32) for i in range(16)
     ]
@@ -162,7 +166,7 @@ def test_sparse_session_in_many_threads_is_correct(kernels: Path):
 def test_sparse_conv_input_too_small_names_the_node(kernels: Path):
     g = Graph()
     y = g.conv("x", "layer 7", 4, 8, size=5, pads=[0, 0, 0, 0])
-    made = session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)
+    made = open_session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)
     with pytest.raises(Exception, match=r"layer 7.*\b5\b.*\b4\b"):
         made.run(None, {"x": np.zeros((1, 4, 4, 9), np.float32)})
     assert made.run(None, {"x": np.zeros((0, 4, 9, 9), np.float32)})[0].shape == (0, 8, 5, 5)

@@ -16,28 +16,30 @@ GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 4, 4))
 
 
-def images(count: int, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
+def make_images(count: int, *shape: int, dtype: Any = np.uint8) -> np.ndarray:
     return np.arange(count * int(np.prod(shape))).reshape(count, *shape).astype(dtype)
 
 
-def labels(count: int, classes: int = 5) -> np.ndarray:
+def make_labels(count: int, classes: int = 5) -> np.ndarray:
     return np.arange(count) % classes
 
 
-def opened(
+def open_archive(
     path: Path, model_input: TensorInfo = GREY, seed: int = 0, **settings: Any
 ) -> DatasetSplits:
     return open_data(DataSettings(path=path, **settings), [model_input], seed)
 
 
-def refusal(path: Path | None, model_input: TensorInfo = GREY, **settings: Any) -> InputError:
+def get_open_error(
+    path: Path | None, model_input: TensorInfo = GREY, **settings: Any
+) -> InputError:
     with pytest.raises(InputError) as caught:
         open_data(DataSettings(path=path, **settings), [model_input], 0)
     assert "\n" not in caught.value.message + caught.value.hint
     return caught.value
 
 
-def sequences(name: str, count: int = 10) -> dict[str, np.ndarray]:
+def make_sequences(name: str, count: int = 10) -> dict[str, np.ndarray]:
     """Return arrays of sequences of 2 to 6 tokens from 3 to 9 for each split, as an archive stores them."""
     lengths = 2 + np.arange(count) % 5
     values = (3 + np.arange(lengths.sum()) % 7).astype(np.uint8)

@@ -20,7 +20,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def bare(
+def run_bare(
     folder: Path, packages: Sequence[str], script: Path, *arguments: object
 ) -> "subprocess.CompletedProcess[str]":
     """Run a script that can import only these packages and the libraries next to them."""

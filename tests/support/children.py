@@ -28,7 +28,7 @@ class Ended:
     megabytes: int  # at most, beside what it began with
 
 
-def call(
+def call_child(
     work: Callable[[], int], seconds: float, megabytes: int, processor_seconds: int = 60
 ) -> Ended:
     """Run a function in a forked child with limits; its return value is the exit code.

@@ -17,11 +17,11 @@ RGB = TensorInfo("image", "FLOAT", ("N", 3, 6, 8))
 ANY = TensorInfo("image", "FLOAT", ("N", 3, "H", "W"))
 
 
-def picture(seed: int, *shape: int) -> np.ndarray:
+def make_picture(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape or (6, 8, 3), dtype=np.uint8)
 
 
-def save(file: Path, pixels: np.ndarray) -> None:
+def save_picture(file: Path, pixels: np.ndarray) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(file)
 
@@ -30,7 +30,7 @@ def open_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> D
     return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 
-def refused_folder(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:
+def get_folder_error(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
         open_folder(path, model_input, **{"max_corrupt_images": 0, **settings})
     return caught.value

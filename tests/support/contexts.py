@@ -7,7 +7,7 @@ from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.train.context import RunContext
 
 
-def plain(context: RunContext) -> partial[MaskedTrainingPhase]:
+def plain_phase(context: RunContext) -> partial[MaskedTrainingPhase]:
     """Return a phase that trains without pruning."""
     return partial(MaskedTrainingPhase, context=context, masks={}, name="finetune", key="finetune")
 
@@ -20,7 +20,7 @@ def with_train(context: RunContext, **train: object) -> RunContext:
     return replace(context, settings=settings)
 
 
-def compressed(context: RunContext, target: float) -> RunContext:
+def with_target(context: RunContext, target: float) -> RunContext:
     """Return the context with a target compression."""
     budget = context.settings.budget.model_copy(update={"target_compression": target})
     return replace(context, settings=context.settings.model_copy(update={"budget": budget}))

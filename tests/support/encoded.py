@@ -52,7 +52,7 @@ def model_and_kernels(
     return two_convs(*kernels.values(), opset=opset), kernels
 
 
-def run(
+def run_model(
     model: ModelProto, level: ort.GraphOptimizationLevel, tmp_path: Path | None = None
 ) -> bytes:
     """Return the output of a model on random input; write the optimized model into a folder."""
@@ -75,14 +75,12 @@ def run(
     return output
 
 
-def encoded_as(
-    encoding: str, model: ModelProto, kernels: Collection[str], **how: Any
-) -> ModelProto:
+def encode_as(encoding: str, model: ModelProto, kernels: Collection[str], **how: Any) -> ModelProto:
     """Encode the weights of a model and return it with all tensors inside."""
     return ENCODINGS[encoding].encode(OnnxModel.from_proto(model), kernels, **how).to_proto()
 
 
-def verified_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
+def verify_as(encoding: str, model: ModelProto, arrays: Mapping[str, Array]) -> None:
     """Check an encoded model against its source weights."""
     verify_weights(OnnxModel.from_proto(model), arrays, encoding)
 
@@ -92,7 +90,7 @@ def to_dense(model: ModelProto) -> ModelProto:
     return decode.to_dense(OnnxModel.from_proto(model)).to_proto()
 
 
-def force(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def force_code(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Pack every layer weight with one kind of code."""
     column = packed.KINDS.index(kind)
     monkeypatch.setattr(packed, "_choose_kinds", lambda costs: np.full(len(costs), column))
@@ -133,7 +131,7 @@ def identities(arrays: Mapping[str, Array], constant: str | None = None) -> Mode
     return g.model({"x": (1,)}, list(types), 13, types)
 
 
-def described(array: Array, name: str = "w") -> ModelProto:
+def make_described(array: Array, name: str = "w") -> ModelProto:
     """Return a model of one MatMul that has all optional descriptions."""
     g = Graph()
     g.add(
@@ -153,4 +151,4 @@ def described(array: Array, name: str = "w") -> ModelProto:
 
 def model_of(array: Array) -> OnnxModel:
     """Return the model of `make_described` with graph and weights separated."""
-    return OnnxModel.from_proto(described(array))
+    return OnnxModel.from_proto(make_described(array))

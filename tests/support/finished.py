@@ -140,7 +140,7 @@ def classifier() -> ModelProto:
     return graph.model({"image": ["batch", 3, 32, 32]}, [graph.gemm(pooled, "fc", 3, 10)])
 
 
-def finished(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> dict[str, Any]:
+def write_run(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> dict[str, Any]:
     """Write a run directory with small models and return its report."""
     report, _ = sample()
     report["model"]["inputs"] = [{"name": "image", "type": "FLOAT", "shape": ["batch", 3, 32, 32]}]
@@ -181,12 +181,12 @@ VECTOR = TOKENS | {
 }
 
 
-def two(folder: Path) -> Report:
+def write_two_inputs_run(folder: Path) -> Report:
     """Write a finished run of a model with two inputs, a vector and three tokens."""
     return _of(folder, two_inputs(), vector=VECTOR, tokens=TOKENS)
 
 
-def masked(folder: Path, width: int | None = None, batch: int | None = None) -> Report:
+def write_masked_run(folder: Path, width: int | None = None, batch: int | None = None) -> Report:
     """Write a finished run of a model that takes sequences of 2 to 6 tokens, padded with 1, and their mask."""
     stored = {"type": "int32", "shape": [width], "range": [3, 9], "lengths": [2, 6]}
     mask = {"type": "bool", "shape": [width], "range": [0, 1]}
@@ -195,7 +195,7 @@ def masked(folder: Path, width: int | None = None, batch: int | None = None) -> 
 
 
 def _of(folder: Path, model: ModelProto, **recipes: dict[str, Any]) -> Report:
-    report = finished(folder)
+    report = write_run(folder)
     for file in report["pruned"]["files"]:
         (folder / file["path"]).write_bytes(model.SerializeToString())
         file["sha256"] = sha256_file(folder / file["path"])

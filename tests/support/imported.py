@@ -45,13 +45,13 @@ class Imported(NamedTuple):
         return getattr(self.network, name)
 
 
-def compiled(model: ModelProto) -> Compiled:
+def compile_model(model: ModelProto) -> Compiled:
     """Compile a graph."""
     forward, state = compile_graph(OnnxModel.from_proto(model))
     return Compiled(forward, _with_gradients(forward, state))
 
 
-def imported(source: Any, *settings: Any, **more: Any) -> Imported:
+def import_network(source: Any, *settings: Any, **more: Any) -> Imported:
     """Import a file or a model."""
     network, state = ltp_pipeline.import_model(source, *settings, **more)
     return Imported(network, _with_gradients(network.forward, state))
@@ -66,9 +66,9 @@ def _with_gradients(forward: CompiledGraph, state: StateDict) -> StateDict:
 NEVER = ModelSettings(simplify="never")
 
 
-def refused(model: ModelProto) -> LtpError:
+def get_import_error(model: ModelProto) -> LtpError:
     with pytest.raises(LtpError) as caught:
-        imported(model, settings=NEVER)
+        import_network(model, settings=NEVER)
     assert caught.value.exit_code in (3, 4)
     assert "\n" not in caught.value.message
     return caught.value

@@ -19,7 +19,7 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-def built(root: Path) -> Path:
+def build_once(root: Path) -> Path:
     """Return the installed library if its sources are current; otherwise build one for the tests."""
     try:
         installed = library.sparse_ops_library()
@@ -32,7 +32,7 @@ def built(root: Path) -> Path:
         return target if target.exists() else library.build_library(target)
 
 
-def session(
+def open_session(
     proto: ModelProto, kernels: Path | None = None, threads: int = 1
 ) -> ort.InferenceSession:
     """Open an onnxruntime session, with the library if one is passed."""
@@ -45,7 +45,7 @@ def session(
     )
 
 
-def sparse(rng: np.random.Generator, shape: tuple[int, ...], sparsity: float) -> Array:
+def make_sparse(rng: np.random.Generator, shape: tuple[int, ...], sparsity: float) -> Array:
     """Return random weights of which this fraction is zero."""
     values = rng.standard_normal(shape).astype(np.float32)
     values[rng.random(shape) < sparsity] = 0
@@ -76,6 +76,6 @@ def with_zeros(model: ModelProto, shares: dict[str, float]) -> ModelProto:
     return model
 
 
-def missing() -> None:
+def raise_missing() -> None:
     """Raise the error of a library that was not built."""
     raise InputError("the library of sparse operators was not built", "install a C++ compiler")

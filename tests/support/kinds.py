@@ -16,7 +16,7 @@ SAMPLES, FEATURES, HIDDEN = 300, 12, 32
 Arrays = Mapping[str, Array]
 
 
-def write(kind: str, folder: Path) -> tuple[Path, Path]:
+def write_kind(kind: str, folder: Path) -> tuple[Path, Path]:
     """Write model and data of a kind of task."""
     folder.mkdir(parents=True, exist_ok=True)
     model, data = folder / "model.onnx", folder / "data.npz"
@@ -26,7 +26,7 @@ def write(kind: str, folder: Path) -> tuple[Path, Path]:
     return model, data
 
 
-def answers(model: onnx.ModelProto, **inputs: Array) -> Array:
+def compute_answers(model: onnx.ModelProto, **inputs: Array) -> Array:
     """Return the output of a model on these inputs."""
     found: Array = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
     return found
@@ -49,7 +49,7 @@ def _features(rng: np.random.Generator) -> Array:
 
 def regress(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _mlp(2), _features(rng)
-    y = answers(model, x=x)
+    y = compute_answers(model, x=x)
     return model, {"x": x, "y": y + 0.05 * rng.standard_normal(y.shape)}
 
 
@@ -57,7 +57,7 @@ def multilabel(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _mlp(4, "Sigmoid"), _features(rng)
     return model, {
         "x": x,
-        "y": (answers(model, x=x) + 0.05 * rng.standard_normal((SAMPLES, 4)) > 0.5).astype(
+        "y": (compute_answers(model, x=x) + 0.05 * rng.standard_normal((SAMPLES, 4)) > 0.5).astype(
             np.uint8
         ),
     }
@@ -65,19 +65,19 @@ def multilabel(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
 
 def binary(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _mlp(1, "Sigmoid"), _features(rng)
-    return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.int64)}
+    return model, {"x": x, "y": (compute_answers(model, x=x)[:, 0] > 0.5).astype(np.int64)}
 
 
 def squeezed(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     """Return a model with one Sigmoid output per sample on a single axis, and its data."""
     model, x = _mlp(1, "Sigmoid", squeezed=True), _features(rng)
-    return model, {"x": x, "y": (answers(model, x=x) > 0.5).astype(np.int64)}
+    return model, {"x": x, "y": (compute_answers(model, x=x) > 0.5).astype(np.int64)}
 
 
 def one_hot(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     """Return a model and data whose labels are one-hot, as in Keras."""
     model, x = _mlp(4), _features(rng)
-    return model, {"x": x, "y": np.eye(4, dtype=np.float32)[answers(model, x=x).argmax(1)]}
+    return model, {"x": x, "y": np.eye(4, dtype=np.float32)[compute_answers(model, x=x).argmax(1)]}
 
 
 def _convolutional(channels: int, last: str | None = None) -> onnx.ModelProto:
@@ -90,7 +90,7 @@ def _convolutional(channels: int, last: str | None = None) -> onnx.ModelProto:
 
 def segment(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     model, x = _convolutional(3), rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32)
-    return model, {"x": x, "y": answers(model, x=x).argmax(1)}
+    return model, {"x": x, "y": compute_answers(model, x=x).argmax(1)}
 
 
 def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
@@ -99,7 +99,7 @@ def masks(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
         _convolutional(1, "Sigmoid"),
         rng.standard_normal((SAMPLES, 1, 8, 8)).astype(np.float32),
     )
-    return model, {"x": x, "y": (answers(model, x=x)[:, 0] > 0.5).astype(np.uint8)}
+    return model, {"x": x, "y": (compute_answers(model, x=x)[:, 0] > 0.5).astype(np.uint8)}
 
 
 def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
@@ -114,7 +114,7 @@ def positions(rng: np.random.Generator) -> tuple[onnx.ModelProto, Arrays]:
     offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 7, SAMPLES))])
     ids = rng.integers(0, 40, offsets[-1])
     padded = RaggedSamples(ids, offsets)
-    labels = answers(model, ids=padded.take(np.arange(SAMPLES))).argmax(-1)
+    labels = compute_answers(model, ids=padded.take(np.arange(SAMPLES))).argmax(-1)
     kept = [row[:length] for row, length in zip(labels, np.diff(offsets), strict=True)]
     return model, {
         "ids": ids,

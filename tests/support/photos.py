@@ -17,12 +17,12 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
-from tests.support.samples import only
+from tests.support.samples import only_input
 
 RGB = TensorInfo("image", "FLOAT", ("N", 3, 8, 8))
 
 
-def jpeg(seed: int, height: int = 30, width: int = 40) -> bytes:
+def make_jpeg(seed: int, height: int = 30, width: int = 40) -> bytes:
     coarse = Image.fromarray(
         np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
     )
@@ -31,33 +31,35 @@ def jpeg(seed: int, height: int = 30, width: int = 40) -> bytes:
     return file.getvalue()
 
 
-def put(file: Path, content: bytes) -> Path:
+def write_file(file: Path, content: bytes) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     return file
 
 
-def cut(file: Path) -> None:
+def truncate_file(file: Path) -> None:
     """Truncate an image file behind its header."""
     content = file.read_bytes()
     file.write_bytes(content[: len(content) - 200])
 
 
-def opened(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> DatasetSplits:
+def open_photos(path: Path, model_input: TensorInfo = RGB, **settings: Any) -> DatasetSplits:
     return open_data(DataSettings(path=path, **settings), [model_input], 0)
 
 
-def refusal(path: Path, **settings: Any) -> InputError:
+def get_open_error(path: Path, **settings: Any) -> InputError:
     with pytest.raises(InputError) as caught:
-        opened(path, **settings)
+        open_photos(path, **settings)
     return caught.value
 
 
-def everything(data: DatasetSplits, seed: int | None = None) -> np.ndarray:
-    return np.concatenate([only(batch) for batch in iter_batches(data.train, 5, augment_seed=seed)])
+def read_everything(data: DatasetSplits, seed: int | None = None) -> np.ndarray:
+    return np.concatenate(
+        [only_input(batch) for batch in iter_batches(data.train, 5, augment_seed=seed)]
+    )
 
 
-def shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
+def write_shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as tar:
         for name, content in members:
@@ -67,10 +69,10 @@ def shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
     return file
 
 
-def pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
+def make_pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
     found = []
     for i in numbers:
-        found.append((f"n{i:04}.jpg", jpeg(i)))
+        found.append((f"n{i:04}.jpg", make_jpeg(i)))
         if labels:
             found.append((f"n{i:04}.cls", str(i % 2).encode()))
     return found

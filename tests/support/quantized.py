@@ -24,7 +24,7 @@ def kernels_of(model: ModelProto) -> list[str]:
     return [kernel.name for kernel in find_layer_weights(OnnxModel.from_proto(model))]
 
 
-def calibration(
+def make_calibration(
     model: ModelProto,
     feeds: Sequence[Feeds] | None = None,
     value: float | None = None,
@@ -50,7 +50,7 @@ def calibration(
     return Calibration(samples, judge, Metric(), ExportSettings(formats=("int8",), **all_settings))
 
 
-def quantised(
+def quantize_model(
     model: ModelProto,
     judged: Calibration | None = None,
     kernels: Sequence[str] | None = None,
@@ -60,9 +60,9 @@ def quantised(
     names = kernels_of(model) if kernels is None else list(kernels)
     plain = OnnxModel.from_proto(model)
     weights = {name: plain.get_array(name) for name in names}
-    judged = judged or calibration(model, **settings)
+    judged = judged or make_calibration(model, **settings)
     return int8.build_graph(GraphContext(plain, weights, names, random_inputs(model), judged))
 
 
-def outputs(model: ModelProto, feeds: dict[str, Array]) -> Array:
+def run_outputs(model: ModelProto, feeds: dict[str, Array]) -> Array:
     return np.asarray(run_onnxruntime(model, feeds)[0])

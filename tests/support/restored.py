@@ -21,31 +21,31 @@ from tests.support.samples import split_of
 CPU = torch.device("cpu")
 
 
-def split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
+def make_split(*shape: int, count: int = 64, dtype: type = np.float32) -> Split:
     samples = np.random.default_rng(1).standard_normal((count, *shape)).astype(dtype)
     return split_of(samples, np.zeros(count, np.int64))
 
 
-def restored(
+def import_restored(
     model: ModelProto, data: Split | None = None, kernels: PruneSettings | None = None
 ) -> Imported:
     network, state = ltp_pipeline.import_model(model, kernels)
-    return Imported(*restore_batch_norm.run(network, state, data or split(1, 8, 8), 16, CPU))
+    return Imported(*restore_batch_norm.run(network, state, data or make_split(1, 8, 8), 16, CPU))
 
 
-def outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
+def run_outputs(network: Imported, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         return network(x)[0]
 
 
 def make_context(network: Network, folder: Path) -> RunContext:
     """Return the context of a run that trains a network on the samples of `split`."""
-    data = DatasetSplits(split(1, 8, 8), split(1, 8, 8), split(1, 8, 8), 5, "")
+    data = DatasetSplits(make_split(1, 8, 8), make_split(1, 8, 8), make_split(1, 8, 8), 5, "")
     task = ClassificationTask(TaskOutput(0, "logits", "scores"), num_classes=5)
     return RunContext(
         network, task, data, Settings(train=TrainSettings(batch_size=16)), RunDirectory(folder), CPU
     )
 
 
-def stored(model: ModelProto) -> dict[str, np.ndarray]:
+def list_stored(model: ModelProto) -> dict[str, np.ndarray]:
     return {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}

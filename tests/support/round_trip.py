@@ -10,7 +10,7 @@ from ltp_pipeline.settings.schema import ModelSettings
 from ltp_pipeline.stages.import_model.parity import compare_outputs
 from ltp_pipeline.stages.import_model.values import array_to_torch
 from ltp_pipeline.stages.write_back import to_file_weights
-from tests.support.imported import Imported, imported
+from tests.support.imported import Imported, import_network
 from tests.support.models import Array, random_inputs, run_onnxruntime
 
 NEVER = ModelSettings(simplify="never")
@@ -21,7 +21,7 @@ def check_round_trip(
 ) -> Imported:
     """Check that weights have gradients, and that changed weights work in onnxruntime as in torch."""
     before = model.SerializeToString(deterministic=True)
-    result = imported(model, settings=NEVER)
+    result = import_network(model, settings=NEVER)
     assert model.SerializeToString(deterministic=True) == before
     assert result.parity is not None, result.notes
     feeds = feeds or random_inputs(model)
@@ -50,7 +50,7 @@ def check_write_back(
         ours = result(*(array_to_torch(f) for f in feeds.values()))
     written = result.file.model.with_weights(to_file_weights(*result)).to_proto()
     if not result.notes:
-        assert skeleton(written) == skeleton(model)
+        assert make_skeleton(written) == make_skeleton(model)
     assert [o.name for o in written.graph.output] == [o.name for o in model.graph.output]
     assert written.metadata_props == model.metadata_props
     theirs = run_onnxruntime(written, feeds)
@@ -60,7 +60,7 @@ def check_write_back(
     return written
 
 
-def skeleton(model: ModelProto) -> list[object]:
+def make_skeleton(model: ModelProto) -> list[object]:
     """Return everything of a model except the values of its tensors."""
     graph = model.graph
     return [
@@ -83,5 +83,5 @@ def _without_values(node: NodeProto) -> bytes:
     return copy.SerializeToString(deterministic=True)
 
 
-def same(a: Array, b: Array) -> bool:
+def is_same(a: Array, b: Array) -> bool:
     return bool(np.array_equal(a, b))

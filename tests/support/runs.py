@@ -26,7 +26,7 @@ MAX_DROP = 0.5
 OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP, "--baseline", "quick")
 
 
-def prune(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
+def prune_example(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
     """Prune the example in a folder into `run`; a copy of the shared run is not trained again."""
     given = {
         "train": TRAIN,
@@ -45,12 +45,12 @@ def shared_run(root: Path) -> Path:
         if not (root / "shared.done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             copy_example(folder)
-            prune(folder)
+            prune_example(folder)
             (root / "shared.done").touch()
     return folder
 
 
-def untold(shared: Path, folder: Path) -> Path:
+def copy_unwritten_run(shared: Path, folder: Path) -> Path:
     """Copy the shared run and mark its files and report as unwritten, so that nothing is left to train."""
     shutil.copytree(shared, folder)
     with changed_manifest(folder / "run") as content:
@@ -66,10 +66,10 @@ def changed_manifest(run: Path) -> Iterator[dict[str, Any]]:
     (run / MANIFEST).write_text(json.dumps(add_hash(content)))
 
 
-def told_anew(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:
+def copy_rewritten_run(shared: Path, folder: Path, **sections: dict[str, Any]) -> Path:
     """Copy the shared run and finish it with other files, baseline or gates."""
-    with quick():
-        prune(untold(shared, folder), **sections)
+    with skip_slow_parts():
+        prune_example(copy_unwritten_run(shared, folder), **sections)
     return folder
 
 
@@ -79,7 +79,7 @@ def common_root(factory: pytest.TempPathFactory) -> Path:
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
-def listing(folder: Path) -> dict[str, tuple[int, int]]:
+def list_files(folder: Path) -> dict[str, tuple[int, int]]:
     """Return the size and time of change of every file by name."""
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)
@@ -89,7 +89,7 @@ def listing(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @contextmanager
-def quick() -> Iterator[None]:
+def skip_slow_parts() -> Iterator[None]:
     """Skip plots in reports, and run onnxsim in this process; both have their own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(svg, "draw_svg", lambda name, *_: f'<svg id="{name}"></svg>')

@@ -93,12 +93,12 @@ def sample(
         },
         "pruned": {
             **_pruned(0.9132, elements, nonzeros, ("sparse", "packed"), "", PRUNED),
-            "drop_interval": interval_of(outcomes(ORIGINAL_RIGHT, *PRUNED)),
+            "drop_interval": interval_of(make_outcomes(ORIGINAL_RIGHT, *PRUNED)),
         },
         "baseline": {
             "method": "global-magnitude",
             **_pruned(0.9041, elements, baseline_nonzeros, ("packed",), "baseline.", BASELINE),
-            "drop_interval": interval_of(outcomes(ORIGINAL_RIGHT, *BASELINE)),
+            "drop_interval": interval_of(make_outcomes(ORIGINAL_RIGHT, *BASELINE)),
             **_curve(elements / nonzeros, elements / baseline_nonzeros, elements),
         }
         if baseline
@@ -158,7 +158,7 @@ def sample(
     return report, _log(layers, baseline)
 
 
-def outcomes(right: int, before: int, after: int) -> dict[str, int]:
+def make_outcomes(right: int, before: int, after: int) -> dict[str, int]:
     """Return paired counts of 10,000 samples."""
     both = right - before
     return {
@@ -176,7 +176,7 @@ def interval_of(counts: dict[str, int]) -> list[float]:
 
 
 def _difference() -> dict[str, Any]:
-    counts = outcomes(ORIGINAL_RIGHT - PRUNED[0] + PRUNED[1], *OF_DIFFERENCE)
+    counts = make_outcomes(ORIGINAL_RIGHT - PRUNED[0] + PRUNED[1], *OF_DIFFERENCE)
     return {"value": 0.0091, "interval": interval_of(counts), "paired_counts": counts}
 
 
@@ -225,7 +225,7 @@ def one_point(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def bounded(
+def with_bounded_gain(
     report: dict[str, Any], bound: str | None, gain: float, why: str = "the curve ends before"
 ) -> dict[str, Any]:
     """Return the report with a gain that has one bound only."""
@@ -278,7 +278,7 @@ def _pruned(
                 "bytes": sizes[name],
                 "nonzeros": nonzeros,
                 "accuracy": _accuracy(top1),
-                "paired_counts": outcomes(ORIGINAL_RIGHT, *apart),
+                "paired_counts": make_outcomes(ORIGINAL_RIGHT, *apart),
                 "parity_max_abs": 3.1e-6,
                 "load_ms": 8.4,
                 "latency": [
@@ -418,7 +418,7 @@ def _log(layers: list[dict[str, Any]], baseline: bool) -> list[dict[str, Any]]:
     return lines
 
 
-def judge(report: dict[str, Any], gates: GateSettings) -> list[GateResult]:
+def evaluate_report(report: dict[str, Any], gates: GateSettings) -> list[GateResult]:
     return evaluate_gates(report_of(report), gates)
 
 

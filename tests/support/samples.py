@@ -36,7 +36,7 @@ class UnreadableSamples(ArraySamples):
         raise AssertionError(f"{len(indices)} samples were read")
 
 
-def only(batch: Batch) -> Array:
+def only_input(batch: Batch) -> Array:
     """Return the samples of a batch that has one input."""
     (x,) = batch.inputs.values()
     return x

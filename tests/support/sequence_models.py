@@ -42,7 +42,7 @@ def recurrent(
     return g.model({"x": ("N", STEPS, features)}, ["logits"])
 
 
-def attend(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
+def add_attention(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
     """Add attention of HEADS heads over (N, steps, WIDTH)."""
     split = g.tensor(f"heads{len(g.nodes)}", [0, 0, HEADS, WIDTH // HEADS], np.int64)
     turned = [
@@ -57,7 +57,7 @@ def attend(g: Graph, q: str, k: str, v: str, mask: str | None = None) -> str:
     return g.add("Reshape", g.add("Transpose", mixed, perm=[0, 2, 1, 3]), together)
 
 
-def norm(g: Graph, x: str, name: str) -> str:
+def add_norm(g: Graph, x: str, name: str) -> str:
     """Add a LayerNormalization over the last axis."""
     return g.add(
         "LayerNormalization",
@@ -67,7 +67,7 @@ def norm(g: Graph, x: str, name: str) -> str:
     )
 
 
-def layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
+def add_layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
     """Add a transformer layer whose query, key and value are one product that is split."""
     fused = g.add(
         "Add",
@@ -79,11 +79,13 @@ def layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
     turned = g.add(
         "Transpose", g.random(f"{name}.out", WIDTH, WIDTH), perm=[1, 0]
     )  # stored as torch does
-    x = norm(
-        g, g.add("Add", x, g.add("MatMul", attend(g, *parts, mask=mask), turned)), f"{name}.ln1"
+    x = add_norm(
+        g,
+        g.add("Add", x, g.add("MatMul", add_attention(g, *parts, mask=mask), turned)),
+        f"{name}.ln1",
     )
     inner = g.add("Relu", g.add("MatMul", x, g.random(f"{name}.up", WIDTH, 16)))
-    return norm(
+    return add_norm(
         g,
         g.add("Add", x, g.add("MatMul", inner, g.random(f"{name}.down", 16, WIDTH))),
         f"{name}.ln2",
@@ -94,13 +96,13 @@ def language_model(words: int = 11, layers: int = 2) -> ModelProto:
     """Return a language model whose table of words is also the output's weight, transposed."""
     g = Graph()
     found = g.add("Gather", g.random("words", words, WIDTH), "ids", name="lookup")
-    x = norm(g, g.add("Add", found, g.random("positions", STEPS, WIDTH)), "ln")
+    x = add_norm(g, g.add("Add", found, g.random("positions", STEPS, WIDTH)), "ln")
     hidden = g.add("Sub", g.tensor("one", 1.0), g.add("Cast", "mask", to=TensorProto.FLOAT))
     bias = g.add(
         "Mul", g.add("Unsqueeze", hidden, g.tensor("axes", [1, 2], np.int64)), g.tensor("low", -1e4)
     )
     for i in range(layers):
-        x = layer(g, x, f"layer{i}", bias)
+        x = add_layer(g, x, f"layer{i}", bias)
     g.add("MatMul", x, g.add("Transpose", "words", perm=[1, 0]), outputs=["scores"])
     tokens = dict.fromkeys(("ids", "mask"), TensorProto.INT64)
     return g.model({"ids": ("N", STEPS), "mask": ("N", STEPS)}, ["scores"], types=tokens)
@@ -123,8 +125,8 @@ def vision_transformer(batch: int | str = "N", classes: int = 3) -> ModelProto:
         shape = g.add("Concat", first, g.tensor("rest", [1, WIDTH], np.int64), axis=0)
         token = g.add("Expand", g.random("token", 1, 1, WIDTH), shape)
     x = g.add("Concat", token, "x", axis=1, name="with_token")
-    x = layer(g, g.add("Add", x, g.random("positions", STEPS + 1, WIDTH)), "layer0")
-    x = layer(g, x, "layer1")
+    x = add_layer(g, g.add("Add", x, g.random("positions", STEPS + 1, WIDTH)), "layer0")
+    x = add_layer(g, x, "layer1")
     g.gemm(g.add("Gather", x, g.tensor("zero", 0, np.int64), axis=1), "head", WIDTH, classes)
     g.nodes[-1].output[0] = "logits"
     return g.model({"x": (batch, STEPS, WIDTH)}, ["logits"])
@@ -135,7 +137,7 @@ def split_weights() -> ModelProto:
     g = Graph()
     parts = ["wq", "wk", "wv"]
     g.add("Split", g.random("qkv", WIDTH, 3 * WIDTH), outputs=parts, axis=1)
-    mixed = attend(g, *(g.add("MatMul", "x", part) for part in parts))
+    mixed = add_attention(g, *(g.add("MatMul", "x", part) for part in parts))
     g.add("MatMul", mixed, g.random("out", WIDTH, 3), outputs=["y"])
     return g.model({"x": ("N", STEPS, WIDTH)}, ["y"])
 

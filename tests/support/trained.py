@@ -47,7 +47,7 @@ def ending_in(op: str, model: ModelProto) -> ModelProto:
     return model
 
 
-def regression(samples: int = 1500, seed: int = 0) -> tuple[Array, Array]:
+def make_regression(samples: int = 1500, seed: int = 0) -> tuple[Array, Array]:
     """Return samples of eight numbers and two values that depend on them; the first is mostly larger."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (samples, 8)).astype(np.float32)
@@ -59,7 +59,7 @@ def regression(samples: int = 1500, seed: int = 0) -> tuple[Array, Array]:
 LIGHT = ("dark", "dim", "light", "bright")  # in the order of the classes that `pictures` has
 
 
-def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple[Array, Array]:
+def make_pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple[Array, Array]:
     """Return color images in bytes, channels first, whose class is the brightness of their red.
 
     With `opposite`, green is as bright as red is not, so that all channels together say nothing
@@ -74,7 +74,7 @@ def pictures(samples: int = 800, seed: int = 0, opposite: bool = False) -> tuple
 
 def brightness_model() -> ModelProto:
     """Return a classifier of `make_pictures` for bytes divided by 255, flattened by channel."""
-    x, y = pictures()
+    x, y = make_pictures()
     return trained_mlp(x.reshape(len(x), -1).astype(np.float32) / 255, y, hidden=32, steps=300)
 
 

@@ -89,7 +89,9 @@ class _FirstOutput(nn.Module):
         return found[0] if "logits" not in found else found["logits"]
 
 
-def export(name: str, library: Any, dynamo: bool, **options: Any) -> tuple[ModelProto, Inputs]:
+def export_network(
+    name: str, library: Any, dynamo: bool, **options: Any
+) -> tuple[ModelProto, Inputs]:
     """Export a network to ONNX with open batch size and steps; return the model and inputs for it."""
     torch.manual_seed(0)
     case = CASES[name]
@@ -120,7 +122,7 @@ def export(name: str, library: Any, dynamo: bool, **options: Any) -> tuple[Model
     return program.model_proto, inputs
 
 
-def optimised(model: ModelProto, folder: Path, kind: str, level: int) -> ModelProto:
+def optimize_transformer(model: ModelProto, folder: Path, kind: str, level: int) -> ModelProto:
     """Return the model as onnxruntime's optimizer for transformers writes it."""
     from onnxruntime.transformers.optimizer import optimize_model
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks.networks import NETWORKS, as_onnx, build_network, make_module
 from benchmarks.networks.layers import split_evenly
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.paths import ROOT
 
 # Parameters as published (for ResNet20 "0.27 M", here with shortcuts that have none). Layers with
@@ -86,12 +86,12 @@ def test_equal_tensors_of_fresh_norms_are_not_one_tensor():
 
 
 def test_network_layer_weights_are_all_prunable():
-    assert len(imported(small("mixnet-s")[1]).prunable_weights) == 124
+    assert len(import_network(small("mixnet-s")[1]).prunable_weights) == 124
 
 
 def test_dropout_is_there_for_training_and_silent_in_inference():
     network, model = small("mobilenetv2")
-    module = imported(model)
+    module = import_network(model)
     x = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(module(x)[0], network(x), rtol=1e-4, atol=1e-4)

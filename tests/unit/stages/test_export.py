@@ -24,7 +24,7 @@ from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.stages import export, import_model
 from ltp_pipeline.stages.export import ExportResult
 from ltp_pipeline.stages.write_back import to_file_weights
-from tests.support.kernels import missing, needs_kernels
+from tests.support.kernels import needs_kernels, raise_missing
 from tests.support.models import conv_bn_classifier, prune, random_inputs
 
 ENCODINGS = ("sparse", "packed", "dense")
@@ -218,7 +218,7 @@ def test_run_with_deploy_only_writes_no_original_file(tmp_path: Path, without_on
 def test_run_skips_fast_files_that_are_not_faster(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
     exports = export_of(tmp_path, ExportSettings(formats=("packed", "fast", "fast-dense")))
     assert [f.result.name for f in exports.files] == ["packed"]
     assert set(exports.skipped) == {"fast-packed", "fast-dense"}
@@ -229,7 +229,7 @@ def test_run_skips_fast_files_that_are_not_faster(
 def test_run_with_fast_only_falls_back_to_deploy(
     tmp_path: Path, without_onnxsim: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
     exports = export_of(tmp_path, ExportSettings(formats=("fast",)))
     assert [f.result.name for f in exports.files] == ["deploy-packed"]
     assert set(exports.skipped) == {"fast-packed"}

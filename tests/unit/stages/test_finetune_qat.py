@@ -35,7 +35,7 @@ from tests.support.models import (
     random_inputs,
     run_onnxruntime,
 )
-from tests.support.runs import quick
+from tests.support.runs import skip_slow_parts
 from tests.support.sequence_models import vision_transformer
 
 SAMPLES = 640
@@ -179,7 +179,7 @@ NETWORKS = {
 @pytest.fixture(scope="module", autouse=True)
 def onnxsim_here() -> Iterator[None]:
     """No process for onnxsim."""
-    with quick():
+    with skip_slow_parts():
         yield
 
 

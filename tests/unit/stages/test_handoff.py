@@ -12,13 +12,13 @@ from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import format_settings
 from ltp_pipeline.stages.handoff.page import render_page
 from ltp_pipeline.system.hashing import sha256_file
-from tests.support.finished import finished
+from tests.support.finished import write_run
 from tests.support.sample_report import report_of, sample
 
 
 def test_run_folder_agrees_with_sha256sum(tmp_path: Path):
     out = handoff.run(
-        report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "new" / "out"
+        report_of(write_run(tmp_path / "run")), tmp_path / "run", tmp_path / "new" / "out"
     )
     names = {p.name for p in out.iterdir()}
     models = {"model.sparse.onnx", "model.packed.onnx"}
@@ -41,13 +41,13 @@ def test_run_folder_agrees_with_sha256sum(tmp_path: Path):
 
 def test_run_second_handoff_removes_outdated_files_only(tmp_path: Path):
     handoff.run(
-        report_of(finished(tmp_path / "run", ("sparse", "dense"))),
+        report_of(write_run(tmp_path / "run", ("sparse", "dense"))),
         tmp_path / "run",
         tmp_path / "out",
     )
     (tmp_path / "out" / "mine.txt").write_text("a note of the user's")
     handoff.run(
-        report_of(finished(tmp_path / "run", ("sparse", "packed"))),
+        report_of(write_run(tmp_path / "run", ("sparse", "packed"))),
         tmp_path / "run",
         tmp_path / "out",
     )
@@ -63,7 +63,7 @@ def test_run_second_handoff_removes_outdated_files_only(tmp_path: Path):
 
 
 def test_run_edited_checksums_remove_nothing_outside_the_folder(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
     (tmp_path / "victim").write_text("stays")
     with (tmp_path / "out" / "SHA256SUMS").open("a") as sums:
@@ -73,7 +73,7 @@ def test_run_edited_checksums_remove_nothing_outside_the_folder(tmp_path: Path):
 
 
 def test_run_foreign_folder_raises(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "HANDOFF.md").write_text("# our own page")
     for out in (tmp_path / "theirs", tmp_path / "run", tmp_path / "run" / "report.json"):
@@ -83,7 +83,7 @@ def test_run_foreign_folder_raises(tmp_path: Path):
 
 
 def test_run_changed_model_raises(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     (tmp_path / "run" / "model.packed.onnx").write_text("something else")
     with pytest.raises(InputError, match=r"/model\.packed\.onnx ") as changed:
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
@@ -96,7 +96,7 @@ def test_run_changed_model_raises(tmp_path: Path):
 
 
 def test_run_external_data_are_copied_and_checked(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     data = tmp_path / "run" / "model.packed.onnx.data"
     data.write_text("weights")
     next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")["data_sha256"] = (
@@ -110,7 +110,7 @@ def test_run_external_data_are_copied_and_checked(tmp_path: Path):
 
 
 def test_render_page_file_with_data_is_named_with_them(tmp_path: Path) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     packed = next(f for f in report["pruned"]["files"] if f["encoding"] == "packed")
     packed["data_sha256"] = "0" * 64
     page = render_page(report_of(report))
@@ -122,7 +122,7 @@ def test_render_page_file_with_data_is_named_with_them(tmp_path: Path) -> None:
 
 def test_run_copies_are_not_hard_links(tmp_path: Path):
     out = handoff.run(
-        report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff"
+        report_of(write_run(tmp_path / "run")), tmp_path / "run", tmp_path / "run" / "handoff"
     )
     assert {
         path.stat().st_nlink for path in (*out.iterdir(), *(tmp_path / "run").glob("*.onnx"))
@@ -130,7 +130,7 @@ def test_run_copies_are_not_hard_links(tmp_path: Path):
 
 
 def test_format_settings_repeats_how_inputs_are_made(tmp_path: Path) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     (tmp_path / "ltp.toml").write_text(format_settings(report["settings"], "--data"))
     data = load_settings(tmp_path / "model.onnx").data
     expected = report["settings"]["data"]

@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, helper
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.import_model.roles import TensorRole
 from ltp_pipeline.stages.write_back import to_file_weights
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import (
     Graph,
     branch,
@@ -168,7 +168,7 @@ def test_dynamic_sizes_are_guessed_without_data() -> None:
     model = conv_bn_classifier(size=8)
     for dim in list(model.graph.input[0].type.tensor_type.shape.dim)[1:]:
         dim.dim_param = "s"
-    result = imported(model)
+    result = import_network(model)
     for size in (8, 16):
         x = np.random.default_rng(0).standard_normal((3, 1, size, size)).astype(np.float32)
         expected = run_onnxruntime(model, {"x": x})[0]
@@ -179,7 +179,7 @@ def test_sizes_that_cannot_be_guessed_are_noted() -> None:
     g = Graph()
     g.gemm(g.add("Flatten", "x"), "fc", 37 * 41, 3)
     model = g.model({"x": ("N", "c", "h", "w")}, [g.nodes[-1].output[0]])
-    result = imported(model)
+    result = import_network(model)
     assert result.parity is None
     assert "not compared with onnxruntime" in result.notes[-1]
 
@@ -245,13 +245,13 @@ def test_graph_without_names_and_shapes_is_imported() -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     for node in model.graph.node:
         node.name = ""
-    assert imported(model).parity is not None
+    assert import_network(model).parity is not None
 
 
 @pytest.mark.parametrize("form", ["sparse", "packed", "dense"])
 def test_exported_file_is_imported_with_its_zeros(form: str, tmp_path) -> None:
     model = conv_bn_classifier(channels=32)
-    result = imported(model)
+    result = import_network(model)
     arrays = dict(to_file_weights(*result))
     rng = np.random.default_rng(0)
     for weight in result.layer_weights:
@@ -259,7 +259,7 @@ def test_exported_file_is_imported_with_its_zeros(form: str, tmp_path) -> None:
     export.write_file(
         result.file, arrays, [k.name for k in result.layer_weights], form, tmp_path / "pruned.onnx"
     )
-    again = imported(tmp_path / "pruned.onnx")
+    again = import_network(tmp_path / "pruned.onnx")
     assert names(again) == names(result)
     tensors = again.state
     for weight in again.layer_weights:

@@ -8,9 +8,9 @@ import torch
 from benchmarks.restore_bn import fold_norms
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.write_back import from_file_weights, to_file_weights
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import conv_bn_classifier
-from tests.support.restored import make_context, outputs, restored, stored
+from tests.support.restored import import_restored, list_stored, make_context, run_outputs
 
 
 def test_to_file_weights_of_untrained_network_returns_file_weights():
@@ -44,7 +44,7 @@ def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: P
     )
     x = torch.randn(4, 1, 8, 8)
     assert torch.allclose(
-        outputs(imported(tmp_path / "model.onnx"), x), outputs(result, x), atol=1e-4
+        run_outputs(import_network(tmp_path / "model.onnx"), x), run_outputs(result, x), atol=1e-4
     )
 
 

@@ -13,16 +13,16 @@ from ltp_pipeline.exporters.files import read_back
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.encoded import (
     LEVELS,
-    encoded_as,
-    force,
+    encode_as,
+    force_code,
     model_and_kernels,
-    run,
+    run_model,
     to_dense,
-    verified_as,
+    verify_as,
 )
 from tests.support.models import sparse_array
 
-encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
+encode, verify = partial(encode_as, "packed"), partial(verify_as, "packed")
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def test_encode_with_every_kind_folds_and_matches_dense(
     monkeypatch, tmp_path, kind, opset, density, small
 ):
     model, kernels = model_and_kernels(density, opset)
-    force(monkeypatch, kind)
+    force_code(monkeypatch, kind)
     monkeypatch.setattr(packed, "SMALL_TENSOR", small)
     encoded = encode(model, kernels)
     assert not {t.name for t in encoded.graph.initializer} & set(kernels)
     verify(encoded, kernels)
     for level in LEVELS:
-        assert run(encoded, level) == run(model, level)
-    run(encoded, LEVELS[1], tmp_path)
+        assert run_model(encoded, level) == run_model(model, level)
+    run_model(encoded, LEVELS[1], tmp_path)
     left = onnx.load(tmp_path / "optimized.onnx").graph
     assert [node.op_type for node in left.node] == ["Conv", "Conv"]
     assert {t.name for t in left.initializer} == set(kernels)
@@ -51,16 +51,16 @@ def test_encode_with_every_kind_folds_and_matches_dense(
 @pytest.mark.parametrize("kind", ["6v", "4f", "m"])
 def test_encode_half_precision_matches_dense(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1, dtype=np.float16)
-    force(monkeypatch, kind)
+    force_code(monkeypatch, kind)
     encoded = encode(model, kernels)
     verify(encoded, kernels)
-    assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
+    assert run_model(encoded, LEVELS[1]) == run_model(model, LEVELS[1])
 
 
 @pytest.mark.parametrize("kind", packed_codec.KINDS)
 def test_encode_runs_in_reference_evaluator(monkeypatch, kind):
     model, kernels = model_and_kernels(0.1)
-    force(monkeypatch, kind)
+    force_code(monkeypatch, kind)
     x = np.random.default_rng(0).standard_normal((1, 17, 8, 8)).astype(np.float32)
     expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
     assert (ReferenceEvaluator(encode(model, kernels)).run(None, {"x": x})[0] == expected).all()
@@ -106,7 +106,7 @@ def test_encode_removes_weight_inputs_of_old_ir_version():
     assert [value.name for value in encoded.graph.input] == ["x"]
     assert encoded.ir_version == 4
     verify(encoded, kernels)
-    assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
+    assert run_model(encoded, LEVELS[1]) == run_model(model, LEVELS[1])
 
 
 def test_encode_keeps_nested_weight_dense():
@@ -144,4 +144,4 @@ def test_encode_keeps_nested_weight_dense():
             a.g for n in encoded.graph.node for a in n.attribute if a.name == "then_branch"
         )
         assert [t.name for t in inner.initializer] == ["inner"]
-        assert run(encoded, LEVELS[1]) == run(model, LEVELS[1])
+        assert run_model(encoded, LEVELS[1]) == run_model(model, LEVELS[1])

@@ -6,10 +6,10 @@ from functools import partial
 import numpy as np
 
 from ltp_pipeline.exporters.encodings import packed_codec
-from tests.support.encoded import encoded_as, model_and_kernels, two_convs, verified_as
+from tests.support.encoded import encode_as, model_and_kernels, two_convs, verify_as
 from tests.support.models import sparse_array
 
-encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
+encode, verify = partial(encode_as, "packed"), partial(verify_as, "packed")
 
 
 def test_encode_chooses_kind_by_density():

@@ -11,9 +11,9 @@ from ltp_pipeline.errors import ExportFailed, InputError
 from ltp_pipeline.exporters.encodings import packed
 from ltp_pipeline.exporters.files import decode, run_proof
 from ltp_pipeline.graph.model import OnnxModel
-from tests.support.encoded import encoded_as, force, model_and_kernels, to_dense, verified_as
+from tests.support.encoded import encode_as, force_code, model_and_kernels, to_dense, verify_as
 
-encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
+encode, verify = partial(encode_as, "packed"), partial(verify_as, "packed")
 
 
 def test_to_dense_of_plain_model_returns_it():
@@ -95,7 +95,7 @@ JOINED_EDITS = {
 @pytest.mark.parametrize("edit", [*EDITS, *(f"joined: {edit}" for edit in JOINED_EDITS)])
 def test_to_dense_of_edited_file_raises_input_error(monkeypatch, edit):
     model, kernels = model_and_kernels()
-    force(monkeypatch, "8v")
+    force_code(monkeypatch, "8v")
     if edit in EDITS:
         monkeypatch.setattr(packed, "SMALL_TENSOR", 0)
     encoded = encode(model, kernels)

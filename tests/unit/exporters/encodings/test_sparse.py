@@ -13,10 +13,10 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files.decode import to_dense
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.system import memory
-from tests.support.encoded import encoded_as, matmul, verified_as
+from tests.support.encoded import encode_as, matmul, verify_as
 from tests.support.models import sparse_array
 
-encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
+encode, verify = partial(encode_as, "sparse"), partial(verify_as, "sparse")
 
 
 def run(model):

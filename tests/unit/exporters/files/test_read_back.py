@@ -10,7 +10,7 @@ from ltp_pipeline.exporters.encodings import ENCODINGS
 from ltp_pipeline.exporters.files import read_back
 from ltp_pipeline.exporters.files.nonzeros import view_bits
 from ltp_pipeline.graph.model import OnnxModel
-from tests.support.encoded import encoded_as, matmul, model_of, verified_as
+from tests.support.encoded import encode_as, matmul, model_of, verify_as
 from tests.support.models import sparse_array
 
 
@@ -24,7 +24,7 @@ def test_verify_weights_accepts_special_values():
         read_back.verify_weights(encoded, {"w": array}, format_.name)
 
 
-encode, verify = partial(encoded_as, "sparse"), partial(verified_as, "sparse")
+encode, verify = partial(encode_as, "sparse"), partial(verify_as, "sparse")
 
 
 def test_verify_weights_rejects_other_bits():

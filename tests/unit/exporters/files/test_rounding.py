@@ -10,9 +10,16 @@ from ltp_pipeline.errors import ExportFailed
 from ltp_pipeline.exporters.files.decode import read_tensors
 from ltp_pipeline.exporters.files.labels import read_metadata
 from ltp_pipeline.graph.model import OnnxModel
-from tests.support.encoded import LEVELS, encoded_as, model_and_kernels, run, to_dense, verified_as
+from tests.support.encoded import (
+    LEVELS,
+    encode_as,
+    model_and_kernels,
+    run_model,
+    to_dense,
+    verify_as,
+)
 
-encode, verify = partial(encoded_as, "packed"), partial(verified_as, "packed")
+encode, verify = partial(encode_as, "packed"), partial(verify_as, "packed")
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
@@ -24,7 +31,7 @@ def test_encode_rounded_is_smaller_labeled_and_folded(tmp_path, values, density)
     assert encoded.ByteSize() < encode(model, kernels).ByteSize()
     onnx.checker.check_model(encoded, full_check=True)
     restored = to_dense(encoded)
-    assert run(encoded, LEVELS[1], tmp_path) == run(restored, LEVELS[1])
+    assert run_model(encoded, LEVELS[1], tmp_path) == run_model(restored, LEVELS[1])
     assert [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node] == [
         "Conv",
         "Conv",

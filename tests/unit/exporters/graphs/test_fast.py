@@ -21,7 +21,7 @@ from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.settings.schema import ExportSettings
 from ltp_pipeline.system.arrays import Array
 from ltp_pipeline.system.timing import Timing
-from tests.support.kernels import missing, needs_kernels, with_zeros
+from tests.support.kernels import needs_kernels, raise_missing, with_zeros
 from tests.support.models import (
     Graph,
     conv_bn_classifier,
@@ -114,7 +114,7 @@ def test_fast_graph_of_dense_network_raises_not_faster_without_timing(
 
 
 def test_fast_graph_without_library_raises_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
     with pytest.raises(NotFaster) as caught:
         built(mlp())
     reason = fast.explain_missing_library()

@@ -28,7 +28,7 @@ from tests.support.models import (
     random_inputs,
     run_onnxruntime,
 )
-from tests.support.quantized import calibration, kernels_of, outputs, quantised
+from tests.support.quantized import kernels_of, make_calibration, quantize_model, run_outputs
 from tests.support.sequence_models import language_model, recurrent, vision_transformer
 
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -50,13 +50,13 @@ def optimised(model: OnnxModel, folder: Path) -> Counter[str]:
 
 def nearly_the_same(model: ModelProto, built: OnnxModel, share: float = 0.1) -> bool:
     feeds = random_inputs(model, batch=16, seed=3)
-    before, after = outputs(model, feeds), outputs(built.to_proto(), feeds)
+    before, after = run_outputs(model, feeds), run_outputs(built.to_proto(), feeds)
     return bool(np.abs(before - after).max() <= share * np.abs(before).max())
 
 
 def test_int8_graph_quantizes_every_layer_and_keeps_zeros() -> None:
     model = prune(conv_bn_classifier(), 0.8)
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.weight_names == tuple(f"{name}_quantized" for name in kernels_of(model))
     for name in kernels_of(model):
         steps = built.weights[f"{name}_quantized"]
@@ -67,7 +67,7 @@ def test_int8_graph_quantizes_every_layer_and_keeps_zeros() -> None:
 
 
 def test_int8_graph_runs_in_8_bits_in_onnxruntime(tmp_path: Path) -> None:
-    result = optimised(quantised(conv_bn_classifier()).model, tmp_path)
+    result = optimised(quantize_model(conv_bn_classifier()).model, tmp_path)
     assert set(BLOCK) <= set(result)
     assert not {"Conv", "Gemm", "Add", "DequantizeLinear"} & set(result)
 
@@ -75,7 +75,7 @@ def test_int8_graph_runs_in_8_bits_in_onnxruntime(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_int8_graph_in_any_encoding_gives_same_outputs(encoding: str, tmp_path: Path) -> None:
     model = prune(conv_bn_classifier(channels=16), 0.9)
-    built, feeds = quantised(model), random_inputs(model, batch=4)
+    built, feeds = quantize_model(model), random_inputs(model, batch=4)
     path = tmp_path / f"{encoding}.onnx"
     assert built.weight_names
     write_model(
@@ -86,13 +86,13 @@ def test_int8_graph_in_any_encoding_gives_same_outputs(encoding: str, tmp_path: 
         path, feeds, run_proof.run_dense_model(built.model, built.weight_names, feeds)
     )
     assert np.array_equal(
-        run_onnxruntime(str(path), feeds)[0], outputs(built.model.to_proto(), feeds)
+        run_onnxruntime(str(path), feeds)[0], run_outputs(built.model.to_proto(), feeds)
     )
 
 
 def test_int8_graph_packed_is_smaller_than_float() -> None:
     model = prune(conv_bn_classifier(channels=64), 0.9)
-    built = quantised(model)
+    built = quantize_model(model)
     small, float_ = (
         ENCODINGS["packed"].encode(m, NonzeroIndex(m, k)).to_proto().ByteSize()
         for m, k in (
@@ -115,14 +115,16 @@ def test_int8_graph_with_7_bits_cannot_saturate() -> None:
     model = g.model({"x": ("N", 4)}, ["y"])
     feeds = [{"x": np.ones((8, 4), np.float32)}]
     for bits, saturates in ((7, False), (8, True)):
-        built = quantised(model, calibration(model, feeds, int8_reduce_range=bits == 7))
+        built = quantize_model(model, make_calibration(model, feeds, int8_reduce_range=bits == 7))
         weight = built.weights["w_quantized"].astype(np.int64)
         pairs = 255 * weight[0::2] + 255 * weight[1::2]
         clipped = np.clip(pairs, -(2**15), 2**15 - 1)
         assert bool((clipped != pairs).any()) is saturates
     x = np.ones((1, 4), np.float32)
     assert np.allclose(
-        outputs(quantised(model, calibration(model, feeds)).model.to_proto(), {"x": x}),
+        run_outputs(
+            quantize_model(model, make_calibration(model, feeds)).model.to_proto(), {"x": x}
+        ),
         [[4, -4]],
         rtol=0.01,
     )
@@ -131,7 +133,7 @@ def test_int8_graph_with_7_bits_cannot_saturate() -> None:
 @pytest.mark.parametrize("make", [language_model, vision_transformer])
 def test_int8_graph_of_transformer_is_dynamic(make: object, tmp_path: Path) -> None:
     model = make()  # type: ignore[operator]
-    built = quantised(model, calibration(model, value=0.9))
+    built = quantize_model(model, make_calibration(model, value=0.9))
     assert built.quantization is not None
     assert built.quantization.method == search.DYNAMIC
     assert built.quantization.samples is None
@@ -145,7 +147,7 @@ def test_int8_graph_of_transformer_is_dynamic(make: object, tmp_path: Path) -> N
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 def test_int8_graph_keeps_recurrent_layers_float(op: str) -> None:
     model = recurrent(op)
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.quantization is not None
     left = built.quantization.float_layers
     assert len(left) == 2
@@ -162,8 +164,8 @@ def test_int8_graph_keeps_sensitive_layer_float() -> None:
     g.tensor("nothing", np.zeros((6, 4)))
     g.add("Add", g.add("MatMul", "x", "scores"), g.add("MatMul", "x", "nothing"), outputs=("y",))
     model = g.model({"x": ("N", 6)}, ["y"])
-    without = quantised(model, int8_trials=0).quantization
-    result = quantised(model).quantization
+    without = quantize_model(model, int8_trials=0).quantization
+    result = quantize_model(model).quantization
     assert without is not None
     assert result is not None
     assert without.validation_drop > 0.003 >= result.validation_drop
@@ -172,7 +174,7 @@ def test_int8_graph_keeps_sensitive_layer_float() -> None:
 
 def test_int8_graph_without_layers_raises_unsupported_model() -> None:
     with pytest.raises(UnsupportedModel, match="no layer"):
-        quantised(conv_transpose())
+        quantize_model(conv_transpose())
 
 
 def conv_transpose() -> ModelProto:
@@ -194,9 +196,9 @@ def test_check_quantizable_rejects_half_precision() -> None:
 
 
 def test_int8_graph_of_quantized_model_raises_unsupported_model() -> None:
-    once = quantised(mlp()).model.to_proto()
+    once = quantize_model(mlp()).model.to_proto()
     with pytest.raises(UnsupportedModel, match="QuantizeLinear 'int8/7'"):
-        quantised(once, calibration(once))
+        quantize_model(once, make_calibration(once))
 
 
 def test_int8_graph_without_data_raises_export_failed() -> None:
@@ -213,7 +215,7 @@ def of_opset_11() -> ModelProto:
 
 def test_int8_graph_of_old_opset_is_converted() -> None:
     model = of_opset_11()
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.model.proto.opset_import[0].version == int8.OPSET
     assert nearly_the_same(model, built.model)
 
@@ -228,7 +230,7 @@ def test_int8_graph_of_unconvertible_opset_raises_export_failed(
 
     monkeypatch.setattr(version_converter, "convert_version", fails)
     with pytest.raises(ExportFailed, match=r"\b11\b.*\bFoo\b"):
-        quantised(model)
+        quantize_model(model)
 
 
 def test_int8_graph_quantizes_shared_weight_once() -> None:
@@ -238,7 +240,7 @@ def test_int8_graph_quantizes_shared_weight_once() -> None:
         "MatMul", g.add("Relu", g.add("MatMul", "x", "w", name="a")), "w", name="b", outputs=("y",)
     )
     model = g.model({"x": ("N", 6)}, ["y"])
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.weight_names == ("w_quantized",)
     assert "w" not in built.model.tensors
     assert nearly_the_same(model, built.model, 0.2)
@@ -251,7 +253,7 @@ def test_int8_graph_keeps_bias_of_empty_channels(dead: str) -> None:
     array = numpy_helper.to_array(weight).copy()
     array[slice(None) if dead == "all" else 3] = 0
     weight.CopyFrom(numpy_helper.from_array(array, weight.name))
-    built = quantised(model)
+    built = quantize_model(model)
     assert "conv2.weight_quantized" in (built.weight_names or ())
     assert nearly_the_same(model, built.model, 0.05)
 
@@ -259,8 +261,8 @@ def test_int8_graph_keeps_bias_of_empty_channels(dead: str) -> None:
 def test_int8_graph_with_constant_activations_is_finite() -> None:
     model = mlp()
     feeds = [{"x": np.zeros((8, 6), np.float32)}]
-    built = quantised(model, calibration(model, feeds))
-    assert np.isfinite(outputs(built.model.to_proto(), random_inputs(model))).all()
+    built = quantize_model(model, make_calibration(model, feeds))
+    assert np.isfinite(run_outputs(built.model.to_proto(), random_inputs(model))).all()
 
 
 def test_int8_graph_keeps_layers_with_infinite_activations_float() -> None:
@@ -272,17 +274,17 @@ def test_int8_graph_keeps_layers_with_infinite_activations_float() -> None:
     g.gemm(infinite, "fc3", 8, 4)
     g.add("Add", g.nodes[-2].output[0], g.nodes[-1].output[0], outputs=("y",))
     model = g.model({"x": ("N", 6)}, ["y"])
-    result = quantised(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
+    result = quantize_model(model, kernels=["fc1.weight", "fc2.weight", "fc3.weight"]).quantization
     assert result is not None
     assert result.float_layers["fc3.weight"] == search.NOT_FINITE
 
 
 def test_int8_graph_quantizes_weights_in_constants_and_inputs() -> None:
-    assert quantised(in_constants(conv_bn_classifier())).weight_names
+    assert quantize_model(in_constants(conv_bn_classifier())).weight_names
     model = mlp()
     model.graph.input.extend(
         helper.make_tensor_value_info(t.name, TensorProto.FLOAT, list(t.dims))
         for t in model.graph.initializer
     )
-    built = quantised(model, calibration(mlp()), ["fc1.weight", "fc2.weight"])
+    built = quantize_model(model, make_calibration(mlp()), ["fc1.weight", "fc2.weight"])
     assert [value.name for value in built.model.graph.input] == ["x"]

@@ -8,8 +8,8 @@ from ltp_pipeline.exporters.int8.names import TOOL_SUFFIXES
 from ltp_pipeline.exporters.int8.prepare import prepare_graph, transpose_weights
 from ltp_pipeline.graph.model import OnnxModel
 from tests.support.models import Graph, prune, random_inputs, run_onnxruntime
-from tests.support.quantized import calibration, kernels_of, quantised
-from tests.support.sequence_models import norm
+from tests.support.quantized import kernels_of, make_calibration, quantize_model
+from tests.support.sequence_models import add_norm
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
@@ -36,7 +36,7 @@ def nearly(model: ModelProto, built: ModelProto) -> bool:
 @pytest.mark.parametrize("end", TOOL_SUFFIXES)
 def test_prepare_graph_renames_conflicts_with_tool(end: str) -> None:
     model = chain(between=f"a{end}", node=f"x{end}", offset=f"w{end}")
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.quantization is not None
     assert built.quantization.num_layers == 2
     assert nearly(model, built.model.to_proto())
@@ -56,7 +56,7 @@ def test_prepare_graph_keeps_conflicting_weight_name() -> None:
     )
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.quantization is not None
     assert list(built.quantization.float_layers) == ["w"]
     assert "w_quantized" in built.quantization.float_layers["w"]
@@ -74,7 +74,7 @@ def test_prepare_graph_flattens_bias_of_one_row(shape: tuple[int, ...], is_row: 
     g.gemm(g.add("Relu", first), "fc", 8, 4)
     g.nodes[-1].output[0] = "y"
     model = g.model({"x": ("N", 6)}, ["y"])
-    built = quantised(model)
+    built = quantize_model(model)
     assert built.quantization is not None
     assert list(built.quantization.float_layers) == ([] if is_row else ["w"])
     assert is_row or "Gemm 'first'" in built.quantization.float_layers["w"]
@@ -97,7 +97,7 @@ def behind(g: Graph, x: str, name: str, inputs: int, outputs: int, op: str = "Ma
 def network(op: str = "MatMul", with_norm: bool = False) -> ModelProto:
     g = Graph()
     x = g.add("Relu", behind(g, "x", "w", 6, 8, op))
-    x = norm(g, x, "norm") if with_norm else x
+    x = add_norm(g, x, "norm") if with_norm else x
     behind(g, x, "v", 8, 4, op)
     g.nodes[-1].output[0] = "y"
     return prune(g.model({"x": ("N", 6)}, ["y"]), 0.3)
@@ -107,7 +107,7 @@ def network(op: str = "MatMul", with_norm: bool = False) -> ModelProto:
 @pytest.mark.parametrize("is_dynamic", [False, True])
 def test_transposed_weights_are_quantized_in_their_shape(op: str, is_dynamic: bool) -> None:
     model = network(op, is_dynamic)
-    built = quantised(model, calibration(model, value=0.9))
+    built = quantize_model(model, make_calibration(model, value=0.9))
     assert built.quantization is not None
     assert (built.quantization.method == "dynamic") is is_dynamic
     assert built.weight_names == ("w_quantized", "v_quantized")
@@ -126,7 +126,7 @@ def test_transposed_weights_are_quantized_in_their_shape(op: str, is_dynamic: bo
 
 def test_transposed_weight_in_float_is_unchanged() -> None:
     model = network()
-    built = quantised(model, calibration(model, int8_trials=4, int8_max_drop=0.0))
+    built = quantize_model(model, make_calibration(model, int8_trials=4, int8_max_drop=0.0))
     assert built.quantization is not None
     for name in built.quantization.float_layers:
         assert np.array_equal(built.weights[name], OnnxModel.from_proto(model).get_array(name))

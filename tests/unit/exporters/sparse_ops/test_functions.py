@@ -7,7 +7,7 @@ from onnx import ModelProto, helper
 
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.system.arrays import Array
-from tests.support.kernels import session, sparse
+from tests.support.kernels import make_sparse, open_session
 from tests.support.models import Graph
 
 CLIP = {"min": -0.5, "max": 0.75}
@@ -18,9 +18,9 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
     base = name.removesuffix("Relu").removesuffix("Clip")
     rng, ours, theirs = np.random.default_rng(0), Graph(), Graph()
     shape = (5, 24) if "Gemm" in base else (2, 24, 5) if "Left" in base else (2, 5, 24)
-    weights, attributes = sparse(rng, (24, 12), 0.8), {}
+    weights, attributes = make_sparse(rng, (24, 12), 0.8), {}
     if "Conv" in base:
-        shape, weights = (2, 6, 7, 9), sparse(rng, (12, 6, 3, 3), 0.8)
+        shape, weights = (2, 6, 7, 9), make_sparse(rng, (12, 6, 3, 3), 0.8)
         attributes = {"pads": [1, 1, 0, 1], "strides": [1, 2], "kernel_shape": [3, 3]}
     elif "Gemm" in base:
         attributes = {"alpha": 0.5, "beta": 2.0}
@@ -69,9 +69,9 @@ def both(name: str, opset: int) -> tuple[ModelProto, ModelProto, Array]:
 def test_function_matches_standard_operators_bit_for_bit(name: str, kernels: Path):
     ours, theirs, x = both(name, 17)
     onnx.checker.check_model(ours, full_check=True)
-    (expected,) = session(theirs).run(None, {"x": x})
-    (inlined,) = session(ours).run(None, {"x": x})
-    (fast,) = session(ours, kernels).run(None, {"x": x})
+    (expected,) = open_session(theirs).run(None, {"x": x})
+    (inlined,) = open_session(ours).run(None, {"x": x})
+    (fast,) = open_session(ours, kernels).run(None, {"x": x})
     assert inlined.tobytes() == expected.tobytes()
     np.testing.assert_allclose(fast, expected, rtol=1e-5, atol=1e-5)
 
@@ -81,7 +81,10 @@ def test_supports_clip_in_most_opsets(opset: int):
     assert functions.supports_clip(opset)
     ours, theirs, x = both("SparseConvBiasAddClip", opset)
     onnx.checker.check_model(ours, full_check=True)
-    (inlined,), (expected,) = session(ours).run(None, {"x": x}), session(theirs).run(None, {"x": x})
+    (inlined,), (expected,) = (
+        open_session(ours).run(None, {"x": x}),
+        open_session(theirs).run(None, {"x": x}),
+    )
     assert inlined.tobytes() == expected.tobytes()
 
 

@@ -10,7 +10,7 @@ from ltp_pipeline.exporters.files.nonzeros import NonzeroIndex
 from ltp_pipeline.exporters.sparse_ops import functions
 from ltp_pipeline.exporters.sparse_ops.replace import convert_to_sparse_ops
 from ltp_pipeline.graph.model import OnnxModel
-from tests.support.kernels import session, sparse
+from tests.support.kernels import make_sparse, open_session
 from tests.support.models import Graph
 
 
@@ -177,13 +177,14 @@ def test_convert_twice_adds_function_once():
 @pytest.mark.parametrize("encoding", ["dense", "sparse", "packed"])
 def test_convert_runs_with_weights_of_every_encoding(encoding: str, kernels: Path, tmp_path: Path):
     g, rng = Graph(), np.random.default_rng(1)
-    y = g.add("Conv", "x", g.tensor("w", sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
+    y = g.add("Conv", "x", g.tensor("w", make_sparse(rng, (32, 32, 3, 3), 0.9)), pads=[1, 1, 1, 1])
     plain = g.model({"x": (1, 32, 10, 10)}, [y])
     built, _ = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w"])
     proto = ENCODINGS[encoding].encode(built, NonzeroIndex(built, ["w"])).to_proto()
     x = rng.standard_normal((1, 32, 10, 10)).astype(np.float32)
     (reference,), (inlined,), (fast,) = (
-        s.run(None, {"x": x}) for s in (session(plain), session(proto), session(proto, kernels))
+        s.run(None, {"x": x})
+        for s in (open_session(plain), open_session(proto), open_session(proto, kernels))
     )
     assert inlined.tobytes() == reference.tobytes()
     np.testing.assert_allclose(fast, reference, rtol=1e-5, atol=1e-5)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ltp_pipeline.data.images import collection
-from tests.support.class_folders import picture, save
+from tests.support.class_folders import make_picture, save_picture
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def folder(tmp_path: Path) -> Path:
     """Ten images of two classes, a folder each."""
     for c, name in enumerate(("cat", "dog")):
         for i in range(5):
-            save(tmp_path / "pets" / name / f"{i}.png", picture(10 * c + i))
+            save_picture(tmp_path / "pets" / name / f"{i}.png", make_picture(10 * c + i))
     return tmp_path / "pets"
 
 

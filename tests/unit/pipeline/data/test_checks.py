@@ -13,7 +13,13 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, TaskSettings
-from tests.support.archives import images, labels, opened, refusal, sequences
+from tests.support.archives import (
+    get_open_error,
+    make_images,
+    make_labels,
+    make_sequences,
+    open_archive,
+)
 from tests.support.models import masked_tokens
 
 LENGTHS = [3, 1, 2, 4, 2, 3]
@@ -55,22 +61,22 @@ def test_convert_target_text_raises() -> None:
 
 
 def test_check_sizes_different_counts_raise(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4), y_train=labels(9))
-    error = refusal(archive)
+    np.savez(archive, x_train=make_images(10, 4, 4), y_train=make_labels(9))
+    error = get_open_error(archive)
     assert re.search(r"\b10 samples\b.*\by_train of data\.npz .*\b9\b", error.message)
 
 
 def test_check_sizes_empty_split_raises(archive: Path) -> None:
-    train = {"x_train": images(6, 4, 4), "y_train": labels(6)}
-    np.savez(archive, **train, x_test=images(0, 4, 4), y_test=labels(0))
-    assert "x_test of data.npz" in refusal(archive).message
+    train = {"x_train": make_images(6, 4, 4), "y_train": make_labels(6)}
+    np.savez(archive, **train, x_test=make_images(0, 4, 4), y_test=make_labels(0))
+    assert "x_test of data.npz" in get_open_error(archive).message
 
 
 @pytest.mark.parametrize("shape", [(10, 0), (10, 1, 0, 4)])
 def test_check_sizes_samples_without_values_raise(archive: Path, shape: tuple[int, ...]) -> None:
-    np.savez(archive, x=np.zeros(shape), y=labels(10))
+    np.savez(archive, x=np.zeros(shape), y=make_labels(10))
     info = TensorInfo("x", "FLOAT", ("N", *"ABC"[: len(shape) - 1]))
-    assert "x of data.npz" in refusal(archive, info).message
+    assert "x of data.npz" in get_open_error(archive, info).message
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -78,19 +84,23 @@ def test_check_sizes_samples_without_values_raise(archive: Path, shape: tuple[in
 def test_check_values_not_finite_names_split_and_sample(
     archive: Path, value: float, split: str
 ) -> None:
-    arrays = {f"x_{name}": images(6, 4, 4, dtype=np.float32) for name in ("train", "val", "test")}
+    arrays = {
+        f"x_{name}": make_images(6, 4, 4, dtype=np.float32) for name in ("train", "val", "test")
+    }
     arrays[f"x_{split}"][4, 1, 2] = value
-    np.savez(archive, **arrays, **{f"y_{name}": labels(6) for name in ("train", "val", "test")})
-    error = refusal(archive)
+    np.savez(
+        archive, **arrays, **{f"y_{name}": make_labels(6) for name in ("train", "val", "test")}
+    )
+    error = get_open_error(archive)
     assert f"x_{split}" in error.message
     assert "sample 4" in error.message
 
 
 def test_check_values_beyond_the_type_of_the_model_raise(archive: Path) -> None:
-    x = images(6, 4, 4, dtype=np.float64)
+    x = make_images(6, 4, 4, dtype=np.float64)
     x[2, 0, 0] = 1e300
-    np.savez(archive, x_train=x, y_train=labels(6))
-    assert "sample 2" in refusal(archive).message
+    np.savez(archive, x_train=x, y_train=make_labels(6))
+    assert "sample 2" in get_open_error(archive).message
 
 
 def test_check_values_fraction_for_integer_input_raises() -> None:
@@ -102,7 +112,7 @@ def test_check_values_fraction_for_integer_input_raises() -> None:
 
 def test_check_values_beyond_the_first_chunk_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "CHUNK_BYTES", 128)
-    x = images(20, 4, 4, dtype=np.float32)
+    x = make_images(20, 4, 4, dtype=np.float32)
     x[17, 3, 3] = np.nan
     with pytest.raises(InputError) as caught:
         checks.check_values(column(x), np.dtype("float32"))
@@ -117,7 +127,7 @@ def test_check_values_complex_numbers_raise() -> None:
 
 @pytest.mark.parametrize("value", [2**53 + 1, 2**64 - 1])
 def test_check_values_integers_that_floats_cannot_distinguish_raise(value: int) -> None:
-    x = images(10, 4, 4, dtype=np.uint64)
+    x = make_images(10, 4, 4, dtype=np.uint64)
     x[7, 0, 0] = 2**53
     checks.check_values(column(x), np.dtype("float32"))
     x[7, 0, 0] = value
@@ -127,7 +137,7 @@ def test_check_values_integers_that_floats_cannot_distinguish_raise(value: int) 
 
 
 def test_check_values_negative_long_integers_are_accepted() -> None:
-    x = images(10, 4, 4, dtype=np.int64) - 100
+    x = make_images(10, 4, 4, dtype=np.int64) - 100
     checks.check_values(column(x), np.dtype("float32"))
 
 
@@ -144,23 +154,26 @@ def test_check_values_of_sequences_name_the_sequence(tmp_path: Path) -> None:
     values = np.ones(8)
     values[6] = np.nan
     np.savez(tmp_path / "data.npz", v=values, v_offsets=[0, 3, 3, 5, 8])
-    error = refusal(tmp_path / "data.npz", TensorInfo("v", "FLOAT", ("N", "S")))
+    error = get_open_error(tmp_path / "data.npz", TensorInfo("v", "FLOAT", ("N", "S")))
     assert re.search(r"\bnan\b.*\bsample 3\b", error.message)
 
 
 def test_check_crop_of_arrays_raises(archive: Path) -> None:
-    np.savez(archive, x=images(9, 4, 4), y=labels(9))
-    assert "crop" in refusal(archive, crop=0.5).hint
+    np.savez(archive, x=make_images(9, 4, 4), y=make_labels(9))
+    assert "crop" in get_open_error(archive, crop=0.5).hint
 
 
 def test_check_augmentation_rows_of_numbers_raise(archive: Path) -> None:
-    np.savez(archive, x=np.ones((9, 4), np.float32), y=labels(9))
-    assert "augment" in refusal(archive, TensorInfo("row", "FLOAT", ("N", 4)), augment=True).hint
+    np.savez(archive, x=np.ones((9, 4), np.float32), y=make_labels(9))
+    assert (
+        "augment"
+        in get_open_error(archive, TensorInfo("row", "FLOAT", ("N", 4)), augment=True).hint
+    )
 
 
 def test_check_augmentation_target_of_pixels_raises(archive: Path) -> None:
-    np.savez(archive, x=images(9, 4, 4), y=images(9, 4, 4))
-    assert "augment" in refusal(archive, augment=True).hint
+    np.savez(archive, x=make_images(9, 4, 4), y=make_images(9, 4, 4))
+    assert "augment" in get_open_error(archive, augment=True).hint
 
 
 def ragged(name: str, lengths: list[int], kind: str = "int64") -> dict[str, np.ndarray]:
@@ -283,7 +296,7 @@ def test_labels_of_any_type_are_padded_with_the_ignored_index(tmp_path: Path, ki
 
 @pytest.mark.parametrize(("pad", "fits"), [(11, True), (12, False)])
 def test_check_tokens_padding_must_be_a_token(tmp_path: Path, pad: int, fits: bool) -> None:
-    np.savez(tmp_path / "data.npz", **sequences("ids"))
+    np.savez(tmp_path / "data.npz", **make_sequences("ids"))
     inputs = [TensorInfo(name, "INT64", ("N", "T")) for name in ("ids", "ids_mask")]
     table_sizes = checks.find_table_sizes(masked_tokens(vocabulary=12).graph)
     data = open_data(DataSettings(path=tmp_path / "data.npz", padding_value=pad), inputs, 0)
@@ -301,7 +314,7 @@ def test_check_tokens_outside_of_the_table_names_the_sample(archive: Path, token
     ids = np.zeros((10, 3), np.int64)
     ids[4] = (6, -7, token)
     np.savez(archive, ids_train=ids, ids_val=ids[:2], ids_test=ids[:2])
-    data = opened(archive, TensorInfo("ids", "INT64", ("N", 3)))
+    data = open_archive(archive, TensorInfo("ids", "INT64", ("N", 3)))
     with pytest.raises(InputError) as caught:
         checks.check_tokens({"ids": 7}, data)
     assert re.search(rf"\bsample 4\b.*'ids'.* {token}\b", caught.value.message)

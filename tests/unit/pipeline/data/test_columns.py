@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.load import load_settings
 from ltp_pipeline.settings.schema import DataSettings
-from tests.support.photos import opened, pairs, refusal, shard
+from tests.support.photos import get_open_error, make_pairs, open_photos, write_shard
 
 A = TensorInfo("a", "INT64", ("N", "S"))
 A_OFFSETS = TensorInfo("a_offsets", "INT64", ("N",))
@@ -76,7 +76,7 @@ def test_list_class_names_joins_classes_with_one_number() -> None:
 
 
 def test_classes_setting_renumbers_folders(photos: Path) -> None:
-    plain, renumbered = opened(photos), opened(photos, classes={"a": 4, "b": 1})
+    plain, renumbered = open_photos(photos), open_photos(photos, classes={"a": 4, "b": 1})
     assert (plain.num_classes, renumbered.num_classes) == (2, 5)
     assert renumbered.class_names == ("(no name)", "b", "(no name)", "(no name)", "a")
     table = {0: 4, 1: 1}  # a and b
@@ -88,16 +88,16 @@ def test_classes_setting_renumbers_folders(photos: Path) -> None:
 
 
 def test_classes_setting_calls_classes_of_shards_by_their_numbers(tmp_path: Path) -> None:
-    shard(tmp_path / "train" / "0.tar", pairs(range(6)))
-    shard(tmp_path / "val" / "0.tar", pairs(range(4)))
-    data = opened(tmp_path, classes={"0": 1, "1": 0})
+    write_shard(tmp_path / "train" / "0.tar", make_pairs(range(6)))
+    write_shard(tmp_path / "val" / "0.tar", make_pairs(range(4)))
+    data = open_photos(tmp_path, classes={"0": 1, "1": 0})
     assert data.val.labels.tolist() == [1, 0, 1, 0]
     assert data.class_names == ("1", "0")
 
 
 def test_classes_setting_without_labels_raises(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=np.zeros((30, 3, 8, 8), np.uint8))
-    assert "classes" in refusal(tmp_path / "data.npz", classes={"0": 1}).hint
+    assert "classes" in get_open_error(tmp_path / "data.npz", classes={"0": 1}).hint
 
 
 @pytest.mark.parametrize("number", ["-1", "0.5", "1000000", '"two"'])

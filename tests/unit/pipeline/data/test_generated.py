@@ -21,7 +21,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.results.schema_parts import DataInfo, InputInfo, InputRecipe, StoredSamples
 from ltp_pipeline.settings.schema import DataSettings
-from tests.support.archives import sequences
+from tests.support.archives import make_sequences
 
 TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "INT64", ("N", "T"))]
 
@@ -29,7 +29,7 @@ TOKENS = [TensorInfo("ids", "INT64", ("N", "T")), TensorInfo("ids_mask", "INT64"
 @pytest.fixture
 def data(tmp_path: Path) -> DatasetSplits:
     """Sequences of 2 to 6 tokens from 3 to 9, in three splits."""
-    np.savez(tmp_path / "data.npz", **sequences("ids"))
+    np.savez(tmp_path / "data.npz", **make_sequences("ids"))
     return open_data(DataSettings(path=tmp_path / "data.npz", padding_value=5), TOKENS, 0)
 
 

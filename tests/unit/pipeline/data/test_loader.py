@@ -16,8 +16,8 @@ from ltp_pipeline.data.dataset import TARGET, ArraySamples, Split
 from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.system.arrays import Array
-from tests.support.photos import everything, opened
-from tests.support.samples import only, split_of
+from tests.support.photos import open_photos, read_everything
+from tests.support.samples import only_input, split_of
 
 LAUNCH = """
 import os, pathlib, signal, sys
@@ -55,7 +55,7 @@ def wait_until_ended(pid: int) -> None:
 def test_iter_batches_order_is_followed() -> None:
     batches = list(iter_batches(numbered_split(5), 3, np.array([4, 0, 0, 3])))
     assert [batch.targets[TARGET].tolist() for batch in batches] == [[4, 0, 0], [3]]
-    assert [only(batch)[:, 0].tolist() for batch in batches] == [[4, 0, 0], [3]]
+    assert [only_input(batch)[:, 0].tolist() for batch in batches] == [[4, 0, 0], [3]]
 
 
 def test_iter_batches_drop_last_leaves_out_the_smaller_batch() -> None:
@@ -85,20 +85,21 @@ def test_iter_batches_error_while_reading_reaches_the_caller() -> None:
 @pytest.mark.usefixtures("large")
 def test_workers_give_the_batches_of_the_main_process(photos: Path) -> None:
     in_process, in_workers = (
-        opened(photos, augment=True, num_workers=n, validation_fraction=0.4) for n in (0, 2)
+        open_photos(photos, augment=True, num_workers=n, validation_fraction=0.4) for n in (0, 2)
     )
     for seed in (None, 3, 4):
-        expected = everything(in_process, seed)
-        np.testing.assert_array_equal(everything(in_workers, seed), expected)
+        expected = read_everything(in_process, seed)
+        np.testing.assert_array_equal(read_everything(in_workers, seed), expected)
     expected_val, val = (
-        [only(batch) for batch in iter_batches(data.val, 3)] for data in (in_process, in_workers)
+        [only_input(batch) for batch in iter_batches(data.val, 3)]
+        for data in (in_process, in_workers)
     )
     np.testing.assert_array_equal(np.concatenate(val), np.concatenate(expected_val))
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_read_decoded_inputs_only(photos: Path) -> None:
-    data = opened(photos, num_workers=2)
+    data = open_photos(photos, num_workers=2)
     before = list_workers()
     data.train.read_first(3)
     assert list_workers() == before
@@ -108,7 +109,7 @@ def test_workers_read_decoded_inputs_only(photos: Path) -> None:
 
 
 def test_workers_are_not_started_for_decoded_images(photos: Path) -> None:
-    data = opened(photos, num_workers=2, augment=True)
+    data = open_photos(photos, num_workers=2, augment=True)
     assert data.train.count_workers(is_augmented=False) == 0
     assert data.train.count_workers(is_augmented=True) == 2
     assert data.val.count_workers(is_augmented=True) == 0
@@ -116,13 +117,13 @@ def test_workers_are_not_started_for_decoded_images(photos: Path) -> None:
 
 @pytest.mark.usefixtures("large")
 def test_workers_of_training_serve_every_epoch_and_end_with_the_split(photos: Path) -> None:
-    data = opened(photos, num_workers=2, validation_fraction=0.4)
+    data = open_photos(photos, num_workers=2, validation_fraction=0.4)
     before = list_workers()
-    everything(data)
+    read_everything(data)
     workers = list_workers() - before
     assert len(workers) == 2
     list(iter_batches(data.val, 3))
-    everything(data)
+    read_everything(data)
     assert list_workers() - before == workers
     del data
     gc.collect()
@@ -131,67 +132,67 @@ def test_workers_of_training_serve_every_epoch_and_end_with_the_split(photos: Pa
 
 @pytest.mark.usefixtures("large")
 def test_workers_evaluation_within_the_last_batch_changes_nothing(photos: Path) -> None:
-    data = opened(photos, num_workers=2)
-    expected = everything(data)
+    data = open_photos(photos, num_workers=2)
+    expected = read_everything(data)
     last = len(data.train) // 5
     pixels = []
     for i, batch in enumerate(iter_batches(data.train, 5)):
-        pixels.append(only(batch))
+        pixels.append(only_input(batch))
         if i == last:
-            everything(data)
+            read_everything(data)
     np.testing.assert_array_equal(np.concatenate(pixels), expected)
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_second_pass_within_a_pass_raises(photos: Path) -> None:
-    data = opened(photos, num_workers=2)
+    data = open_photos(photos, num_workers=2)
     stream = iter_batches(data.train, 3)
     next(stream)
-    everything(data)
+    read_everything(data)
     with pytest.raises(RuntimeError):
         next(stream)
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_pass_that_was_broken_off_does_not_change_the_next(photos: Path) -> None:
-    data = opened(photos, num_workers=2)
-    expected = everything(opened(photos, num_workers=0))
+    data = open_photos(photos, num_workers=2)
+    expected = read_everything(open_photos(photos, num_workers=0))
     stream = iter_batches(data.train, 2)
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(everything(data), expected)
+    np.testing.assert_array_equal(read_everything(data), expected)
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_error_is_the_one_of_the_main_process(photos: Path) -> None:
-    data = opened(photos, num_workers=1)
+    data = open_photos(photos, num_workers=1)
     for file in (photos / "a").iterdir():
         file.unlink()
     with pytest.raises(InputError) as caught:
-        everything(data)
+        read_everything(data)
     assert ".jpg" in caught.value.message
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_that_are_killed_raise_and_are_replaced(photos: Path) -> None:
-    data = opened(photos, num_workers=1)
+    data = open_photos(photos, num_workers=1)
     before = list_workers()
-    expected = everything(data)
+    expected = read_everything(data)
     (worker,) = list_workers() - before
     os.kill(worker, signal.SIGKILL)
     with pytest.raises(InputError) as caught:
-        everything(data)
+        read_everything(data)
     assert "num_workers" in caught.value.hint
-    np.testing.assert_array_equal(everything(data), expected)
+    np.testing.assert_array_equal(read_everything(data), expected)
 
 
 @pytest.mark.usefixtures("large")
 def test_workers_draw_no_random_numbers_of_the_main_process(photos: Path) -> None:
     import torch
 
-    data = opened(photos, num_workers=1)
+    data = open_photos(photos, num_workers=1)
     state = torch.get_rng_state()
-    everything(data)
+    read_everything(data)
     assert torch.equal(torch.get_rng_state(), state)
 
 

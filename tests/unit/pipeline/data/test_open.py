@@ -13,8 +13,15 @@ from ltp_pipeline.data.open import count_workers, open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
-from tests.support.archives import RGB, images, labels, opened, refusal, sequences
-from tests.support.samples import only
+from tests.support.archives import (
+    RGB,
+    get_open_error,
+    make_images,
+    make_labels,
+    make_sequences,
+    open_archive,
+)
+from tests.support.samples import only_input
 
 IDS = TensorInfo("ids", "INT64", ("N", "T"))
 AGE = TensorInfo("age", "FLOAT", ("N", 1))
@@ -24,7 +31,7 @@ AGE = TensorInfo("age", "FLOAT", ("N", 1))
 def tokens(tmp_path: Path) -> Path:
     """Sequences of tokens with one number each."""
     ages = {f"age_{split}": np.full((10, 1), 8, np.float32) for split in ("train", "val", "test")}
-    np.savez(tmp_path / "data.npz", **sequences("ids"), **ages)
+    np.savez(tmp_path / "data.npz", **make_sequences("ids"), **ages)
     return tmp_path / "data.npz"
 
 
@@ -43,49 +50,49 @@ def test_import_needs_no_torch() -> None:
 
 
 def test_read_batches_are_contiguous_and_may_be_changed(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4, 3, dtype=np.float64), y_train=labels(10))
-    train = opened(archive, RGB, layout="NHWC").train
-    batch = only(train.read(np.arange(3)))
+    np.savez(archive, x_train=make_images(10, 4, 4, 3, dtype=np.float64), y_train=make_labels(10))
+    train = open_archive(archive, RGB, layout="NHWC").train
+    batch = only_input(train.read(np.arange(3)))
     assert batch.dtype == np.float32
     assert batch.flags.c_contiguous
     before = batch.copy()
     batch += 1
-    np.testing.assert_array_equal(only(train.read(np.arange(3))), before)
+    np.testing.assert_array_equal(only_input(train.read(np.arange(3))), before)
 
 
 def test_fingerprint_follows_content_seed_and_fraction(archive: Path) -> None:
-    np.savez(archive, x_train=images(20, 4, 4), y_train=labels(20))
-    first = opened(archive).fingerprint
-    assert opened(archive).fingerprint == first
-    assert opened(archive, seed=1).fingerprint != first
-    assert opened(archive, validation_fraction=0.3).fingerprint != first
-    assert opened(archive, scale=0.5).fingerprint == first
-    np.savez(archive, x_train=images(20, 4, 4) + 1, y_train=labels(20))
-    assert opened(archive).fingerprint != first
+    np.savez(archive, x_train=make_images(20, 4, 4), y_train=make_labels(20))
+    first = open_archive(archive).fingerprint
+    assert open_archive(archive).fingerprint == first
+    assert open_archive(archive, seed=1).fingerprint != first
+    assert open_archive(archive, validation_fraction=0.3).fingerprint != first
+    assert open_archive(archive, scale=0.5).fingerprint == first
+    np.savez(archive, x_train=make_images(20, 4, 4) + 1, y_train=make_labels(20))
+    assert open_archive(archive).fingerprint != first
 
 
 def test_open_data_no_path_hints_at_all_ways() -> None:
-    hint = refusal(None).hint
+    hint = get_open_error(None).hint
     for way in ("--data", "ltp.toml", "--config", "ltp-pipeline demo"):
         assert way in hint
 
 
 def test_open_data_missing_path_is_named(archive: Path) -> None:
-    assert str(archive) in refusal(archive).message
+    assert str(archive) in get_open_error(archive).message
 
 
 def test_open_data_unknown_format_hints_at_known_ones(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("1,2,3")
-    assert ".npz" in refusal(tmp_path / "data.csv").hint
+    assert ".npz" in get_open_error(tmp_path / "data.csv").hint
     (tmp_path / "empty").mkdir()
-    assert "class folders" in refusal(tmp_path / "empty").hint
+    assert "class folders" in get_open_error(tmp_path / "empty").hint
 
 
 def test_open_data_splits_of_different_shapes_raise(archive: Path) -> None:
-    train = {"x_train": images(6, 4, 4), "y_train": labels(6)}
-    np.savez(archive, **train, x_val=images(6, 5, 5), y_val=labels(6))
+    train = {"x_train": make_images(6, 4, 4), "y_train": make_labels(6)}
+    np.savez(archive, **train, x_val=make_images(6, 5, 5), y_val=make_labels(6))
     info = TensorInfo("image", "FLOAT", ("N", 1, "H", "W"))
-    assert "(5, 5)" in refusal(archive, info).message
+    assert "(5, 5)" in get_open_error(archive, info).message
 
 
 def test_open_data_settings_of_unknown_input_raise(tokens: Path) -> None:

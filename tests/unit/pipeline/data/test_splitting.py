@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from ltp_pipeline.data.splitting import split_off_rows
-from tests.support.archives import images, labels, opened, refusal
-from tests.support.samples import only
+from tests.support.archives import get_open_error, make_images, make_labels, open_archive
+from tests.support.samples import only_input
 
 
 def test_split_off_rows_each_side_has_every_class_if_possible() -> None:
@@ -19,9 +19,9 @@ def test_split_off_rows_each_side_has_every_class_if_possible() -> None:
 
 
 def test_divide_rows_missing_val_is_split_off_train(archive: Path) -> None:
-    train = {"x_train": images(50, 4, 4), "y_train": labels(50)}
-    np.savez(archive, **train, x_test=images(5, 4, 4), y_test=labels(5))
-    data = opened(archive, validation_fraction=0.2)
+    train = {"x_train": make_images(50, 4, 4), "y_train": make_labels(50)}
+    np.savez(archive, **train, x_test=make_images(5, 4, 4), y_test=make_labels(5))
+    data = open_archive(archive, validation_fraction=0.2)
     assert [len(split) for split in data.splits] == [40, 10, 5]
     (note,) = data.notes
     for part in ("val", "10 of 50", "seed 0"):
@@ -29,9 +29,9 @@ def test_divide_rows_missing_val_is_split_off_train(archive: Path) -> None:
 
 
 def test_divide_rows_missing_test_is_the_val_split(archive: Path) -> None:
-    train = {"x_train": images(10, 4, 4), "y_train": labels(10)}
-    np.savez(archive, **train, x_val=images(5, 4, 4), y_val=labels(5))
-    data = opened(archive)
+    train = {"x_train": make_images(10, 4, 4), "y_train": make_labels(10)}
+    np.savez(archive, **train, x_val=make_images(5, 4, 4), y_val=make_labels(5))
+    data = open_archive(archive)
     assert data.test is data.val
     assert data.test.name == "val"
     (note,) = data.notes
@@ -39,14 +39,14 @@ def test_divide_rows_missing_test_is_the_val_split(archive: Path) -> None:
 
 
 def test_divide_rows_undivided_data_have_three_disjoint_splits(archive: Path) -> None:
-    np.savez(archive, x=images(100, 4, 4, dtype=np.float32), y=labels(100))
-    data = opened(archive)
+    np.savez(archive, x=make_images(100, 4, 4, dtype=np.float32), y=make_labels(100))
+    data = open_archive(archive)
     assert [len(split) for split in data.splits] == [81, 9, 10]
     assert [re.findall(r"\b(test|val)\b", note)[0] for note in data.notes] == ["test", "val"]
-    samples = np.concatenate([only(split.read_first(100)) for split in data.splits])
+    samples = np.concatenate([only_input(split.read_first(100)) for split in data.splits])
     assert len(np.unique(samples.reshape(100, -1), axis=0)) == 100
 
 
 def test_divide_rows_one_sample_raises(archive: Path) -> None:
-    np.savez(archive, x_train=images(1, 4, 4), y_train=labels(1))
-    assert "1 training sample" in refusal(archive).message
+    np.savez(archive, x_train=make_images(1, 4, 4), y_train=make_labels(1))
+    assert "1 training sample" in get_open_error(archive).message

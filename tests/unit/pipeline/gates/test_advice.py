@@ -8,7 +8,7 @@ from ltp_pipeline.gates.advice import SUGGESTIONS
 from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.stages.handoff.of_baseline import select_baseline
-from tests.support.sample_report import judge, one_point, report_of, sample, with_value
+from tests.support.sample_report import evaluate_report, one_point, report_of, sample, with_value
 
 FAILING: dict[str, Any] = {
     "min_accuracy": 0.95,
@@ -26,7 +26,7 @@ FAILING: dict[str, Any] = {
 
 def evaluate(report: dict[str, Any], **limits: Any) -> GateResult:
     """Return the result of the only gate, which fails."""
-    (result,) = judge(report, make_gate_settings(limits))
+    (result,) = evaluate_report(report, make_gate_settings(limits))
     assert not result.passed
     return result
 

@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 from ltp_pipeline.gates.ci_output import append_step_summary, format_annotations, format_junit
 from ltp_pipeline.gates.evaluation import make_gate_settings
 from ltp_pipeline.results.schema_parts import GateResult
-from tests.support.sample_report import in_celsius, judge
+from tests.support.sample_report import evaluate_report, in_celsius
 
 
 def test_junit_has_a_case_for_each_gate(report: dict[str, Any]) -> None:
     results = [
-        *judge(report, make_gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
+        *evaluate_report(report, make_gate_settings({"max_drop": 0.001, "min_sparsity": 0.5})),
         GateResult("a\x00<b", 1, 2, False),
     ]
     root = ElementTree.fromstring(format_junit(results))  # noqa: S314 - our own text
@@ -29,7 +29,7 @@ def test_junit_has_a_case_for_each_gate(report: dict[str, Any]) -> None:
 
 
 def test_junit_names_the_unit_and_direction_of_the_metric() -> None:
-    text = format_junit(judge(in_celsius(), make_gate_settings({"max_drop": 0.001})))
+    text = format_junit(evaluate_report(in_celsius(), make_gate_settings({"max_drop": 0.001})))
     assert "MAE in °C, lower is better" in text
 
 

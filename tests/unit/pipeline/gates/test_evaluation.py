@@ -18,9 +18,9 @@ from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.settings.schema import GateSettings
 from tests.support.sample_report import (
+    evaluate_report,
     in_celsius,
     in_metric,
-    judge,
     one_point,
     report_of,
     sample,
@@ -43,7 +43,7 @@ CASES = [
 
 def evaluate(report: dict[str, Any], **limits: Any) -> GateResult:
     """Return the result of the only gate."""
-    (result,) = judge(report, make_gate_settings(limits))
+    (result,) = evaluate_report(report, make_gate_settings(limits))
     return result
 
 
@@ -107,7 +107,7 @@ def test_gate_passes_fails_and_fails_without_a_value(
 
 
 def test_evaluate_without_limits_gives_no_result() -> None:
-    assert judge(sample()[0], GateSettings()) == []
+    assert evaluate_report(sample()[0], GateSettings()) == []
 
 
 @pytest.mark.parametrize("name", ["max_drop", "min_accuracy", "min_sparsity", "min_layer_density"])
@@ -287,7 +287,7 @@ def test_named_file_is_compared_for_one_sample_on_one_thread(report: dict[str, A
 
 def test_named_files_have_a_result_each(report: dict[str, Any]) -> None:
     limits = make_gate_settings({"max_bytes": ["int8=8", "packed=99999999"]})
-    results = judge(with_int8(report, (1, 1, 0.4)), limits)
+    results = evaluate_report(with_int8(report, (1, 1, 0.4)), limits)
     assert [(result.name, result.passed) for result in results] == [
         ("max_bytes int8-packed", False),
         ("max_bytes packed", True),

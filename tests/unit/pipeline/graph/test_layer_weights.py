@@ -16,7 +16,7 @@ from ltp_pipeline.graph.layer_weights import (
 )
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.settings.schema import PruneSettings
-from tests.support.imported import compiled, imported
+from tests.support.imported import compile_model, import_network
 from tests.support.models import Graph, conv_bn_classifier, mlp
 from tests.support.round_trip import check_round_trip
 from tests.support.sequence_models import GATES, KERNELS, SEQUENCE_MODELS, language_model, recurrent
@@ -187,17 +187,17 @@ def test_masks_and_scales_are_not_layer_weights() -> None:
 
 def test_layer_weights_are_trained() -> None:
     for name, model in VICTIMS.items():
-        result = imported(model)
+        result = import_network(model)
         assert result.layer_weights, name
         assert {k.name for k in result.layer_weights} <= set(result.state), name
 
 
 def test_import_notes_zeros_of_the_original() -> None:
     model = mlp(hidden=64)
-    assert imported(model).notes == ()
+    assert import_network(model).notes == ()
     tensor = model.graph.initializer[0]
     tensor.raw_data = bytes(len(tensor.raw_data))
-    result = imported(model)
+    result = import_network(model)
     (note,) = result.notes
     assert "384 of the 640" in note
     assert int(result.state["fc1.weight"].count_nonzero()) == 0
@@ -340,7 +340,7 @@ def test_masks_of_large_numbers_are_not_trained() -> None:
     g = Graph()
     scores = g.add("Add", "x", g.tensor("mask", np.triu(np.full((6, 6), -1e4), 1)))
     g.add("MatMul", g.add("Softmax", scores), g.random("w", 6, 4), outputs=["y"])
-    result = imported(g.model({"x": (2, 6, 6)}, ["y"]))
+    result = import_network(g.model({"x": (2, 6, 6)}, ["y"]))
     assert set(result.state) == {"w"}
     assert result.notes == ()
 
@@ -374,7 +374,7 @@ def test_gradients_of_recurrent_weights_are_correct(
         layout=layout,
     )
     types = dict.fromkeys(("x", "y", "last"), TensorProto.DOUBLE)
-    result = compiled(
+    result = compile_model(
         g.model({"x": (2, 3, 3) if layout else (3, 2, 3)}, ["y", "last"], types=types)
     )
     x = torch.from_numpy(

@@ -16,7 +16,7 @@ from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.rewrites.normalize import normalize_model
 from ltp_pipeline.graph.storage import read_model, write_model
 from ltp_pipeline.graph.tensors import iter_tensors
-from tests.support.encoded import described, model_of
+from tests.support.encoded import make_described, model_of
 from tests.support.models import Graph, conv_bn_classifier, sparse_array
 from tests.support.round_trip import check_round_trip
 
@@ -181,11 +181,11 @@ def test_with_weights_changes_nothing_else():
     assert copy.graph.initializer[0].data_type == TensorProto.FLOAT
     assert (copy.get_array("w") == 1).all()
     back = copy.with_weights({"w": sparse_array()})
-    assert back.to_proto().SerializeToString() == described(sparse_array()).SerializeToString()
+    assert back.to_proto().SerializeToString() == make_described(sparse_array()).SerializeToString()
 
 
 def test_with_weights_replaces_number_fields_and_constants():
-    proto = described(sparse_array())
+    proto = make_described(sparse_array())
     proto.graph.initializer[0].CopyFrom(
         helper.make_tensor("w", TensorProto.FLOAT, [64, 64], sparse_array().reshape(-1))
     )

@@ -6,7 +6,7 @@ from onnx import ModelProto, TensorProto
 from ltp_pipeline.graph.layer_weights import find_layer_weights
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.positions import find_frequencies
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph
 
 
@@ -55,7 +55,7 @@ def test_weights_before_a_sine_of_embedded_tokens_are_not_frequencies() -> None:
 
 
 def test_frequencies_are_not_trained() -> None:
-    result = imported(rotary())
+    result = import_network(rotary())
     assert [k.name for k in result.layer_weights] == ["w"]
     assert set(result.state) == {"w"}
 

@@ -18,14 +18,14 @@ from ltp_pipeline.graph import storage
 from ltp_pipeline.graph.storage import read_model, read_model_with_data, write_model
 from ltp_pipeline.graph.tensors import iter_tensors
 from ltp_pipeline.system import files
-from tests.support.encoded import described, model_of
+from tests.support.encoded import make_described, model_of
 from tests.support.models import sparse_array
 
 
 def external(tmp_path, array=None, **entries):
     """Write a model file with its weight in weights.bin."""
     array = sparse_array() if array is None else array
-    model = described(array)
+    model = make_described(array)
     tensor = model.graph.initializer[0]
     (tmp_path / "weights.bin").write_bytes(b"head" * 16 + tensor.raw_data)
     tensor.ClearField("raw_data")
@@ -167,7 +167,7 @@ def test_external_data_of_impossible_size_is_rejected(tmp_path):
 
 
 def test_damaged_files_are_rejected(tmp_path):
-    good = described(sparse_array()).SerializeToString()
+    good = make_described(sparse_array()).SerializeToString()
     contents = {
         "empty": b"",
         "jpeg": b"\xff\xd8\xff\xe0\x00\x10JFIF" + os.urandom(500),

@@ -11,7 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.system.files import write_json
 from tests.support.cli import invoke
-from tests.support.sample_report import bounded, in_celsius, report_of, sample, with_value
+from tests.support.sample_report import in_celsius, report_of, sample, with_bounded_gain, with_value
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], **limits: Any) -> comparison.Comparison:
@@ -70,7 +70,7 @@ def test_compare_has_the_gain() -> None:
     ],
 )
 def test_compare_bounded_gain_if_the_bound_decides(before, after, better, line) -> None:
-    old, new = (bounded(sample()[0], *given) for given in (before, after))
+    old, new = (with_bounded_gain(sample()[0], *given) for given in (before, after))
     (change,) = [c for c in compare(old, new).changes if c.name == "gain"]
     assert (change.better, change.line) == (better, f"gain: {line}")
 

@@ -13,9 +13,15 @@ from ltp_pipeline.data.generated import describe_inputs, generate_samples
 from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
-from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished, inputs_of, masked, two
-from tests.support.photos import opened, put
+from tests.support.bare import run_bare
+from tests.support.finished import (
+    RECIPE,
+    inputs_of,
+    write_masked_run,
+    write_run,
+    write_two_inputs_run,
+)
+from tests.support.photos import open_photos, write_file
 from tests.support.sample_report import report_of
 from tests.support.samples import model
 
@@ -31,7 +37,7 @@ def test_generate_values_cover_the_range_of_all_splits(tmp_path: Path):
         for key, v in zip("xy", pair, strict=True)
     }
     np.savez(tmp_path / "data.npz", **named)
-    recipes = describe_inputs(opened(tmp_path / "data.npz", model(4)))
+    recipes = describe_inputs(open_photos(tmp_path / "data.npz", model(4)))
     (stored,) = [recipe.stored for recipe in recipes.values()]
     assert stored is not None
     assert stored.range == (-1.5, 7)
@@ -43,15 +49,15 @@ def test_generate_values_cover_the_range_of_all_splits(tmp_path: Path):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
+    return handoff.run(report_of(write_run(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
 
 
 def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
-    return bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
+    return run_bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
 
 
 def test_make_example_is_reproducible_and_prepare_makes_its_input(folder: Path, tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     again = handoff.run(report_of(report), tmp_path / "run", tmp_path / "again")
     assert (again / "example.npz").read_bytes() == (folder / "example.npz").read_bytes()
     example = np.load(folder / "example.npz")
@@ -63,7 +69,7 @@ def test_make_example_is_reproducible_and_prepare_makes_its_input(folder: Path, 
         "model.packed.onnx/0",
     }
     assert set(example.files) == keys
-    script = put(
+    script = write_file(
         tmp_path / "check.py",
         b"import sys, numpy as np, preprocess\n"
         b"example = np.load(sys.argv[1])\n"
@@ -71,12 +77,12 @@ def test_make_example_is_reproducible_and_prepare_makes_its_input(folder: Path, 
     )
     for name in ("preprocess.py", "preprocess.json"):
         shutil.copy(folder / name, tmp_path)
-    process = bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
+    process = run_bare(tmp_path, ("numpy", "PIL"), script, folder / "example.npz")
     assert process.returncode == 0, process.stderr
 
 
 def test_make_example_preparing_leaves_stored_samples_unchanged(tmp_path: Path):
-    finished(tmp_path)
+    write_run(tmp_path)
     floats = {"stored": {"type": "float32", "shape": [3, 32, 32], "range": [0, 1]}, "image": None}
     inputs = inputs_of(RECIPE | floats | {"channels_to_front": False, "resize": None})
     example = np.load(
@@ -91,7 +97,7 @@ def test_make_example_preparing_leaves_stored_samples_unchanged(tmp_path: Path):
 
 
 def test_make_example_real_samples_are_stored_and_named_on_the_page(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     samples = np.random.default_rng(5).integers(0, 256, (3, 32, 32, 3), np.uint8)
     out = handoff.run(
         report_of(report), tmp_path / "run", tmp_path / "out", {"image": ArraySamples(samples)}
@@ -105,7 +111,7 @@ def test_make_example_real_samples_are_stored_and_named_on_the_page(tmp_path: Pa
 
 
 def test_make_example_fixed_batch_has_that_many_samples(tmp_path: Path):
-    finished(tmp_path)
+    write_run(tmp_path)
     fixed = inputs_of(RECIPE, shape=(6, 3, 32, 32))
     for count in (0, 4, 9):
         real = {"image": ArraySamples(np.zeros((count, 32, 32, 3), np.uint8))} if count else None
@@ -117,7 +123,7 @@ def test_make_example_fixed_batch_has_that_many_samples(tmp_path: Path):
 def test_make_example_large_samples_are_reduced_to_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    finished(tmp_path)
+    write_run(tmp_path)
     monkeypatch.setattr(handoff_example, "MAX_BYTES", 4 * 3 * 32 * 32 * 4)
     example = handoff_example.make_example(
         inputs_of(RECIPE), [tmp_path / "model.packed.onnx"], None
@@ -126,7 +132,7 @@ def test_make_example_large_samples_are_reduced_to_one(
 
 
 def test_make_example_several_inputs_stay_in_the_stored_range(tmp_path: Path):
-    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    out = handoff.run(write_two_inputs_run(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
     inputs = {"samples/vector", "input/vector", "samples/tokens", "input/tokens"}
     assert set(example.files) == {
@@ -152,7 +158,7 @@ def test_make_example_several_inputs_stay_in_the_stored_range(tmp_path: Path):
 
 
 def test_make_example_sequences_have_offsets_and_no_stored_mask(tmp_path: Path):
-    out = handoff.run(masked(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    out = handoff.run(write_masked_run(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = np.load(out / "example.npz")
     assert [key for key in example.files if key.startswith("samples/")] == [
         "samples/ids",
@@ -168,10 +174,10 @@ def test_make_example_sequences_have_offsets_and_no_stored_mask(tmp_path: Path):
 
 
 def test_generate_inputs_share_fixed_batch_and_length(tmp_path: Path):
-    feeds = handoff_example.generate_inputs(masked(tmp_path / "run", batch=3))
+    feeds = handoff_example.generate_inputs(write_masked_run(tmp_path / "run", batch=3))
     assert feeds["ids"].shape == feeds["ids_mask"].shape
     assert len(feeds["ids"]) == 3
-    feeds = handoff_example.generate_inputs(masked(tmp_path / "fixed", width=9, batch=3))
+    feeds = handoff_example.generate_inputs(write_masked_run(tmp_path / "fixed", width=9, batch=3))
     assert feeds["ids"].shape == feeds["ids_mask"].shape == (3, 9)
 
 
@@ -179,7 +185,7 @@ def test_make_example_real_sequences_have_their_mask(tmp_path: Path):
     ids = RaggedSamples(np.arange(3, 9, dtype=np.int32), np.array([0, 4, 6]), pad=1)
     samples = {"ids": ids, "ids_mask": MaskSamples(ids)}
     out = handoff.run(
-        masked(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples
+        write_masked_run(tmp_path / "run", batch=3), tmp_path / "run", tmp_path / "out", samples
     )
     example = np.load(out / "example.npz")
     assert example["input/ids"].tolist() == [[3, 4, 5, 6], [7, 8, 1, 1], [3, 4, 5, 6]]

@@ -10,7 +10,7 @@ import pytest
 
 from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.stages.handoff.page import format_formula, render_page
-from tests.support.finished import IMAGE, RECIPE, finished
+from tests.support.finished import IMAGE, RECIPE, write_run
 from tests.support.sample_report import report_of, sample
 
 HOSTILE = "in`put</code>\n# <script>alert(1)</script> | [x](http://evil)"
@@ -52,7 +52,7 @@ def hostile_report() -> dict[str, Any]:
 
 
 def test_render_page_shows_the_facts_of_the_report(tmp_path: Path) -> None:
-    page = render(finished(tmp_path))
+    page = render(write_run(tmp_path))
     interface = section(page, "Inputs and outputs")
     assert "- input `image`: float32, `batch×3×32×32`\n" in interface
     assert "- output `logits`: float32, `batch×10`\n" in interface
@@ -71,7 +71,7 @@ def test_render_page_shows_the_facts_of_the_report(tmp_path: Path) -> None:
 
 
 def test_render_page_numbers_the_steps_of_preprocessing(tmp_path: Path) -> None:
-    preprocessing = section(render(finished(tmp_path)), "Preprocessing")
+    preprocessing = section(render(write_run(tmp_path)), "Preprocessing")
     assert "`prepare([load_image(file), …])`" in preprocessing
     assert "`uint8` of shape `32×32×3`" in preprocessing
     steps = re.findall(r"^(\d)\. (.*)", preprocessing, re.MULTILINE)
@@ -143,7 +143,7 @@ def test_render_page_hostile_type_is_a_literal_in_the_example() -> None:
 
 
 def test_render_page_marks_rounded_and_deploy_files(tmp_path: Path) -> None:
-    report = finished(tmp_path, ("packed", "deploy-packed"))
+    report = write_run(tmp_path, ("packed", "deploy-packed"))
     report["pruned"]["files"][1]["weight_storage"] = "fp16"
     page = render(report)
     (row,) = [line for line in page.splitlines() if line.startswith("| `model.deploy.packed.onnx`")]
@@ -152,7 +152,7 @@ def test_render_page_marks_rounded_and_deploy_files(tmp_path: Path) -> None:
 
 
 def test_render_page_failed_gates_stand_at_the_top(tmp_path: Path) -> None:
-    report = finished(tmp_path) | {"status": "failed"}
+    report = write_run(tmp_path) | {"status": "failed"}
     report["gates"] = [
         {"name": "max_drop", "passed": False},
         {"name": "min_compression", "passed": True},
@@ -163,7 +163,7 @@ def test_render_page_failed_gates_stand_at_the_top(tmp_path: Path) -> None:
 
 
 def test_render_page_missed_budget_stands_at_the_top(tmp_path: Path) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     assert "budget" not in render(report)
     assert "**The accuracy budget is not met.**" in top(
         render(report | {"budget_not_met": "none is within 0.01"})
@@ -171,7 +171,7 @@ def test_render_page_missed_budget_stands_at_the_top(tmp_path: Path) -> None:
 
 
 def test_render_page_relative_metric_needs_the_original(tmp_path: Path) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     assert "--against" not in render(report)
     page = render(report | {"metric": {"name": "agreement"}})
     command = "ltp-pipeline validate model.packed.onnx --data DATA --against ORIGINAL.onnx\n"
@@ -179,7 +179,7 @@ def test_render_page_relative_metric_needs_the_original(tmp_path: Path) -> None:
 
 
 def test_render_page_example_keeps_every_output_if_none_is_the_score(tmp_path: Path) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     assert example(render(report))[-1] == "scores = session.run(None, {'image': x})[0]"
     report["model"]["outputs"] *= 2
     report["task"] = {"kind": "distillation", "output": None}
@@ -188,7 +188,7 @@ def test_render_page_example_keeps_every_output_if_none_is_the_score(tmp_path: P
 
 @pytest.mark.parametrize("name", ["boxes", HOSTILE])
 def test_render_page_example_takes_the_measured_output(tmp_path: Path, name: str) -> None:
-    report = finished(tmp_path)
+    report = write_run(tmp_path)
     report["model"]["outputs"].append({"name": name, "type": "FLOAT", "shape": ["batch", 4]})
     report["task"] = {"kind": "regression", "output": name}
     page = render(report)
@@ -214,7 +214,7 @@ def test_render_page_example_takes_the_measured_output(tmp_path: Path, name: str
 def test_render_page_explains_how_an_output_is_read(
     tmp_path: Path, task: dict[str, Any], expected: str
 ) -> None:
-    page = render(finished(tmp_path) | {"task": {"output": "logits", **task}})
+    page = render(write_run(tmp_path) | {"task": {"output": "logits", **task}})
     assert example(page)[-1].startswith("scores = ")
     assert expected in section(page, "Load the model")
     assert page.count("argmax") == (task.get("class_axis") is not None)
@@ -224,14 +224,14 @@ def test_render_page_explains_how_an_output_is_read(
 def test_render_page_names_the_ignored_label_of_pixels(
     tmp_path: Path, kind: str, is_named: bool
 ) -> None:
-    report = finished(tmp_path) | {"task": {"output": "logits", "kind": kind, "class_axis": 1}}
+    report = write_run(tmp_path) | {"task": {"output": "logits", "kind": kind, "class_axis": 1}}
     report["settings"] = {"task": {"ignore_index": 255}}
     assert ("label 255" in section(render(report), "Accuracy")) == is_named
 
 
 def test_render_page_recommends_one_of_several_files(tmp_path: Path) -> None:
-    assert "need only one row: `model.packed.onnx`," in render(finished(tmp_path))
-    assert "need only one row" not in render(finished(tmp_path, ("dense",)))
+    assert "need only one row: `model.packed.onnx`," in render(write_run(tmp_path))
+    assert "need only one row" not in render(write_run(tmp_path, ("dense",)))
 
 
 @pytest.mark.parametrize(

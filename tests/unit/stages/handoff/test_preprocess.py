@@ -27,20 +27,20 @@ from ltp_pipeline.settings.schema import DataSettings
 from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import preprocess
 from ltp_pipeline.stages.handoff.example import ModelInputs, read_inputs
-from tests.support.archives import sequences
-from tests.support.bare import bare
-from tests.support.finished import RECIPE, finished, inputs_of
-from tests.support.photos import RGB, jpeg, opened, put
+from tests.support.archives import make_sequences
+from tests.support.bare import run_bare
+from tests.support.finished import RECIPE, inputs_of, write_run
+from tests.support.photos import RGB, make_jpeg, open_photos, write_file
 from tests.support.sample_report import report_of
-from tests.support.samples import model, only
+from tests.support.samples import model, only_input
 
 LABELS = np.arange(10) % 2
 
 
 def write_script(folder: Path, inputs: ModelInputs) -> Path:
     """Write preprocess.py with its preprocess.json as a handoff does."""
-    put(folder / "preprocess.json", handoff.format_preprocessing(inputs).encode())
-    return put(folder / "preprocess.py", Path(preprocess.__file__).read_bytes())
+    write_file(folder / "preprocess.json", handoff.format_preprocessing(inputs).encode())
+    return write_file(folder / "preprocess.py", Path(preprocess.__file__).read_bytes())
 
 
 def npz(path: Path, *shape: int, dtype: Any = np.uint8) -> Path:
@@ -53,16 +53,16 @@ def idx(path: Path, *_: int) -> Path:
     x = np.random.default_rng(0).integers(0, 256, (10, 8, 9), np.uint8)
     for name, array in (("images-idx3", x), ("labels-idx1", LABELS.astype(np.uint8))):
         head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-        put(path / "idx" / f"train-{name}-ubyte.gz", gzip.compress(head + array.tobytes()))
+        write_file(path / "idx" / f"train-{name}-ubyte.gz", gzip.compress(head + array.tobytes()))
     return path / "idx"
 
 
 def photographs(path: Path, *_: int) -> Path:
     """Of several sizes and kinds: wide, tall, grey, with a palette, with an alpha channel."""
     for i in range(10):
-        picture = Image.open(io.BytesIO(jpeg(i, 20 + 3 * i, 40 - 2 * i)))
+        picture = Image.open(io.BytesIO(make_jpeg(i, 20 + 3 * i, 40 - 2 * i)))
         mode = ("RGB", "L", "P", "RGBA", "RGB")[i % 5]
-        put(path / "photos" / "ab"[i % 2] / "x", b"").unlink()
+        write_file(path / "photos" / "ab"[i % 2] / "x", b"").unlink()
         picture.convert(mode).save(
             path / "photos" / "ab"[i % 2] / f"{i}.{'jpg' if mode == 'RGB' else 'png'}"
         )
@@ -134,12 +134,12 @@ def files_of(data: DatasetSplits) -> list[str]:
 @pytest.mark.parametrize("case", CASES)
 def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case: str):
     make, shape, dtype, model_input, settings = CASES[case]
-    data = opened(
+    data = open_photos(
         make(tmp_path, *shape, **({} if dtype is None else {"dtype": dtype})),
         model_input,
         **settings,
     )
-    expected = only(data.test.read(np.arange(len(data.test))))
+    expected = only_input(data.test.read(np.arange(len(data.test))))
     inputs = inputs_of(describe_inputs(data)["image"], type=model_input.type)
     image_recipe, dtype_name = inputs.recipes["image"], inputs.name_dtype(inputs.tensors[0])
     script = write_script(tmp_path, inputs)
@@ -147,7 +147,9 @@ def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case:
     stored = data.test.inputs["image"].samples.take(data.test.rows)
     np.save(tmp_path / "samples.npy", stored)
     files = files_of(data) if image_recipe.image else [tmp_path / "samples.npy"]
-    process = bare(tmp_path, ("numpy", *["PIL"] * pillow), script, *files, tmp_path / "input.npy")
+    process = run_bare(
+        tmp_path, ("numpy", *["PIL"] * pillow), script, *files, tmp_path / "input.npy"
+    )
     assert process.returncode == 0, process.stderr
     actual = np.load(tmp_path / "input.npy")
     expected = expected.astype(dtype_name)
@@ -161,18 +163,18 @@ def test_main_single_input_is_bit_identical_to_the_package(tmp_path: Path, case:
 
 
 def test_main_samples_of_another_type_or_shape_raises(tmp_path: Path):
-    data = opened(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
+    data = open_photos(npz(tmp_path, 3, 4, 5), model(3, 4, 5), scale=1 / 255)
     script = write_script(tmp_path, inputs_of(describe_inputs(data)["image"]))
     for wrong in (np.zeros((3, 4, 5)), np.zeros((2, 4, 5, 3), np.uint8)):
         np.save(tmp_path / "samples.npy", wrong)
-        process = bare(
+        process = run_bare(
             tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "input.npy"
         )
         assert process.returncode == 1
         assert re.search(r"\buint8\b.*\(3, 4, 5\)", process.stderr)
     np.save(tmp_path / "samples.npy", np.zeros((3, 4, 5), np.uint8))
     assert (
-        bare(
+        run_bare(
             tmp_path, ("numpy",), script, tmp_path / "samples.npy", tmp_path / "one.npy"
         ).returncode
         == 0
@@ -193,14 +195,14 @@ def test_main_samples_of_another_type_or_shape_raises(tmp_path: Path):
     ids=str,
 )
 def test_read_inputs_impossible_preprocessing_raises(tmp_path: Path, change: dict[str, Any]):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     report["data"]["inputs"]["image"]["preprocessing"] = RECIPE | change
     with pytest.raises((InputError, ValueError)):
         read_inputs(report_of(report))
 
 
 def test_run_report_without_preprocessing_raises_and_writes_nothing(tmp_path: Path):
-    report = finished(tmp_path / "run")
+    report = write_run(tmp_path / "run")
     del report["data"]["inputs"]["image"]["preprocessing"]
     with pytest.raises(InputError, match=r"\breport\b.*\bsamples\b"):
         handoff.run(report_of(report), tmp_path / "run", tmp_path / "out")
@@ -224,7 +226,7 @@ def pair() -> dict[str, np.ndarray]:
 
 def frames() -> dict[str, np.ndarray]:
     """Sequences of pairs of floats."""
-    arrays = sequences("frames")
+    arrays = make_sequences("frames")
     values = {key: np.stack([a, -a / 3], axis=1).astype(np.float32) for key, a in arrays.items()}
     return {
         key: array if key.endswith("_offsets") else values[key] for key, array in arrays.items()
@@ -237,15 +239,15 @@ SEVERAL: dict[str, tuple[list[TensorInfo], dict[str, np.ndarray], dict[str, Any]
         pair(),
         {"inputs": {"file": {"layout": "NHWC", "scale": 1 / 255, "mean": 0.3}}},
     ),
-    "sequences-and-mask": (TOKENS, sequences("ids"), {"padding_value": 7}),
+    "sequences-and-mask": (TOKENS, make_sequences("ids"), {"padding_value": 7}),
     "sequences-and-mask-of-fixed-length": (
         [TensorInfo(t.name, t.type, ("N", 9)) for t in TOKENS],
-        sequences("ids"),
+        make_sequences("ids"),
         {"padding_value": 7},
     ),
     "sequences-beside-an-input-named-like-their-offsets": (
         [*TOKENS[:1], TensorInfo("ids_offsets", "INT64", ("N", "U"))],
-        sequences("ids") | sequences("ids_offsets"),
+        make_sequences("ids") | make_sequences("ids_offsets"),
         {},
     ),
     "one-number-a-sample": (
@@ -288,7 +290,7 @@ def test_main_several_inputs_are_bit_identical_to_the_package(tmp_path: Path, ca
     np.savez(tmp_path / "samples.npz", **{f"x/{key}": array for key, array in some.items()})
     renamed(tmp_path / "samples.npz", "x/")
     out = tmp_path / ("input.npy" if len(tensors) == 1 else "inputs.npz")
-    process = bare(tmp_path, ("numpy",), script, tmp_path / "samples.npz", out)
+    process = run_bare(tmp_path, ("numpy",), script, tmp_path / "samples.npz", out)
     assert process.returncode == 0, process.stderr
     expected = data.test.read(np.arange(len(data.test))).inputs
     arrays = {tensors[0].name: np.load(out)} if len(tensors) == 1 else dict(np.load(out))
@@ -324,10 +326,10 @@ def prepare_of(
 
 
 def test_prepare_lists_are_padded(tmp_path: Path):
-    alone = prepare_of(TOKENS[:1], tmp_path, **sequences("ids"))
+    alone = prepare_of(TOKENS[:1], tmp_path, **make_sequences("ids"))
     assert alone([[3, 4], np.array([5], np.uint8), []]).tolist() == [[3, 4], [5, 0], [0, 0]]
     assert alone([[]]).tolist() == [[0]]
-    both = prepare_of(TOKENS, tmp_path, **sequences("ids"))({"ids": [[3, 4], [5]]})
+    both = prepare_of(TOKENS, tmp_path, **make_sequences("ids"))({"ids": [[3, 4], [5]]})
     assert {name: x.tolist() for name, x in both.items()} == {
         "ids": [[3, 4], [5, 0]],
         "ids_mask": [[1, 1], [1, 0]],
@@ -344,7 +346,7 @@ def test_prepare_lists_are_padded(tmp_path: Path):
     ],
 )
 def test_prepare_unfit_sequences_raises(tmp_path: Path, unfit: Any, parts: str):
-    prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **sequences("ids"))
+    prepare = prepare_of([TensorInfo("ids", "INT64", ("N", 9))], tmp_path, **make_sequences("ids"))
     with pytest.raises(ValueError, match=parts):
         prepare(unfit)
 
@@ -359,7 +361,7 @@ def test_load_image_of_several_inputs_uses_the_named_one(
     form = {"mode": "RGB", "size": [4, 5], "crop": None}
     steps = {"b": {"image": form}, "a": {"image": {**form, "size": [2, 3]}}, "ids": {"image": None}}
     monkeypatch.setattr(preprocess, "read_inputs", lambda: steps)
-    path = put(tmp_path / "photo.jpg", jpeg(0, 20, 30))
+    path = write_file(tmp_path / "photo.jpg", make_jpeg(0, 20, 30))
     assert preprocess.load_image(path, "a").shape == (2, 3, 3)
     assert preprocess.load_image(path).shape == (4, 5, 3)
 
@@ -369,6 +371,6 @@ def test_main_with_wrong_arguments_prints_the_usage(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     script = write_script(tmp_path, inputs_of(RECIPE | {"image": None}))
-    process = bare(tmp_path, ("numpy",), script, *arguments)
+    process = run_bare(tmp_path, ("numpy",), script, *arguments)
     assert process.returncode == 1
     assert "python preprocess.py SAMPLES.npy INPUT.npy" in process.stderr

@@ -11,7 +11,7 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.stages.handoff import sparse_ops
 from ltp_pipeline.stages.handoff.page import render_page
 from ltp_pipeline.system.hashing import sha256_file
-from tests.support.kernels import missing
+from tests.support.kernels import raise_missing
 from tests.support.sample_report import report_of, sample
 
 
@@ -56,7 +56,7 @@ def test_collect_sparse_ops_leaves_out_another_library(built: Path) -> None:
 def test_render_page_missing_library_has_the_command_that_builds_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(library, "sparse_ops_library", missing)
+    monkeypatch.setattr(library, "sparse_ops_library", raise_missing)
     report = with_fast("0" * 64)
     page = render_page(report, sparse_ops=sparse_ops.collect_sparse_ops(report))
     assert "The library is not in this folder" in page

@@ -13,18 +13,18 @@ from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.handoff import example as handoff_example
 from ltp_pipeline.stages.handoff import verify as handoff_verify
 from ltp_pipeline.system.hashing import sha256_file
-from tests.support.bare import bare
-from tests.support.finished import RECIPE, classifier, finished, inputs_of, two
+from tests.support.bare import run_bare
+from tests.support.finished import RECIPE, classifier, inputs_of, write_run, write_two_inputs_run
 from tests.support.sample_report import report_of
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return handoff.run(report_of(finished(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
+    return handoff.run(report_of(write_run(tmp_path / "run")), tmp_path / "run", tmp_path / "out")
 
 
 def verify(folder: Path) -> "subprocess.CompletedProcess[str]":
-    return bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
+    return run_bare(folder.parent, ("numpy", "onnxruntime"), folder / "verify.py")
 
 
 def rehash(folder: Path, *names: str) -> None:
@@ -91,7 +91,7 @@ def test_verify_model_with_other_weights_fails(folder: Path):
 
 
 def test_verify_example_without_an_input_fails(tmp_path: Path):
-    out = handoff.run(two(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
+    out = handoff.run(write_two_inputs_run(tmp_path / "run"), tmp_path / "run", tmp_path / "out")
     example = dict(np.load(out / "example.npz"))
     np.savez(
         out / "example.npz",
@@ -104,7 +104,7 @@ def test_verify_example_without_an_input_fails(tmp_path: Path):
 
 
 def test_verify_without_onnxruntime_names_what_to_install(folder: Path):
-    process = bare(folder.parent, ("numpy",), folder / "verify.py")
+    process = run_bare(folder.parent, ("numpy",), folder / "verify.py")
     assert process.returncode == 1
     assert "pip install numpy onnxruntime" in process.stderr
 

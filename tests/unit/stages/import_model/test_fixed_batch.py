@@ -10,7 +10,7 @@ from ltp_pipeline.stages.import_model.fixed_batch import (
     run_in_chunks,
     supports_any_batch,
 )
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph, run_onnxruntime
 from tests.support.sequence_models import STEPS, WIDTH, vision_transformer
 
@@ -41,7 +41,7 @@ def test_declared_batch_is_the_first_dimension_of_most_inputs() -> None:
 
 
 def test_reshapes_of_two_inputs_run_on_other_batches() -> None:
-    result = imported(two_inputs(4).model({"x": (4, 3, 4), "z": (4, 4, 3)}, ["y"]))
+    result = import_network(two_inputs(4).model({"x": (4, 3, 4), "z": (4, 4, 3)}, ["y"]))
     assert result.forward.batch_size is None
     assert result(torch.ones(7, 3, 4), torch.ones(7, 4, 3))[0].shape == (7, 3)
 
@@ -50,7 +50,7 @@ def test_reshapes_of_two_inputs_run_on_other_batches() -> None:
 @pytest.mark.parametrize("samples", [1, 2, 5])
 def test_graph_with_a_class_token_per_sample_runs_in_parts(batch: int, samples: int) -> None:
     model = vision_transformer(batch)
-    result = imported(model)
+    result = import_network(model)
     assert result.forward.batch_size == batch
     assert f"only runs on {batch} sample" in result.notes[-1]
     x = np.random.default_rng(0).standard_normal((samples, STEPS, WIDTH)).astype(np.float32)
@@ -65,7 +65,7 @@ def test_graph_with_a_class_token_per_sample_runs_in_parts(batch: int, samples: 
 def test_graph_that_mixes_samples_has_a_fixed_batch() -> None:
     g = Graph()
     g.add("Sub", "x", g.add("ReduceMean", "x", axes=[0]), outputs=["y"])
-    assert imported(g.model({"x": (2, 6)}, ["y"])).forward.batch_size == 2
+    assert import_network(g.model({"x": (2, 6)}, ["y"])).forward.batch_size == 2
 
 
 def test_run_in_chunks_passes_other_inputs_to_every_part() -> None:
@@ -103,6 +103,6 @@ def test_supports_any_batch_keeps_tokens_within_the_vocabulary() -> None:
     rows = g.add("Gather", g.random("table", 2, 4), "ids")
     g.gemm(g.add("Reshape", rows, g.tensor("flat", [1, 12], np.int64)), "fc", 12, 3)
     g.nodes[-1].output[0] = "y"
-    result = imported(g.model({"ids": (1, 3)}, ["y"], types={"ids": TensorProto.INT64}))
+    result = import_network(g.model({"ids": (1, 3)}, ["y"], types={"ids": TensorProto.INT64}))
     assert result.forward.batch_size is None
     assert result(torch.zeros(4, 3, dtype=torch.int64))[0].shape == (4, 3)

@@ -6,7 +6,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from ltp_pipeline.stages.write_back import to_file_weights
-from tests.support.imported import compiled, imported
+from tests.support.imported import compile_model, import_network
 from tests.support.models import Graph, mlp, run_onnxruntime
 from tests.support.round_trip import check_round_trip
 
@@ -20,7 +20,7 @@ def test_half_precision_is_trained_in_single_precision(data_type: int) -> None:
     for value in (*model.graph.input, *model.graph.output):
         value.type.tensor_type.elem_type = data_type
     half = data_type == TensorProto.FLOAT16
-    result = check_round_trip(model, tolerance=2e-2) if half else imported(model)
+    result = check_round_trip(model, tolerance=2e-2) if half else import_network(model)
     tensors = result.state
     assert {t.dtype for t in tensors.values()} == {torch.float32}
     with torch.no_grad():
@@ -41,7 +41,7 @@ def test_file_with_a_fixed_batch_runs_on_other_batches(shape: tuple[int, int]):
     x = np.random.default_rng(0).standard_normal((3, 1, 4, 4)).astype(np.float32)
     expected = np.concatenate([run_onnxruntime(model, {"x": sample[None]})[0] for sample in x])
     with torch.no_grad():
-        (actual,) = compiled(model)(torch.from_numpy(x))
+        (actual,) = compile_model(model)(torch.from_numpy(x))
     np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -50,7 +50,7 @@ def test_reshape_of_a_table_keeps_its_first_dimension():
     table = g.add("Reshape", g.random("table", 8, 4), g.tensor("shape", (1, -1), np.int64))
     model = g.model({"x": (1, 32)}, [g.add("Add", "x", table, outputs=("y",))])
     x = np.ones((2, 32), np.float32)
-    (y,) = compiled(model)(torch.from_numpy(x))
+    (y,) = compile_model(model)(torch.from_numpy(x))
     np.testing.assert_allclose(
         y.detach().numpy(), x + numpy_helper.to_array(model.graph.initializer[0]).reshape(1, -1)
     )

@@ -13,7 +13,7 @@ from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model import registry
 from ltp_pipeline.stages.import_model.read import read_model_file
-from tests.support.imported import NEVER, Imported, imported
+from tests.support.imported import NEVER, Imported, import_network
 from tests.support.models import Graph, conv_bn_classifier, run_onnxruntime
 
 
@@ -68,7 +68,7 @@ def comparison_notes(network: Imported) -> list[str]:
 def test_network_with_tiny_outputs_is_imported(kind: str):
     model = SMALL[kind]()
     assert largest_output(model) < (1e-4 if "1e-4" in kind else 2e-7)
-    assert not comparison_notes(imported(model, settings=NEVER))
+    assert not comparison_notes(import_network(model, settings=NEVER))
 
 
 @pytest.mark.parametrize("factor", [1.05, -1.0])
@@ -79,7 +79,7 @@ def test_incorrect_operator_is_rejected_with_tiny_outputs(
     model = SMALL[kind]()
     break_operator(monkeypatch, "Gemm" if kind.startswith("linear") else "Conv", factor)
     with pytest.raises(UnsupportedModel, match=r"torch .*onnxruntime .*output 'y'"):
-        imported(model, settings=NEVER)
+        import_network(model, settings=NEVER)
 
 
 def break_operator(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
@@ -96,20 +96,20 @@ def test_incorrect_activation_near_zero_is_rejected(bias: float, monkeypatch: py
     """Only inputs of a larger scale switch it on."""
     break_operator(monkeypatch, "Sigmoid", 1.001)
     with pytest.raises(UnsupportedModel, match=r"output 'y' .*\btimes\b"):
-        imported(detector(bias, 0.3), settings=NEVER)
+        import_network(detector(bias, 0.3), settings=NEVER)
 
 
 def test_incorrect_source_of_a_saturated_output_is_named(monkeypatch: pytest.MonkeyPatch):
     break_operator(monkeypatch, "Conv", 1.5)
     with pytest.raises(UnsupportedModel) as caught:
-        imported(saturated(), settings=NEVER)
+        import_network(saturated(), settings=NEVER)
     assert re.search(r"value 'shift_out'.*output 'y'", caught.value.message)
 
 
 def test_output_that_could_not_be_compared_is_noted():
     g = Graph()
     g.add("MatMul", "x", g.tensor("zero", np.zeros((6, 4))), outputs=("y",))
-    result = imported(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER)
+    result = import_network(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER)
     assert result.parity is None
     assert "'y'" in comparison_notes(result)[0]
 
@@ -133,4 +133,6 @@ def test_rounding_noise_of_onnxruntime_is_accepted():
     one, zero = g.tensor("one", np.ones(4)), g.tensor("zero", np.zeros(4))
     mean, variance = g.tensor("mean", np.full(4, 3e4)), g.tensor("variance", np.ones(4))
     g.add("BatchNormalization", h, one, zero, mean, variance, outputs=("y",))
-    assert not comparison_notes(imported(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER))
+    assert not comparison_notes(
+        import_network(g.model({"x": ("N", 1, 8, 8)}, ["y"]), settings=NEVER)
+    )

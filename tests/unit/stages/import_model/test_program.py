@@ -10,7 +10,7 @@ from ltp_pipeline.stages.import_model.network import compile_graph
 from ltp_pipeline.stages.import_model.ops.common import check_sizes
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.roles import TensorRole
-from tests.support.imported import Compiled, compiled
+from tests.support.imported import Compiled, compile_model
 from tests.support.models import parsed
 
 
@@ -22,7 +22,7 @@ F32 = np.float32
 
 
 def test_constants_are_folded_and_dropped() -> None:
-    module = compiled(
+    module = compile_model(
         parsed(
             """(float[N, 6] x) => (float[N, 2, 3] y) {
                 two = Constant <value_ints = [2, 3]> ()
@@ -38,7 +38,7 @@ def test_constants_are_folded_and_dropped() -> None:
 
 
 def test_values_that_depend_on_a_weight_are_not_folded() -> None:
-    module = compiled(
+    module = compile_model(
         parsed(
             "(float[2, 2] x) => (y) { t = Transpose (w) y = MatMul (x, t) }", w=np.eye(2, dtype=F32)
         )
@@ -49,12 +49,12 @@ def test_values_that_depend_on_a_weight_are_not_folded() -> None:
 
 
 def test_random_numbers_are_not_folded() -> None:
-    module = compiled(parsed("() => (y) { y = RandomNormal <shape = [3]> () }"))
+    module = compile_model(parsed("() => (y) { y = RandomNormal <shape = [3]> () }"))
     assert operators(module) == ["RandomNormal"]
 
 
 def test_activations_are_freed_after_their_last_use() -> None:
-    module = compiled(
+    module = compile_model(
         parsed("(float[2] x) => (y) { a = Relu (x) b = Relu (a) c = Add (a, b) y = Relu (c) }")
     )
     freed = [len(slots) for slots in module.forward.program.last_use]
@@ -62,7 +62,7 @@ def test_activations_are_freed_after_their_last_use() -> None:
 
 
 def test_branch_captures_outer_values() -> None:
-    module = compiled(
+    module = compile_model(
         parsed(
             """(bool c, float[2] x) => (float[2] y) {
                 h = Mul (x, w)
@@ -82,7 +82,7 @@ def test_branch_captures_outer_values() -> None:
 
 
 def test_loop_carries_state_and_collects_outputs() -> None:
-    module = compiled(
+    module = compile_model(
         parsed(
             """(int64 n, float[1] x) => (float[1] last, float[K, 1] all) {
                 go = Constant <value = bool {1}> ()
@@ -99,7 +99,7 @@ def test_loop_carries_state_and_collects_outputs() -> None:
 
 
 def test_call_accepts_other_weights() -> None:
-    module = compiled(parsed("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
+    module = compile_model(parsed("(float[2] x) => (y) { y = Mul (x, w) }", w=F32([2, 3])))
     assert module(torch.ones(2), weights={"w": torch.zeros(2)})[0].tolist() == [0, 0]
     assert module(torch.ones(2))[0].tolist() == [2, 3]
 
@@ -116,7 +116,7 @@ def test_compiled_graph_holds_no_weights() -> None:
 
 def test_settings_are_not_trained() -> None:
     """Scales that reach Resize through Concat are constants; the scaled tensor is a weight."""
-    module = compiled(
+    module = compile_model(
         parsed(
             """(float[1, 2, 4, 4] x) => (y) {
                 s = Concat <axis = 0> (one, two)
@@ -141,7 +141,7 @@ BN_TENSORS = {"scale": F32([1, 2]), "bias": F32([0, 1]), "mean": F32([0, 0]), "v
 
 
 def test_batch_norm_updates_statistics_in_training() -> None:
-    module = compiled(parsed(BN.format(attributes=""), **BN_TENSORS))
+    module = compile_model(parsed(BN.format(attributes=""), **BN_TENSORS))
     native = torch.nn.BatchNorm1d(2, momentum=0.1)
     native.weight.data, native.bias.data = torch.tensor([1.0, 2.0]), torch.tensor([0.0, 1.0])
     x = torch.randn(4, 2, 3)
@@ -153,7 +153,7 @@ def test_batch_norm_updates_statistics_in_training() -> None:
 
 
 def test_batch_norm_in_training_mode_keeps_statistics_in_evaluation() -> None:
-    module = compiled(parsed(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS))
+    module = compile_model(parsed(BN.format(attributes="<training_mode = 1>"), **BN_TENSORS))
     y = module(torch.randn(8, 2, 3) + 5)[0]
     assert y[:, 0].mean().abs() < 1e-5
     assert module.state["mean"].tolist() == [0, 0]
@@ -163,7 +163,7 @@ def test_batch_norm_in_training_mode_keeps_statistics_in_evaluation() -> None:
 def test_half_weights_are_computed_in_single_precision(dtype: str) -> None:
     code = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}[dtype]
     weight = helper.make_tensor("w", code, [2, 2], [1.0, 2.0, 3.0, 4.0])
-    module = compiled(
+    module = compile_model(
         parsed(
             f"""({dtype}[N, 2] x) => ({dtype}[N, 2] y, float[N, 2] z) {{
                 h = MatMul (x, w)
@@ -188,13 +188,13 @@ def test_half_weights_are_computed_in_single_precision(dtype: str) -> None:
 
 
 def test_half_inputs_without_half_weights_stay_half() -> None:
-    module = compiled(parsed("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
+    module = compile_model(parsed("(float16[2] x) => (float16[2] y) { y = Exp (x) }"))
     assert module(torch.ones(2, dtype=torch.float16))[0].dtype is torch.float16
 
 
 def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
     """The meta device stands for any device, because reading a value from it fails."""
-    module = compiled(
+    module = compile_model(
         parsed(
             """(float[N, 4] x) => (y) {
                 s = Shape (x)
@@ -224,7 +224,7 @@ def test_shapes_stay_on_the_cpu_and_data_moves_to_its_device() -> None:
 
 
 def test_operator_without_implementation_runs_its_body() -> None:
-    module = compiled(
+    module = compile_model(
         parsed(
             "(float[2, 4] a, float[2, 4] b) => (y) { y = SwiGLU <alpha = 2.0> (a, b) }", opset=28
         )
@@ -293,7 +293,7 @@ def test_huge_shape_without_elements_is_rejected():
 def test_broken_graph_raises_with_a_reason(reason: str) -> None:
     body, tensors = BROKEN[reason]
     with pytest.raises(NodeError) as caught:
-        compiled(parsed(body, **tensors))
+        compile_model(parsed(body, **tensors))
     assert reason == "Loop" or reason.strip() in str(caught.value)
 
 
@@ -301,7 +301,7 @@ def test_error_while_running_names_the_node() -> None:
     proto = parsed("(float[N] x, float[M] y) => (z) { z = Add (x, y) }")
     proto.graph.node[0].name = "the sum"
     with pytest.raises(NodeError, match=r"^Add 'the sum': "):
-        compiled(proto)(torch.zeros(2), torch.zeros(3))
+        compile_model(proto)(torch.zeros(2), torch.zeros(3))
 
 
 def test_missing_input_raises() -> None:
@@ -315,4 +315,4 @@ def test_missing_input_raises() -> None:
 def test_tensor_with_too_few_bytes_raises() -> None:
     broken = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], raw_data=b"123")
     with pytest.raises(NodeError, match="'w'"):
-        compiled(parsed("(float[4] x) => (y) { y = Add (x, w) }", w=broken))
+        compile_model(parsed("(float[4] x) => (y) { y = Add (x, w) }", w=broken))

@@ -10,7 +10,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.write_back import to_file_weights
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs, run_onnxruntime
 
 
@@ -44,7 +44,7 @@ def test_external_data_is_read_and_written_into_the_file(tmp_path) -> None:
         location="w.bin",
         size_threshold=512,
     )
-    result = imported(tmp_path / "model.onnx")
+    result = import_network(tmp_path / "model.onnx")
     assert result.parity is not None
     with torch.no_grad():
         result.state["conv2.weight"].mul_(2)
@@ -73,11 +73,11 @@ def test_hash_depends_on_the_data_file(tmp_path) -> None:
         location="w",
         size_threshold=512,
     )
-    first = imported(tmp_path / "a.onnx").file.sha256
+    first = import_network(tmp_path / "a.onnx").file.sha256
     data = bytearray((tmp_path / "w").read_bytes())
     data[3] ^= 1
     (tmp_path / "w").write_bytes(data)
-    assert imported(tmp_path / "a.onnx").file.sha256 != first
+    assert import_network(tmp_path / "a.onnx").file.sha256 != first
 
 
 def test_model_over_the_limit_of_a_message_is_imported(tmp_path, monkeypatch) -> None:
@@ -85,11 +85,11 @@ def test_model_over_the_limit_of_a_message_is_imported(tmp_path, monkeypatch) ->
 
     monkeypatch.setattr(storage, "MAX_BYTES", 20_000 + storage.MARGIN)
     model = conv_bn_classifier(channels=32)
-    result = imported(model)
+    result = import_network(model)
     assert result.parity is not None
     write_model(result.file.model.with_weights(to_file_weights(*result)), tmp_path / "large.onnx")
     assert (tmp_path / "large.onnx.data").is_file()
-    assert imported(tmp_path / "large.onnx").parity is not None
+    assert import_network(tmp_path / "large.onnx").parity is not None
 
 
 def save_external(model: ModelProto, folder, location: str = "w.bin") -> None:

@@ -19,7 +19,7 @@ from ltp_pipeline.stages.import_model.unsupported import (
     is_quantized,
 )
 from ltp_pipeline.stages.tools.inspect import inspect
-from tests.support.imported import NEVER, imported, refused
+from tests.support.imported import NEVER, get_import_error, import_network
 from tests.support.models import Graph, branch, loop_body, mlp, parsed
 
 
@@ -44,7 +44,7 @@ def test_quantized_operator_is_rejected_by_node(op: str) -> None:
     kind = TensorProto.FLOAT if dynamic else TensorProto.UINT8
     result = TensorProto.INT32 if op.endswith("Integer") else TensorProto.UINT8
     model = g.model({"x": (1, 4, 4, 4) if conv else (4, 4)}, ["y"], types={"x": kind, "y": result})
-    error = refused(model)
+    error = get_import_error(model)
     assert isinstance(error, UnsupportedModel)
     assert any("'node'" in r and "quantized" in r for r in error.reasons)
 
@@ -111,7 +111,7 @@ def test_import_error_lists_every_reason() -> None:
     total = g.add("ReduceSum", "k", keepdims=0)
     g.add("If", g.add("Greater", total, "scale"), name="decide", outputs=["y"], **branches())
     model = g.model({"x": (4, 4), "text": ("N",)}, ["y"], types={"text": TensorProto.STRING})
-    error = refused(model)
+    error = get_import_error(model)
     assert isinstance(error, UnsupportedModel)
     text = "\n".join(error.reasons)
     for part in (
@@ -208,7 +208,7 @@ def test_inspect_gives_the_reasons_for_which_import_stops(
     model = mlp()
     spoil(model)
     with pytest.raises(UnsupportedModel) as caught:
-        imported(model, settings=ModelSettings(simplify="never"))
+        import_network(model, settings=ModelSettings(simplify="never"))
     found = inspect(saved(model)).unsupported
     assert list(found) == list(caught.value.reasons)
     assert any(SPOILED[spoil] in reason for reason in found)
@@ -232,7 +232,7 @@ def test_loop_whose_rounds_depend_on_the_data_is_rejected() -> None:
     g.random("w", 6, 6)
     count = g.add("Cast", g.add("ReduceMax", "x", keepdims=0), to=TensorProto.INT64)
     g.add("Loop", count, "", "x", name="again", outputs=["y"], body=loop_body())
-    error = refused(g.model({"x": ("N", 6)}, ["y"]))
+    error = get_import_error(g.model({"x": ("N", 6)}, ["y"]))
     assert "number of rounds depends on the data" in "".join(getattr(error, "reasons", ()))
 
 
@@ -241,7 +241,7 @@ def test_loop_whose_rounds_depend_on_a_shape_is_supported() -> None:
     g.random("w", 6, 6)
     count = g.add("Gather", g.add("Shape", "x"), g.tensor("zero", 0, np.int64))
     g.add("Loop", count, g.tensor("true", True, np.bool_), "x", outputs=["y"], body=loop_body())
-    assert imported(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER).parity is not None
+    assert import_network(g.model({"x": ("N", 6)}, ["y"]), settings=NEVER).parity is not None
 
 
 @pytest.mark.parametrize("count", [10**6, 2**62])
@@ -257,7 +257,9 @@ def test_loop_of_unreasonably_many_rounds_is_rejected(count: int) -> None:
         outputs=["y"],
         body=loop_body(),
     )
-    assert "'long'" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
+    assert "'long'" in str(
+        getattr(get_import_error(g.model({"x": ("N", 6)}, ["y"])), "reasons", "")
+    )
 
 
 def test_loop_that_never_stops_is_rejected() -> None:
@@ -272,4 +274,6 @@ def test_loop_that_never_stops_is_rejected() -> None:
         outputs=["y"],
         body=loop_body(),
     )
-    assert "never ends" in str(getattr(refused(g.model({"x": ("N", 6)}, ["y"])), "reasons", ""))
+    assert "never ends" in str(
+        getattr(get_import_error(g.model({"x": ("N", 6)}, ["y"])), "reasons", "")
+    )

@@ -11,7 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.stages.import_model import validity
 from ltp_pipeline.stages.import_model.read import read_model_file
-from tests.support.imported import refused
+from tests.support.imported import get_import_error
 from tests.support.models import Graph, conv_bn_classifier, mlp, with_function
 from tests.support.sequence_models import fused_attention
 
@@ -208,7 +208,7 @@ def test_import_rejects_a_bad_model_and_names_what_is_wrong(
 ) -> None:
     model = mlp()
     spoil(model)
-    error = refused(model)
+    error = get_import_error(model)
     text = " ".join([error.message, *getattr(error, "reasons", ())])
     assert SPOILED[spoil].lower() in text.lower()
 
@@ -247,7 +247,7 @@ def test_import_rejects_a_tensor_of_unreasonable_size(op: str) -> None:
     g.gemm("x", "fc", 6, 3)
     g.add("ReduceMax", y, outputs=["m"])
     model = g.model({"x": (2, 6)}, ["m", g.nodes[-2].output[0]])
-    error = refused(model)
+    error = get_import_error(model)
     assert "big" in " ".join([error.message, *getattr(error, "reasons", ())])
 
 
@@ -348,7 +348,7 @@ def test_value_that_does_not_fit_into_memory_is_rejected_by_node(pads: int) -> N
     g = Graph()
     y = g.conv("x", "wide", 3, 4, pads=[pads] * 4)
     g.add("ReduceMean", y, axes=[2, 3], outputs=["y"])
-    error = refused(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
+    error = get_import_error(g.model({"x": ("N", 3, "H", "W")}, ["y"]))
     assert "Conv 'wide'" in error.message
     assert "memory" in error.hint
 
@@ -357,5 +357,5 @@ def test_attribute_that_refers_to_a_function_is_rejected_outside_of_functions() 
     model = mlp()
     attribute = model.graph.node[0].attribute.add(name="alpha", ref_attr_name="outer")
     attribute.type = onnx.AttributeProto.FLOAT
-    error = refused(model)
+    error = get_import_error(model)
     assert "'alpha'" in error.message

@@ -17,7 +17,7 @@ from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.contexts import compressed, with_train
+from tests.support.contexts import with_target, with_train
 
 ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
 
@@ -49,7 +49,7 @@ def test_phase_initial_zeros_stay_zero(
     started: tuple[RunContext, StateDict], optimizer: str, method: dict[str, float]
 ):
     context, state = started
-    context = compressed(with_train(context, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
+    context = with_target(with_train(context, optimizer=optimizer, weight_decay=0.1, epochs=1), 8.0)
     settings = context.settings.model_copy(
         update={"method": context.settings.method.model_copy(update=method)}
     )

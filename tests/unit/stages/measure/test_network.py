@@ -21,7 +21,7 @@ from ltp_pipeline.stages.measure.session import Session
 from ltp_pipeline.stages.write_back import to_file_weights
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.evaluator import Evaluator
-from tests.support.imported import Imported, imported
+from tests.support.imported import Imported, import_network
 from tests.support.models import Graph
 
 
@@ -35,7 +35,7 @@ def silent(tmp_path: Path) -> tuple[Imported, DatasetSplits, MeasuredOriginal]:
     onnx.save(g.model({"x": ("N", 1, 8, 8)}, ["y"]), tmp_path / "model.onnx")
     x = np.random.default_rng(0).standard_normal((40, 1, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x_train=x)
-    model = imported(tmp_path / "model.onnx")
+    model = import_network(tmp_path / "model.onnx")
     data = open_data(DataSettings(path=tmp_path / "data.npz"), model.file.inputs, 0)
     session = Session(tmp_path / "model.onnx")
     task = DistillationTask.from_graph(model.file.model.graph, [(2, 1, 8, 8)], 2, "values")

@@ -11,14 +11,14 @@ from ltp_pipeline.stages.prepare.activation_memory import (
     saved_activation_bytes,
 )
 from ltp_pipeline.system import memory
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import conv_bn_classifier
 
 SAMPLES = 2
 
 
 def saved_bytes(size: int) -> int:
-    network, state = imported(conv_bn_classifier(4))
+    network, state = import_network(conv_bn_classifier(4))
     return saved_activation_bytes(network, state, {"x": torch.zeros(SAMPLES, 1, size, size)})
 
 
@@ -29,7 +29,7 @@ def test_saved_activation_bytes_grow_with_maps_and_exclude_weights() -> None:
 
 
 def test_saved_activation_bytes_leaves_running_statistics_unchanged() -> None:
-    network, state = imported(conv_bn_classifier(4))
+    network, state = import_network(conv_bn_classifier(4))
     before = {name: tensor.clone() for name, tensor in state.items()}
     saved_activation_bytes(network, state, {"x": torch.randn(SAMPLES, 1, 8, 8)})
     assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
@@ -38,7 +38,7 @@ def test_saved_activation_bytes_leaves_running_statistics_unchanged() -> None:
 def test_check_activation_memory_too_large_batch_suggests_a_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    network, state = imported(conv_bn_classifier(4))
+    network, state = import_network(conv_bn_classifier(4))
     inputs = {"x": torch.zeros(SAMPLES, 1, 8, 8)}
     sample_bytes = saved_activation_bytes(network, state, inputs) / SAMPLES
     monkeypatch.setattr(memory, "available_memory", lambda: int(50 * sample_bytes))

@@ -10,7 +10,7 @@ from ltp_pipeline.stages.report.comparison_facts import (
     group_reasons,
     has_few_layer_weights,
 )
-from tests.support.sample_report import bounded, one_point, report_of, sample
+from tests.support.sample_report import one_point, report_of, sample, with_bounded_gain
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_compare_with_baseline_measured_point_is_not_interpolated(report: dict[s
 def test_compare_with_baseline_bound_names_the_outermost_point(
     report: dict[str, Any], bound: str, expected: float
 ) -> None:
-    comparison = compare(bounded(report, bound, 2.0))
+    comparison = compare(with_bounded_gain(report, bound, 2.0))
     assert comparison.bound == bound
     assert comparison.baseline_compression == pytest.approx(expected, abs=5e-3)
 

@@ -13,11 +13,11 @@ from ltp_pipeline.results.schema import Report
 from ltp_pipeline.stages.report import render, run_plots, svg
 from tests.support.sample_report import (
     HOSTILE,
-    bounded,
     in_celsius,
     one_point,
     report_of,
     sample,
+    with_bounded_gain,
 )
 
 SECTIONS = ["plots", "layers", "gates", "data", "environment", "timings", "settings", "files"]
@@ -132,7 +132,7 @@ def test_all_pages_better_baseline_comes_first(report: dict[str, Any]) -> None:
 
 
 def test_all_pages_smaller_baseline_comes_first(report: dict[str, Any]) -> None:
-    for page in render_pages(bounded(report, "at most", 0.5)):
+    for page in render_pages(with_bounded_gain(report, "at most", 0.5)):
         assert page.index("baseline needs fewer weights") < page.index("8.36×, is still as good")
 
 

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from ltp_pipeline.stages.report import tradeoff_plot
-from tests.support.sample_report import bounded, in_celsius, in_metric, one_point, report_of, sample
+from tests.support.sample_report import (
+    in_celsius,
+    in_metric,
+    one_point,
+    report_of,
+    sample,
+    with_bounded_gain,
+)
 
 WITHIN_BUDGET = {"budget": 0.01, "compression_at_equal_accuracy": 5.1, "gain": 1.64}
 
@@ -44,7 +51,7 @@ def test_plot_tradeoff_without_curve_has_no_gain(
 
 @pytest.mark.parametrize("bound", ["at least", "at most"])
 def test_plot_tradeoff_bounded_gain_names_the_bound(bound: str) -> None:
-    assert f">gain {bound} 2.5<" in plot_tradeoff(bounded(sample()[0], bound, 2.5))
+    assert f">gain {bound} 2.5<" in plot_tradeoff(with_bounded_gain(sample()[0], bound, 2.5))
 
 
 def test_plot_tradeoff_budget_is_a_line() -> None:

@@ -60,7 +60,9 @@ def run_init(
 def test_init_several_inputs_only_pixels_get_a_scale(tmp_path: Path, name: str) -> None:
     rng, model = np.random.default_rng(0), image_and_numbers(Graph(), name)
     image, numbers = pixels(rng), rng.standard_normal((SAMPLES, 4)).astype(np.float32)
-    y = kinds.answers(model, **{name: image.astype(np.float32) / 255, "numbers": numbers}).argmax(1)
+    y = kinds.compute_answers(
+        model, **{name: image.astype(np.float32) / 255, "numbers": numbers}
+    ).argmax(1)
     settings, console = run_init(tmp_path, model, {name: image, "numbers": numbers, "y": y})
     assert settings["data"]["inputs"] == {name: {"scale": BYTE}}
     assert "scale" not in settings["data"]
@@ -74,7 +76,7 @@ def test_init_two_inputs_of_pixels_each_gets_its_scale(tmp_path: Path) -> None:
     sides = [g.add("MatMul", g.add("Flatten", side), f"of_{side}") for side in ("left", "right")]
     model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
     left, right = pixels(rng), pixels(rng, 16)
-    y = kinds.answers(
+    y = kinds.compute_answers(
         model, left=left.astype(np.float32) / 255, right=right.astype(np.float32) / 16
     ).argmax(1)
     settings, _ = run_init(tmp_path, model, {"left": left, "right": right, "y": y})
@@ -89,7 +91,7 @@ def test_init_one_transposed_input_only_it_gets_a_layout(tmp_path: Path) -> None
     sides = [g.add("MatMul", g.add("Flatten", side), f"of_{side}") for side in ("left", "right")]
     model = g.model(dict.fromkeys(("left", "right"), ("N", 3, 8, 8)), [g.add("Add", *sides)])
     left, right = (rng.standard_normal((SAMPLES, 3, 8, 8)).astype(np.float32) for _ in range(2))
-    y = kinds.answers(model, left=left, right=right).argmax(1)
+    y = kinds.compute_answers(model, left=left, right=right).argmax(1)
     settings, console = run_init(
         tmp_path, model, {"left": left, "right": np.moveaxis(right, 1, 3), "y": y}
     )
@@ -100,7 +102,7 @@ def test_init_one_transposed_input_only_it_gets_a_layout(tmp_path: Path) -> None
 def test_init_single_input_has_its_scale_in_data(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
-    y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
+    y = kinds.compute_answers(model, x=x.astype(np.float32) / 255).argmax(1)
     settings, _ = run_init(tmp_path, model, {"x": x, "y": y})
     assert settings["data"]["scale"] == BYTE
     assert "inputs" not in settings["data"]
@@ -109,7 +111,7 @@ def test_init_single_input_has_its_scale_in_data(tmp_path: Path) -> None:
 def test_init_scale_without_effect_is_not_suggested(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng, dtype=np.int32)
-    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    y = kinds.compute_answers(model, x=x.astype(np.float32)).argmax(1)
     assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
@@ -118,7 +120,8 @@ def test_init_scale_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng, dtype=np.int32)
     stored, scaled = (
-        kinds.answers(model, x=x.astype(np.float32) * scale).argmax(1) for scale in (1, BYTE)
+        kinds.compute_answers(model, x=x.astype(np.float32) * scale).argmax(1)
+        for scale in (1, BYTE)
     )
     mixed = np.where(rng.random(SAMPLES) < 0.47, stored, scaled)
     assert (mixed == scaled).mean() > (mixed == stored).mean()
@@ -128,7 +131,7 @@ def test_init_scale_better_by_chance_is_not_suggested(tmp_path: Path) -> None:
 def test_init_bytes_of_full_range_are_scaled_without_effect(tmp_path: Path) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=0)
     x = pixels(rng)
-    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    y = kinds.compute_answers(model, x=x.astype(np.float32)).argmax(1)
     assert run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]["scale"] == BYTE
     line = next(
         line
@@ -143,7 +146,7 @@ def test_init_bytes_clearly_better_unscaled_have_an_unused_scale(
 ) -> None:
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = pixels(rng)
-    y = kinds.answers(model, x=x.astype(np.float32)).argmax(1)
+    y = kinds.compute_answers(model, x=x.astype(np.float32)).argmax(1)
     assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
     line = next(
         line
@@ -156,7 +159,7 @@ def test_init_bytes_clearly_better_unscaled_have_an_unused_scale(
 
 def test_init_passed_scale_is_kept_and_no_other_tried(tmp_path: Path) -> None:
     model, x = one_image(bias=2.0), pixels(np.random.default_rng(0))
-    y = kinds.answers(model, x=x.astype(np.float32) / 255).argmax(1)
+    y = kinds.compute_answers(model, x=x.astype(np.float32) / 255).argmax(1)
     settings, console = run_init(tmp_path, model, {"x": x, "y": y}, data={"scale": 0.5, "mean": 3})
     assert settings["data"] == {"path": "data.npz", "scale": 0.5, "mean": [3.0]}
     assert "top-1 100.00 %" not in console
@@ -195,7 +198,7 @@ def test_init_fractions_with_integer_maximum_get_no_scale(tmp_path: Path) -> Non
     rng, model = np.random.default_rng(0), one_image(bias=2.0)
     x = rng.uniform(0, 255, (SAMPLES, 3, 8, 8)).astype(np.float32)
     x[:, 0, 0, 0] = 255
-    y = kinds.answers(model, x=x / 255).argmax(1)
+    y = kinds.compute_answers(model, x=x / 255).argmax(1)
     assert "scale" not in run_init(tmp_path, model, {"x": x, "y": y})[0]["data"]
 
 
@@ -224,7 +227,8 @@ def counts() -> tuple[onnx.ModelProto, dict[str, Array]]:
     x = numbers()
     return model, {
         "x": x,
-        "y": np.clip(np.rint(kinds.answers(model, x=x)[:, 0] + 3), 0, 9).astype(np.int64) % 2,
+        "y": np.clip(np.rint(kinds.compute_answers(model, x=x)[:, 0] + 3), 0, 9).astype(np.int64)
+        % 2,
     }
 
 
@@ -437,14 +441,16 @@ class Task:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    kinds.write("regression", tmp_path)
+    kinds.write_kind("regression", tmp_path)
     return tmp_path
 
 
 def test_init_custom_task_measures_the_original(folder: Path) -> None:
     path, console = api.init(folder / "model.onnx", task=Task(folder))
     x, y = (np.load(folder / "data.npz")[name][200:250] for name in ("x", "y"))
-    expected = float(np.abs(kinds.answers(onnx.load(folder / "model.onnx"), x=x) - y).mean())
+    expected = float(
+        np.abs(kinds.compute_answers(onnx.load(folder / "model.onnx"), x=x) - y).mean()
+    )
     text = "\n".join(console)
     assert f"MAE {expected:.4g} mm" in text
     assert "lower is better" in text

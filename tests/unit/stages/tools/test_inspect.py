@@ -13,7 +13,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
 from ltp_pipeline.stages.tools.inspect import InspectedOperator, inspect
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph, conv_bn_classifier
 from tests.support.victims import VICTIMS
 
@@ -50,7 +50,7 @@ def test_inspect_without_terminal_keeps_long_names(saved, capsys) -> None:
 def test_inspect_lists_the_layers_of_an_import(saved) -> None:
     for model in VICTIMS.values():
         listed = inspect(saved(model)).layers
-        expected = imported(model).layer_weights
+        expected = import_network(model).layer_weights
         assert [(k.name, k.shape, k.reason) for k in listed] == [
             (k.name, k.shape, k.reason) for k in expected
         ]

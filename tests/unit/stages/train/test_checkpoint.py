@@ -10,7 +10,7 @@ from ltp_pipeline.stages.train import loop
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.contexts import compressed, plain, with_train
+from tests.support.contexts import plain_phase, with_target, with_train
 
 KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
 
@@ -37,13 +37,13 @@ def test_train_resumed_gives_the_same_bytes(
     context, state = started
     context = with_train(context, optimizer=optimizer, weight_decay=0.1)
     checkpoint = context.run_directory.root / "state" / "finetune.safetensors"
-    whole = train(context, dict(state), plain(context), 1)
+    whole = train(context, dict(state), plain_phase(context), 1)
     written = checkpoint.read_bytes()
     checkpoint.unlink()
     stop_after(4, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        train(context, dict(state), plain(context), 1)
-    again = train(context, dict(state), plain(context), 1)
+        train(context, dict(state), plain_phase(context), 1)
+    again = train(context, dict(state), plain_phase(context), 1)
     assert all(torch.equal(whole[n], again[n]) for n in whole)
     assert checkpoint.read_bytes() == written
 
@@ -54,7 +54,7 @@ def test_checkpoint_has_the_full_optimizer_state(
 ):
     context, state = started
     context = with_train(context, optimizer=optimizer)
-    train(context, state, plain(context), 1)
+    train(context, state, plain_phase(context), 1)
     found = context.run_directory.load_state("finetune")
     assert found is not None
     kept = {name for name in found[0] if name.startswith("optimizer/")}
@@ -69,7 +69,7 @@ def test_learn_resumed_with_adamw_gives_the_same_trail(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
     context, state = started
-    context = compressed(with_train(context, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)
+    context = with_target(with_train(context, optimizer="adamw", epochs=1, finetune_epochs=0), 8.0)
 
     def learned() -> bytes:
         (entry,) = learn_thresholds.run(context, state, 0.9).trail

@@ -16,7 +16,7 @@ from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.phase import StepPosition
 from ltp_pipeline.system.arrays import StateDict
-from tests.support.contexts import plain, with_train
+from tests.support.contexts import plain_phase, with_train
 
 
 def test_learning_rate_falls_from_its_start_to_zero():
@@ -124,7 +124,7 @@ def test_teacher_uses_original_weights_only(
 def test_train_does_not_change_its_input_state(started: tuple[RunContext, StateDict]):
     context, state = started
     before = {n: t.clone() for n, t in state.items()}
-    trained = train(context, given := dict(state), plain(context), 1)
+    trained = train(context, given := dict(state), plain_phase(context), 1)
     assert not given
     assert list(trained) == list(state)
     assert all(torch.equal(before[n], t) for n, t in state.items())
@@ -144,7 +144,7 @@ def test_train_zeros_of_unpruned_layer_stay_zero(
     context = replace(context, network=replace(context.network, layer_weights=tuple(kernels)))
     before = state["stem.weight"].clone()
     before[::2] = 0
-    after = train(context, {**state, "stem.weight": before}, plain(context), 1)["stem.weight"]
+    after = train(context, {**state, "stem.weight": before}, plain_phase(context), 1)["stem.weight"]
     assert torch.equal(after != 0, before != 0)
     assert not torch.equal(after, before)
 
@@ -179,6 +179,6 @@ def test_train_slow_steps_are_reported(
 
     monkeypatch.setattr(context.run_directory.progress, "say", said.append, raising=False)
     monkeypatch.setattr(loop, "_train_step", slow)
-    train(context, state, plain(context), 3)
+    train(context, state, plain_phase(context), 3)
     assert len(said) == 1
     assert "times as long as at first" in said[0]

@@ -13,7 +13,7 @@ from ltp_pipeline.stages.train.optimizer import (
     make_optimizer,
     resolve_optimizer_settings,
 )
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph, mlp
 
 SGD = OptimizerSettings("sgd", lr=0.03, weight_decay=0.0, warmup_fraction=0.0, max_grad_norm=0.0)
@@ -72,7 +72,7 @@ def test_optimizer_complete_settings_are_unchanged():
 
 
 def test_adamw_decays_layer_weights_and_embeddings_only():
-    network, state = imported(text_model())
+    network, state = import_network(text_model())
     parameters = {name: state[name] for name in network.forward.weight_names}
     optimizer = make_optimizer(network, parameters, ADAMW._replace(lr=0.1, weight_decay=0.5), 0.9)
     before = {name: p.detach().clone() for name, p in parameters.items()}
@@ -87,5 +87,5 @@ def test_adamw_decays_layer_weights_and_embeddings_only():
 
 def test_momentum_is_the_first_beta_of_adamw():
     w = torch.nn.Parameter(torch.ones(3))
-    network, _ = imported(mlp())
+    network, _ = import_network(mlp())
     assert make_optimizer(network, {"w": w}, ADAMW, 0.7).defaults["betas"] == (0.7, 0.999)

@@ -15,8 +15,8 @@ from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.system.arrays import StateDict
 from tests.support.models import Graph, as_model, conv_bn_classifier
-from tests.support.restored import make_context, restored
-from tests.support.samples import only
+from tests.support.restored import import_restored, make_context
+from tests.support.samples import only_input
 
 
 def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContext, StateDict]):
@@ -27,7 +27,7 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContex
     rng = np.random.default_rng(batches.derive_seed(context.settings.train.seed, "statistics"))
     rows = rng.permutation(len(context.data.train))[: len(context.data.train) // 128 * 128]
     y = F.conv2d(
-        torch.from_numpy(only(context.data.train.read(rows))), state["stem.weight"], padding=1
+        torch.from_numpy(only_input(context.data.train.read(rows))), state["stem.weight"], padding=1
     )
     assert torch.allclose(found["stem.bn.mean"], y.mean((0, 2, 3)), atol=1e-4)
     by_batch = torch.stack([b.var((0, 2, 3)) for b in y.split(128)]).mean(0)

@@ -14,7 +14,7 @@ from ltp_pipeline.data.open import open_data
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings
-from tests.support.samples import only
+from tests.support.samples import only_input
 
 GREY = TensorInfo("image", "FLOAT", ("N", 1, 4, 4))
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -81,7 +81,7 @@ def test_read_dataset_usual_names_are_found(mnist: Path, arrange: Callable[[Path
     arrange(mnist)
     data = opened(mnist)
     assert (len(data.train), len(data.val), len(data.test), data.num_classes) == (18, 2, 5, 5)
-    np.testing.assert_array_equal(only(data.test.read(np.arange(5))), TEST[:, None])
+    np.testing.assert_array_equal(only_input(data.test.read(np.arange(5))), TEST[:, None])
     np.testing.assert_array_equal(data.test.labels, labels(5))
     assert data.test.name == "test"
 
@@ -102,7 +102,9 @@ def test_read_dataset_every_number_type_is_read(mnist: Path, dtype: str) -> None
     for name in ("train", "t10k"):
         (mnist / f"{name}-images-idx3-ubyte").write_bytes(idx((TEST % 100).astype(dtype)))
         (mnist / f"{name}-labels-idx1-ubyte").write_bytes(idx(labels(5)))
-    np.testing.assert_array_equal(only(opened(mnist).test.read(np.arange(5))), TEST[:, None] % 100)
+    np.testing.assert_array_equal(
+        only_input(opened(mnist).test.read(np.arange(5))), TEST[:, None] % 100
+    )
 
 
 def test_read_dataset_fingerprint_follows_the_content(mnist: Path) -> None:

@@ -12,9 +12,9 @@ from PIL import Image
 from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.data.open import would_read_folder
 from ltp_pipeline.errors import InputError
-from tests.support.class_folders import open_folder, picture, refused_folder, save
-from tests.support.photos import opened
-from tests.support.samples import only
+from tests.support.class_folders import get_folder_error, make_picture, open_folder, save_picture
+from tests.support.photos import open_photos
+from tests.support.samples import only_input
 
 
 @pytest.mark.usefixtures("either_way")
@@ -28,13 +28,13 @@ def test_read_dataset_classes_are_numbered_by_name(folder: Path) -> None:
         everything.update(
             zip(
                 split.rows.tolist(),
-                zip(only(split.read(np.arange(len(split)))), split.labels, strict=True),
+                zip(only_input(split.read(np.arange(len(split)))), split.labels, strict=True),
                 strict=True,
             )
         )
     for row in range(10):
         c, i = divmod(row, 5)
-        pixels = picture(10 * c + i).transpose(2, 0, 1).astype(np.float32)
+        pixels = make_picture(10 * c + i).transpose(2, 0, 1).astype(np.float32)
         expected = pixels * np.float32(1 / 255) - np.float32([0.5, 0.4, 0.3]).reshape(3, 1, 1)
         np.testing.assert_array_equal(everything[row][0], expected)
         assert everything[row][1] == c
@@ -46,7 +46,9 @@ def test_read_dataset_split_folders_are_followed(folder: Path, tmp_path: Path, v
         (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
         for c in ("cat", "dog"):
             for i, file in enumerate((folder / c).iterdir()):
-                save(tmp_path / "data" / name / c / f"{i}.png", np.asarray(Image.open(file)))
+                save_picture(
+                    tmp_path / "data" / name / c / f"{i}.png", np.asarray(Image.open(file))
+                )
     (tmp_path / "data" / "raw").mkdir()
     data = open_folder(tmp_path / "data")
     assert (len(data.train), len(data.val), len(data.test)) == (10, 10, 10)
@@ -59,22 +61,22 @@ def test_read_dataset_test_images_without_classes_are_not_used(
 ) -> None:
     for name in ("train", "val"):
         shutil.copytree(folder, tmp_path / "imagenet" / name)
-    save(tmp_path / "imagenet" / "test" / "0.png", picture(0))
+    save_picture(tmp_path / "imagenet" / "test" / "0.png", make_picture(0))
     data = open_folder(tmp_path / "imagenet")
     assert (len(data.train), len(data.val), data.test.name) == (10, 10, "val")
     assert any(str(tmp_path / "imagenet" / "test") in note for note in data.notes)
 
 
 def test_read_dataset_class_may_be_called_train(folder: Path) -> None:
-    save(folder / "train" / "0.png", picture(0))
-    save(folder / "train" / "1.png", picture(1))
+    save_picture(folder / "train" / "0.png", make_picture(0))
+    save_picture(folder / "train" / "1.png", make_picture(1))
     assert open_folder(folder).class_names == ("cat", "dog", "train")
 
 
 def test_read_dataset_usual_formats_and_nested_folders_are_read(tmp_path: Path) -> None:
     for i, ending in enumerate(("png", "JPG", "jpeg", "bmp", "gif", "webp", "tif", "ppm")):
-        save(tmp_path / "a" / f"x.{ending}", picture(i))
-        save(tmp_path / "b" / "images" / f"x.{ending}", picture(i))
+        save_picture(tmp_path / "a" / f"x.{ending}", make_picture(i))
+        save_picture(tmp_path / "b" / "images" / f"x.{ending}", make_picture(i))
     (tmp_path / "a" / "notes.txt").write_text("no image")
     (tmp_path / "a" / ".hidden.png").write_bytes(b"no image")
     data = open_folder(tmp_path)
@@ -83,63 +85,63 @@ def test_read_dataset_usual_formats_and_nested_folders_are_read(tmp_path: Path) 
 
 def test_read_dataset_class_without_images_raises(folder: Path) -> None:
     (folder / "empty").mkdir()
-    assert str(folder / "empty") in refused_folder(folder).message
+    assert str(folder / "empty") in get_folder_error(folder).message
 
 
 def test_read_dataset_class_that_training_lacks_raises(tmp_path: Path) -> None:
     for where in ("train/a", "train/b", "val/a", "val/c"):
-        save(tmp_path / where / "0.png", picture(0))
-    assert "class c" in refused_folder(tmp_path).message
+        save_picture(tmp_path / where / "0.png", make_picture(0))
+    assert "class c" in get_folder_error(tmp_path).message
 
 
 def test_read_dataset_class_that_validation_lacks_keeps_numbers(tmp_path: Path) -> None:
     for where in ("train/a", "train/b", "train/c", "val/c", "test/b"):
-        save(tmp_path / where / "0.png", picture(0))
+        save_picture(tmp_path / where / "0.png", make_picture(0))
     data = open_folder(tmp_path)
     assert (data.val.labels.tolist(), data.test.labels.tolist()) == ([2], [1])
 
 
 def test_read_dataset_split_folders_without_train_raise(tmp_path: Path) -> None:
-    save(tmp_path / "val" / "a" / "0.png", picture(0))
-    assert "train" in refused_folder(tmp_path).hint
+    save_picture(tmp_path / "val" / "a" / "0.png", make_picture(0))
+    assert "train" in get_folder_error(tmp_path).hint
 
 
 def test_read_dataset_val_and_valid_raise(tmp_path: Path) -> None:
     for where in ("train/a", "val/a", "valid/a"):
-        save(tmp_path / where / "0.png", picture(0))
-    assert re.search(r"\bval\b.*\bvalid\b", refused_folder(tmp_path).message)
+        save_picture(tmp_path / where / "0.png", make_picture(0))
+    assert re.search(r"\bval\b.*\bvalid\b", get_folder_error(tmp_path).message)
 
 
 def test_read_dataset_one_class_raises(folder: Path) -> None:
-    error = refused_folder(folder / "..")
+    error = get_folder_error(folder / "..")
     assert error.message.endswith("pets")
     assert "labels" in error.hint
 
 
 def test_read_dataset_images_next_to_class_folders_raise(folder: Path) -> None:
-    save(folder / "0.png", picture(0))
-    assert str(folder / "0.png") in refused_folder(folder).message
+    save_picture(folder / "0.png", make_picture(0))
+    assert str(folder / "0.png") in get_folder_error(folder).message
 
 
 def test_read_dataset_folder_train_of_images_has_no_labels(tmp_path: Path) -> None:
     for i in range(8):
-        save(tmp_path / "train" / f"{i}.png", picture(i))
+        save_picture(tmp_path / "train" / f"{i}.png", make_picture(i))
     assert open_folder(tmp_path).num_classes is None
 
 
 def test_read_dataset_split_without_classes_raises(tmp_path: Path) -> None:
-    save(tmp_path / "train" / "a" / "0.png", picture(0))
-    save(tmp_path / "train" / "b" / "0.png", picture(0))
-    save(tmp_path / "val" / "0.png", picture(0))
-    assert str(tmp_path / "val") in refused_folder(tmp_path).message
+    save_picture(tmp_path / "train" / "a" / "0.png", make_picture(0))
+    save_picture(tmp_path / "train" / "b" / "0.png", make_picture(0))
+    save_picture(tmp_path / "val" / "0.png", make_picture(0))
+    assert str(tmp_path / "val") in get_folder_error(tmp_path).message
 
 
 def test_read_dataset_class_folder_that_leads_outside_raises(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     assert open_folder(tmp_path / "link").num_classes == 2
-    save(tmp_path / "elsewhere" / "0.png", picture(0))
+    save_picture(tmp_path / "elsewhere" / "0.png", make_picture(0))
     (folder / "outside").symlink_to(tmp_path / "elsewhere")
-    assert str(folder / "outside") in refused_folder(folder).message
+    assert str(folder / "outside") in get_folder_error(folder).message
 
 
 def test_would_read_folder_among_classes_but_not_next_to_splits(
@@ -148,7 +150,7 @@ def test_would_read_folder_among_classes_but_not_next_to_splits(
     assert would_read_folder(folder, folder / "model-ltp")
     assert not would_read_folder(folder, tmp_path / "model-ltp")
     for name in ("train", "val"):
-        save(tmp_path / "data" / name / "cat" / "0.png", picture(0))
+        save_picture(tmp_path / "data" / name / "cat" / "0.png", make_picture(0))
     assert not would_read_folder(tmp_path / "data", tmp_path / "data" / "model-ltp")
     assert would_read_folder(tmp_path / "data", tmp_path / "data" / "train" / "model-ltp")
 
@@ -159,7 +161,7 @@ def test_would_read_folder_next_to_idx_files_is_false(tmp_path: Path) -> None:
 
 
 def test_read_dataset_flat_folder_has_no_labels(photos: Path) -> None:
-    data = opened(photos / "a", validation_fraction=0.2)
+    data = open_photos(photos / "a", validation_fraction=0.2)
     assert (data.train.labels, data.num_classes, data.class_names) == (None, None, None)
     assert len(data.train) == 6
     assert all(not batch.targets for batch in iter_batches(data.train, 2))
@@ -169,7 +171,7 @@ def test_read_dataset_split_folders_may_be_flat(photos: Path, tmp_path: Path) ->
     (tmp_path / "bare").mkdir()
     (photos / "a").rename(tmp_path / "bare" / "train")
     (photos / "b").rename(tmp_path / "bare" / "val")
-    data = opened(tmp_path / "bare")
+    data = open_photos(tmp_path / "bare")
     assert data.train.labels is None
     assert (len(data.train), len(data.val)) == (10, 10)
 
@@ -189,17 +191,17 @@ def test_read_dataset_links_are_followed_and_noted(folder: Path, tmp_path: Path)
 def test_read_dataset_pipe_raises_without_waiting(folder: Path, flat: bool) -> None:
     where = folder / "cat"
     os.mkfifo(where / "x.jpg")
-    assert "/x.jpg " in refused_folder(where if flat else folder).message
+    assert "/x.jpg " in get_folder_error(where if flat else folder).message
 
 
 def test_read_dataset_link_to_a_device_raises(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("/dev/zero")
-    assert "/x.jpg " in refused_folder(folder).message
+    assert "/x.jpg " in get_folder_error(folder).message
 
 
 def test_read_dataset_circular_link_raises(folder: Path) -> None:
     (folder / "cat" / "x.jpg").symlink_to("x.jpg")
-    assert "x.jpg" in refused_folder(folder).message
+    assert "x.jpg" in get_folder_error(folder).message
     (folder / "x").symlink_to("x")
     with pytest.raises(InputError) as caught:
         would_read_folder(folder, folder / "out")
@@ -208,19 +210,19 @@ def test_read_dataset_circular_link_raises(folder: Path) -> None:
 
 def test_read_dataset_link_to_a_folder_raises(folder: Path) -> None:
     (folder / "cat" / "more").symlink_to(folder / "dog")
-    assert str(folder / "cat" / "more") in refused_folder(folder).message
+    assert str(folder / "cat" / "more") in get_folder_error(folder).message
 
 
 def test_read_dataset_class_name_that_is_not_utf8_raises(folder: Path) -> None:
     (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/\xff"))
-    assert "UTF-8" in refused_folder(folder).message
+    assert "UTF-8" in get_folder_error(folder).message
 
 
 def test_read_dataset_image_name_that_is_not_utf8_is_read(folder: Path) -> None:
     (folder / "cat" / "0.png").rename(os.fsdecode(os.fsencode(folder) + b"/cat/\xff.png"))
     assert len(open_folder(folder).train) == 8
     for i in range(20):
-        save(folder / "dog" / f"more{i}.png", picture(i))
+        save_picture(folder / "dog" / f"more{i}.png", make_picture(i))
     os.truncate(os.fsencode(folder) + b"/cat/\xff.png", 40)
     (note,) = [n for n in open_folder(folder, max_corrupt_images=1).notes if "left out" in n]
     assert "cat/?.png" in note

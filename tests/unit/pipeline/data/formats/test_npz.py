@@ -16,12 +16,12 @@ from ltp_pipeline.data.sequences import MaskSamples, RaggedSamples
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.settings.schema import DataSettings, InputSettings, TaskSettings
-from tests.support.archives import GREY, images, labels, opened, refusal
-from tests.support.samples import only
+from tests.support.archives import GREY, get_open_error, make_images, make_labels, open_archive
+from tests.support.samples import only_input
 
 
 def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
-    x = images(12, 4, 4)
+    x = make_images(12, 4, 4)
     np.savez(
         archive,
         x_train=x[:6],
@@ -31,7 +31,7 @@ def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
         x_test=x[9:],
         y_test=[4, 4, 4],
     )
-    data = opened(archive)
+    data = open_archive(archive)
     assert (data.train.name, data.val.name, data.test.name) == ("train", "val", "test")
     assert (len(data.train), len(data.val), len(data.test), data.num_classes, data.notes) == (
         6,
@@ -41,7 +41,7 @@ def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
         (),
     )
     np.testing.assert_array_equal(
-        only(data.test.read(np.array([2, 0]))), x[[11, 9], None].astype(np.float32)
+        only_input(data.test.read(np.array([2, 0]))), x[[11, 9], None].astype(np.float32)
     )
     assert data.val.labels.dtype == np.int64
     np.testing.assert_array_equal(data.val.labels, [2, 1, 0])
@@ -50,22 +50,22 @@ def test_read_dataset_splits_are_those_of_the_archive(archive: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 a jpeg", b"PK\x03\x04 cut short"])
 def test_read_dataset_file_that_is_no_archive_raises(archive: Path, content: bytes) -> None:
     archive.write_bytes(content)
-    assert str(archive) in refusal(archive).message
+    assert str(archive) in get_open_error(archive).message
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_read_dataset_flipped_bit_raises(archive: Path, save: Any) -> None:
-    save(archive, x_train=images(10, 4, 4), y_train=labels(10))
+    save(archive, x_train=make_images(10, 4, 4), y_train=make_labels(10))
     content = bytearray(archive.read_bytes())
     content[200] ^= 0x10
     archive.write_bytes(content)
-    assert "x_train" in refusal(archive).message or "npz" in refusal(archive).message
+    assert "x_train" in get_open_error(archive).message or "npz" in get_open_error(archive).message
 
 
 def test_read_dataset_truncated_archive_raises(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4), y_train=labels(10))
+    np.savez(archive, x_train=make_images(10, 4, 4), y_train=make_labels(10))
     archive.write_bytes(archive.read_bytes()[:-40])
-    assert str(archive) in refusal(archive).message
+    assert str(archive) in get_open_error(archive).message
 
 
 def write_members(path: Path, **members: bytes) -> None:
@@ -82,26 +82,30 @@ def npy(array: np.ndarray) -> bytes:
 
 def test_read_dataset_header_with_too_many_samples_raises(archive: Path) -> None:
     header = b"(10, 4, 4), }      "
-    lying = npy(images(10, 4, 4)).replace(header, b"(9999999999,4,4), }".ljust(len(header)))
-    write_members(archive, x_train=lying, y_train=npy(labels(10)))
-    assert f"{9_999_999_999 * 16} bytes" in refusal(archive).message
+    lying = npy(make_images(10, 4, 4)).replace(header, b"(9999999999,4,4), }".ljust(len(header)))
+    write_members(archive, x_train=lying, y_train=npy(make_labels(10)))
+    assert f"{9_999_999_999 * 16} bytes" in get_open_error(archive).message
 
 
 def test_read_dataset_header_that_is_no_literal_raises(archive: Path) -> None:
     write_members(
-        archive, x_train=npy(images(10, 4, 4)).replace(b"(10,", b"((((", 1), y_train=npy(labels(10))
+        archive,
+        x_train=npy(make_images(10, 4, 4)).replace(b"(10,", b"((((", 1),
+        y_train=npy(make_labels(10)),
     )
-    assert str(archive) in refusal(archive).message
+    assert str(archive) in get_open_error(archive).message
 
 
 def test_read_dataset_pickled_objects_raise(archive: Path) -> None:
-    write_members(archive, x_train=npy(np.array([{}, []], dtype=object)), y_train=npy(labels(2)))
-    assert "x_train" in refusal(archive).message
+    write_members(
+        archive, x_train=npy(np.array([{}, []], dtype=object)), y_train=npy(make_labels(2))
+    )
+    assert "x_train" in get_open_error(archive).message
 
 
 def test_read_dataset_missing_arrays_name_the_present_ones(archive: Path) -> None:
-    np.savez(archive, images=images(10, 4, 4), targets=labels(10))
-    error = refusal(archive)
+    np.savez(archive, images=make_images(10, 4, 4), targets=make_labels(10))
+    error = get_open_error(archive)
     assert "'image'" in error.message
     assert "'images'" in error.message
     assert "'targets'" in error.message
@@ -109,13 +113,15 @@ def test_read_dataset_missing_arrays_name_the_present_ones(archive: Path) -> Non
 
 
 def test_read_dataset_split_without_labels_raises(archive: Path) -> None:
-    np.savez(archive, x_train=images(10, 4, 4), x_test=images(10, 4, 4), y_test=labels(10))
-    assert "y_train" in refusal(archive).message
+    np.savez(
+        archive, x_train=make_images(10, 4, 4), x_test=make_images(10, 4, 4), y_test=make_labels(10)
+    )
+    assert "y_train" in get_open_error(archive).message
 
 
 def test_read_dataset_val_without_train_raises(archive: Path) -> None:
-    np.savez(archive, x_val=images(10, 4, 4), y_val=labels(10))
-    assert "x_train" in refusal(archive).message
+    np.savez(archive, x_val=make_images(10, 4, 4), y_val=make_labels(10))
+    assert "x_train" in get_open_error(archive).message
 
 
 def test_read_dataset_each_input_has_its_arrays(archive: Path) -> None:
@@ -138,7 +144,9 @@ def test_read_dataset_each_input_has_its_arrays(archive: Path) -> None:
 
 
 def test_read_dataset_each_input_has_its_settings(archive: Path) -> None:
-    np.savez(archive, a=images(10, 2, dtype=np.float32), b=images(10, 2, dtype=np.float32))
+    np.savez(
+        archive, a=make_images(10, 2, dtype=np.float32), b=make_images(10, 2, dtype=np.float32)
+    )
     inputs = [TensorInfo(name, "FLOAT", ("N", 2)) for name in ("a", "b")]
     settings = DataSettings(path=archive, scale=0.5, inputs={"b": InputSettings(scale=2.0)})
     batch = open_data(settings, inputs, 0).test.read_first(1)
@@ -152,7 +160,7 @@ def refused(archive: Path, inputs: list[TensorInfo], **task: Any) -> InputError:
 
 
 def test_read_dataset_input_without_array_raises(archive: Path) -> None:
-    np.savez(archive, a=images(10, 2), y=labels(10))
+    np.savez(archive, a=make_images(10, 2), y=make_labels(10))
     error = refused(
         archive, [TensorInfo("a", "FLOAT", ("N", 2)), TensorInfo("b", "FLOAT", ("N", 2))]
     )
@@ -160,14 +168,14 @@ def test_read_dataset_input_without_array_raises(archive: Path) -> None:
 
 
 def test_read_dataset_unused_array_raises(archive: Path) -> None:
-    np.savez(archive, x=images(10, 4, 4), extra=images(10, 2), y=labels(10))
+    np.savez(archive, x=make_images(10, 4, 4), extra=make_images(10, 2), y=make_labels(10))
     error = refused(archive, [GREY])
     assert "'extra'" in error.message
     assert 'target = "extra"' in error.hint
 
 
 def test_read_dataset_target_may_have_any_name(archive: Path) -> None:
-    np.savez(archive, x=images(10, 4, 4), species=labels(10))
+    np.savez(archive, x=make_images(10, 4, 4), species=make_labels(10))
     assert (
         open_data(DataSettings(path=archive), [GREY], 0, TaskSettings(target="species")).num_classes
         == 5
@@ -241,42 +249,42 @@ def test_read_dataset_archive_that_unpacks_to_far_more_raises_unread(
     archive: Path, monkeypatch
 ) -> None:
     np.savez_compressed(archive, x=np.zeros((2**17, 4, 4), np.uint8), y=np.zeros(2**17))
-    opened(archive)
+    open_archive(archive)
     monkeypatch.setattr("ltp_pipeline.data.limits.FREE_BYTES", 2**20)
     monkeypatch.setattr(
         "ltp_pipeline.data.formats.npz._load_array", lambda *_: pytest.fail("was read")
     )
-    error = refusal(archive)
+    error = get_open_error(archive)
     assert "3,145,984" in error.message
     assert "1,048,576" in error.message
     assert "max_bytes" in error.hint
 
 
 def test_read_dataset_max_bytes_raises_and_lowers_the_limit(archive: Path) -> None:
-    np.savez(archive, x=images(10, 4, 4), y=labels(10))
+    np.savez(archive, x=make_images(10, 4, 4), y=make_labels(10))
     size = archive.stat().st_size
-    assert "100 bytes" in refusal(archive, max_bytes=100).message
-    opened(archive, max_bytes=size)
+    assert "100 bytes" in get_open_error(archive, max_bytes=100).message
+    open_archive(archive, max_bytes=size)
 
 
 def test_read_dataset_too_small_size_in_the_directory_raises(archive: Path) -> None:
-    write_members(archive, x=npy(images(10, 4, 4)), y=npy(labels(10)))
+    write_members(archive, x=npy(make_images(10, 4, 4)), y=npy(make_labels(10)))
     content = bytearray(archive.read_bytes())
     at = content.index(b"PK\x01\x02") + 24
     content[at : at + 4] = (200).to_bytes(4, "little")
     archive.write_bytes(content)
-    assert "CRC" in refusal(archive).message
+    assert "CRC" in get_open_error(archive).message
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_read_dataset_duplicate_member_raises(archive: Path) -> None:
     with zipfile.ZipFile(archive, "w") as file:
         for name in ("x", "y", "x"):
-            file.writestr(f"{name}.npy", npy(labels(10)))
-    assert "x.npy" in refusal(archive).message
+            file.writestr(f"{name}.npy", npy(make_labels(10)))
+    assert "x.npy" in get_open_error(archive).message
 
 
 def test_read_dataset_link_to_an_archive_is_followed_and_noted(archive: Path) -> None:
-    np.savez(archive, x=images(30, 4, 4), y=labels(30))
+    np.savez(archive, x=make_images(30, 4, 4), y=make_labels(30))
     archive.with_name("link.npz").symlink_to(archive)
-    assert "link" in opened(archive.with_name("link.npz")).notes[0]
+    assert "link" in open_archive(archive.with_name("link.npz")).notes[0]

@@ -8,8 +8,8 @@ import pytest
 from ltp_pipeline.data.images import collection
 from ltp_pipeline.data.images.augment import draw_uniform, shift_images
 from ltp_pipeline.data.loader import iter_batches
-from tests.support.photos import everything, opened
-from tests.support.samples import only
+from tests.support.photos import open_photos, read_everything
+from tests.support.samples import only_input
 
 
 @pytest.mark.parametrize("is_decoded", [False, True])
@@ -17,23 +17,23 @@ def test_iter_batches_augmentation_is_a_function_of_seed_and_sample(
     photos: Path, is_decoded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 2**28 if is_decoded else 0)
-    data = opened(photos, augment=True)
-    first = everything(data, 1)
-    np.testing.assert_array_equal(everything(data, 1), first)
-    assert (everything(data, 2) != first).any()
-    assert (everything(data) != first).any()
+    data = open_photos(photos, augment=True)
+    first = read_everything(data, 1)
+    np.testing.assert_array_equal(read_everything(data, 1), first)
+    assert (read_everything(data, 2) != first).any()
+    assert (read_everything(data) != first).any()
     order = np.array([7, 3, 11])  # as after an interruption: other batches, same samples
-    (later,) = map(only, iter_batches(data.train, 3, order, augment_seed=1))
+    (later,) = map(only_input, iter_batches(data.train, 3, order, augment_seed=1))
     np.testing.assert_array_equal(later, first[order])
 
 
 def test_read_only_augmented_training_splits_are_augmented(photos: Path) -> None:
-    data = opened(photos, augment=True)
+    data = open_photos(photos, augment=True)
     np.testing.assert_array_equal(
-        only(data.val.read(np.arange(1), 1)), only(data.val.read(np.arange(1)))
+        only_input(data.val.read(np.arange(1), 1)), only_input(data.val.read(np.arange(1)))
     )
-    plain = opened(photos)
-    np.testing.assert_array_equal(everything(plain, 1), everything(plain))
+    plain = open_photos(photos)
+    np.testing.assert_array_equal(read_everything(plain, 1), read_everything(plain))
 
 
 def test_draw_uniform_numbers_are_those_of_splitmix64() -> None:
@@ -65,8 +65,8 @@ def test_shift_images_shifts_and_mirrors_arrays(tmp_path: Path, layout: str) -> 
         x_val=stored[:2],
         y_val=[0, 1],
     )
-    data = opened(tmp_path / "d.npz", augment=True, layout=layout)
-    got = only(data.train.read(np.arange(40), 5)).astype(np.uint8)
+    data = open_photos(tmp_path / "d.npz", augment=True, layout=layout)
+    got = only_input(data.train.read(np.arange(40), 5)).astype(np.uint8)
     np.testing.assert_array_equal(got, shift_images(x, np.arange(40), 5, 2))
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)])
     seen = set()

@@ -12,8 +12,8 @@ from ltp_pipeline.data.images.collection import list_corrupt_images
 from ltp_pipeline.data.images.decode import ImageProblem, ImageSource
 from ltp_pipeline.data.loader import iter_batches
 from ltp_pipeline.errors import InputError
-from tests.support.photos import cut, everything, jpeg, opened, put
-from tests.support.samples import only
+from tests.support.photos import make_jpeg, open_photos, read_everything, truncate_file, write_file
+from tests.support.samples import only_input
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -22,17 +22,17 @@ def test_corrupt_image_is_named_once_and_replaced_by_one_of_its_class(
     photos: Path, workers: int
 ) -> None:
     file = photos / "a" / "04.jpg"
-    cut(file)
-    data = opened(photos, num_workers=workers, validation_fraction=0.1)
+    truncate_file(file)
+    data = open_photos(photos, num_workers=workers, validation_fraction=0.1)
     rows = data.train.rows
     (split,) = {s for s in (data.train, data.val, data.test) if 2 in s.rows}
     place = int(np.flatnonzero(split.rows == 2)[0])
     assert split is data.train
     with pytest.warns(UserWarning, match=r"/04\.jpg "):
-        x, *_ = map(only, iter_batches(split, len(split)))
+        x, *_ = map(only_input, iter_batches(split, len(split)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = only(split.read(np.array([place])))
+        again = only_input(split.read(np.array([place])))
     labels = data.train.labels
     assert len(list_corrupt_images(data)) == 1
     following = next(p for p in range(len(rows)) if rows[p] > 2 and labels[p] == labels[place])
@@ -44,14 +44,15 @@ def test_corrupt_image_is_named_once_and_replaced_by_one_of_its_class(
 def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) -> None:
     for name in ("04", "06"):
         file = photos / "a" / f"{name}.jpg"
-        cut(file)
+        truncate_file(file)
     found = []
     for order in ([2, 3], [3, 2]):
-        data = opened(photos)
+        data = open_photos(photos)
         assert {2, 3} <= set(data.train.rows)
         with pytest.warns(UserWarning, match=r"/0[46]\.jpg "):
             got = {
-                row: only(data.train.read(np.flatnonzero(data.train.rows == row))) for row in order
+                row: only_input(data.train.read(np.flatnonzero(data.train.rows == row)))
+                for row in order
             }
         found.append(np.stack([got[2], got[3]]))
     np.testing.assert_array_equal(found[0], found[1])
@@ -60,10 +61,10 @@ def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) ->
 @pytest.mark.usefixtures("large")
 def test_corrupt_images_beyond_the_limit_raise(photos: Path) -> None:
     for file in list(photos.rglob("*.jpg"))[:15]:
-        cut(file)
-    data = opened(photos)
+        truncate_file(file)
+    data = open_photos(photos)
     with warnings.catch_warnings(action="ignore"), pytest.raises(InputError) as caught:
-        everything(data)
+        read_everything(data)
     assert re.search(r"\b20 images\b.*\b2\b", caught.value.message)
 
 
@@ -71,12 +72,12 @@ def test_corrupt_images_beyond_the_limit_raise(photos: Path) -> None:
 @pytest.mark.usefixtures("large")
 def test_corrupt_class_raises(photos: Path, workers: int) -> None:
     for i in range(20, 60):
-        put(photos / "a" / f"{i}.jpg", jpeg(i))
+        write_file(photos / "a" / f"{i}.jpg", make_jpeg(i))
     for i in (1, 3, 5):
-        cut(put(photos / "c" / f"{i}.jpg", jpeg(i)))
-    data = opened(photos, num_workers=workers, validation_fraction=0.01)
+        truncate_file(write_file(photos / "c" / f"{i}.jpg", make_jpeg(i)))
+    data = open_photos(photos, num_workers=workers, validation_fraction=0.01)
     with warnings.catch_warnings(action="ignore"), pytest.raises(InputError) as caught:
-        everything(data)
+        read_everything(data)
     assert "class" in caught.value.hint
 
 

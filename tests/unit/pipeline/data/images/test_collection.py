@@ -14,23 +14,37 @@ from PIL import Image
 from ltp_pipeline.data.images import collection, decode
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
-from tests.support.class_folders import ANY, open_folder, picture, refused_folder, save
-from tests.support.photos import cut, everything, jpeg, opened, png_header, put, refusal
-from tests.support.samples import only
+from tests.support.class_folders import (
+    ANY,
+    get_folder_error,
+    make_picture,
+    open_folder,
+    save_picture,
+)
+from tests.support.photos import (
+    get_open_error,
+    make_jpeg,
+    open_photos,
+    png_header,
+    read_everything,
+    truncate_file,
+    write_file,
+)
+from tests.support.samples import only_input
 
 
 def test_open_images_crop_applies_to_all_splits(photos: Path) -> None:
-    squeezed, cropped = opened(photos), opened(photos, crop=0.5)
+    squeezed, cropped = open_photos(photos), open_photos(photos, crop=0.5)
     assert any("8×8" in note and "0.5" in note for note in cropped.notes)
     for name in ("train", "val"):
-        one, other = (only(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped))
+        one, other = (only_input(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped))
         assert (one != other).any()
 
 
 def test_open_images_corrupt_images_of_a_small_set_are_left_out(photos: Path) -> None:
-    cut(put(photos / "a" / "cut.jpg", jpeg(0)))
-    put(photos / "b" / "text.jpg", b"no image")
-    data = opened(photos)
+    truncate_file(write_file(photos / "a" / "cut.jpg", make_jpeg(0)))
+    write_file(photos / "b" / "text.jpg", b"no image")
+    data = open_photos(photos)
     assert len(data.train) + len(data.val) + len(data.test) == 20
     for name in ("cut.jpg", "text.jpg"):
         assert any(name in note for note in data.notes)
@@ -39,8 +53,8 @@ def test_open_images_corrupt_images_of_a_small_set_are_left_out(photos: Path) ->
 @pytest.mark.usefixtures("large")
 def test_open_images_too_many_corrupt_images_raise(photos: Path) -> None:
     for i in range(6):
-        put(photos / "a" / f"bad{i}.jpg", b"")
-    error = refusal(photos)
+        write_file(photos / "a" / f"bad{i}.jpg", b"")
+    error = get_open_error(photos)
     assert re.search(r"\b6\b.*\b26 images\b", error.message)
     assert "bad0.jpg" in error.message
     assert "max_corrupt_images" not in error.hint  # at most one image in ten may be corrupt
@@ -49,17 +63,17 @@ def test_open_images_too_many_corrupt_images_raise(photos: Path) -> None:
 @pytest.mark.usefixtures("large")
 def test_open_images_hint_names_the_limit_if_it_helps(photos: Path) -> None:
     for i in range(2):
-        put(photos / "a" / f"bad{i}.jpg", b"")
-    assert "max_corrupt_images" in refusal(photos, max_corrupt_images=1).hint
+        write_file(photos / "a" / f"bad{i}.jpg", b"")
+    assert "max_corrupt_images" in get_open_error(photos, max_corrupt_images=1).hint
 
 
 @pytest.mark.usefixtures("large")
 def test_fetch_missing_image_raises_and_is_not_replaced(photos: Path) -> None:
-    data = opened(photos)
+    data = open_photos(photos)
     for file in (photos / "a").iterdir():
         file.unlink()
     with pytest.raises(InputError) as caught:
-        everything(data)
+        read_everything(data)
     assert re.search(rf"/a/\d+\.jpg .*{os.strerror(errno.ENOENT)}", caught.value.message)
 
 
@@ -75,70 +89,71 @@ def test_read_headers_of_many_images_some_are_read(
         return decode.read_header(source, max_pixels)
 
     monkeypatch.setattr(collection, "read_header", record_header)
-    opened(photos)
+    open_photos(photos)
     assert len(sources) == 5
-    put(photos / "b" / "other.jpg", jpeg(0, 31, 40))
+    write_file(photos / "b" / "other.jpg", make_jpeg(0, 31, 40))
     with pytest.raises(InputError) as caught:  # all headers are read if they give the size
-        opened(photos, TensorInfo("image", "FLOAT", ("N", 3, "H", "W")))
+        open_photos(photos, TensorInfo("image", "FLOAT", ("N", 3, "H", "W")))
     assert "other.jpg" in caught.value.message
 
 
 def test_open_images_size_is_that_of_the_model(folder: Path) -> None:
     data = open_folder(folder, TensorInfo("image", "FLOAT", ("N", 3, 4, 5)))
-    assert only(data.train.read(np.arange(2))).shape == (2, 3, 4, 5)
+    assert only_input(data.train.read(np.arange(2))).shape == (2, 3, 4, 5)
     assert any("4×5" in note for note in data.notes)
 
 
 def test_open_images_resize_sets_the_size_for_any_size(folder: Path) -> None:
-    save(folder / "cat" / "large.png", picture(3, 20, 30, 3))
-    batch = only(open_folder(folder, ANY, resize=(6, 8)).train.read(np.arange(8)))
+    save_picture(folder / "cat" / "large.png", make_picture(3, 20, 30, 3))
+    batch = only_input(open_folder(folder, ANY, resize=(6, 8)).train.read(np.arange(8)))
     assert batch.shape == (8, 3, 6, 8)
 
 
 def test_open_images_of_one_size_need_no_resize(folder: Path) -> None:
-    assert only(open_folder(folder, ANY).train.read(np.arange(2))).shape == (2, 3, 6, 8)
+    assert only_input(open_folder(folder, ANY).train.read(np.arange(2))).shape == (2, 3, 6, 8)
 
 
 def test_open_images_of_different_sizes_raise(folder: Path) -> None:
-    save(folder / "dog" / "large.png", picture(3, 20, 30, 3))
-    error = refused_folder(folder, ANY)
+    save_picture(folder / "dog" / "large.png", make_picture(3, 20, 30, 3))
+    error = get_folder_error(folder, ANY)
     assert "20×30" in error.message
     assert "large.png" in error.message
     assert "resize" in error.hint
 
 
 def test_open_images_resize_that_the_model_cannot_take_raises(folder: Path) -> None:
-    assert "6×8" in refused_folder(folder, resize=(10, 10)).message
+    assert "6×8" in get_folder_error(folder, resize=(10, 10)).message
 
 
 def test_open_images_color_becomes_grey_for_one_channel(folder: Path) -> None:
-    batch = only(
+    batch = only_input(
         open_folder(folder, TensorInfo("image", "FLOAT", ("N", 1, 6, 8))).train.read(np.arange(1))
     )
     assert batch.shape == (1, 1, 6, 8)
 
 
 def test_open_images_grey_becomes_color_for_three_channels(folder: Path) -> None:
-    save(folder / "dog" / "grey.png", picture(3, 6, 8))
-    assert only(open_folder(folder).train.read(np.arange(9))).shape == (9, 3, 6, 8)
+    save_picture(folder / "dog" / "grey.png", make_picture(3, 6, 8))
+    assert only_input(open_folder(folder).train.read(np.arange(9))).shape == (9, 3, 6, 8)
 
 
 def test_open_images_grey_stays_grey_for_any_channels(tmp_path: Path) -> None:
     for name in "abcd":
-        save(tmp_path / name / "0.png", picture(ord(name), 6, 8))
-    assert only(
+        save_picture(tmp_path / name / "0.png", make_picture(ord(name), 6, 8))
+    assert only_input(
         open_folder(tmp_path, TensorInfo("row", "FLOAT", ("N", 48))).train.read(np.arange(2))
     ).shape == (2, 48)
 
 
 def test_open_images_channels_last_model_gets_channels_last(folder: Path) -> None:
     data = open_folder(folder, TensorInfo("image", "FLOAT", ("N", 6, 8, 3)))
-    assert only(data.train.read(np.arange(2))).shape == (2, 6, 8, 3)
+    assert only_input(data.train.read(np.arange(2))).shape == (2, 6, 8, 3)
 
 
 def test_open_images_model_of_two_channels_raises(folder: Path) -> None:
     assert (
-        "2 channels" in refused_folder(folder, TensorInfo("image", "FLOAT", ("N", 2, 6, 8))).message
+        "2 channels"
+        in get_folder_error(folder, TensorInfo("image", "FLOAT", ("N", 2, 6, 8))).message
     )
 
 
@@ -149,7 +164,7 @@ def test_hash_files_follows_names_and_contents(
     monkeypatch.setattr(collection, "MAX_HASHED_BYTES", 0 if much else 2**28)
     first = open_folder(folder).fingerprint
     assert open_folder(folder).fingerprint == first
-    save(folder / "cat" / "0.png", picture(99))
+    save_picture(folder / "cat" / "0.png", make_picture(99))
     second = open_folder(folder).fingerprint
     assert second != first
     (folder / "cat" / "0.png").rename(folder / "cat" / "00.png")
@@ -172,20 +187,20 @@ def test_hash_files_times_count_for_large_sets_only(
 )
 def test_open_images_file_that_is_no_image_is_named(folder: Path, content: bytes) -> None:
     (folder / "cat" / "bad.png").write_bytes(content)
-    error = refused_folder(folder)
+    error = get_folder_error(folder)
     assert "/bad.png " in error.message
 
 
 def cut_short(folder: Path) -> Path:
     file = folder / "cat" / "0.png"
-    save(file, picture(0, 60, 80, 3))
+    save_picture(file, make_picture(0, 60, 80, 3))
     file.write_bytes(file.read_bytes()[:2000])
     return file
 
 
 def test_open_images_truncated_image_of_a_small_set_is_named(folder: Path) -> None:
     file = cut_short(folder)
-    assert str(file) in refused_folder(folder).message
+    assert str(file) in get_folder_error(folder).message
 
 
 def test_fetch_truncated_image_of_a_large_set_is_named(
@@ -196,7 +211,7 @@ def test_fetch_truncated_image_of_a_large_set_is_named(
     data = open_folder(folder, max_corrupt_images=0)
     (split,) = {s for s in (data.train, data.val, data.test) if 0 in s.rows}
     with pytest.raises(InputError) as caught:
-        only(split.read(np.arange(len(split))))
+        only_input(split.read(np.arange(len(split))))
     assert str(file) in caught.value.message
 
 
@@ -219,14 +234,14 @@ def test_open_images_decompression_bomb_is_named(folder: Path, side: int) -> Non
         + chunk(b"IEND", b"")
     )
     (folder / "dog" / "bomb.png").write_bytes(png)
-    error = refused_folder(folder)
+    error = get_folder_error(folder)
     assert "/bomb.png " in error.message
     assert "pixels" in error.message
 
 
 def test_open_images_sixteen_bits_raise(folder: Path) -> None:
     Image.fromarray(np.full((6, 8), 40_000, np.uint16)).save(folder / "cat" / "deep.png")
-    assert re.search(r"/deep\.png .*\b8 bits\b", refused_folder(folder).message)
+    assert re.search(r"/deep\.png .*\b8 bits\b", get_folder_error(folder).message)
 
 
 @pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
@@ -239,10 +254,12 @@ def test_open_images_first_of_several_frames_is_read_and_noted(tmp_path: Path, k
             append_images=[] if i else frames[1:],
             lossless=True,
         )
-    data = opened(tmp_path)
+    data = open_photos(tmp_path)
     (note,) = [n for n in data.notes if "frame" in n]
     assert str(tmp_path / f"0.{kind}") in note
-    assert {tuple(pixel) for pixel in everything(data)[:, :, 0, 0].astype(int)} == {(255, 0, 0)}
+    assert {tuple(pixel) for pixel in read_everything(data)[:, :, 0, 0].astype(int)} == {
+        (255, 0, 0)
+    }
 
 
 @pytest.mark.parametrize(
@@ -252,17 +269,17 @@ def test_open_images_first_of_several_frames_is_read_and_noted(tmp_path: Path, k
 def test_open_images_too_large_image_is_named_by_its_header(
     tmp_path: Path, size: tuple[int, int], text: str
 ) -> None:
-    put(tmp_path / "x.png", png_header(*size))
-    assert text in refusal(tmp_path).message
+    write_file(tmp_path / "x.png", png_header(*size))
+    assert text in get_open_error(tmp_path).message
 
 
 def test_open_images_max_pixels_is_the_limit(photos: Path) -> None:
-    assert "1199" in refusal(photos, max_pixels=1199).message
-    opened(photos, max_pixels=1200)
+    assert "1199" in get_open_error(photos, max_pixels=1199).message
+    open_photos(photos, max_pixels=1200)
 
 
 def test_read_header_too_large_file_is_not_read(tmp_path: Path) -> None:
-    file = put(tmp_path / "x.webp", b"RIFF\0\0\0\0WEBPVP8 ")
+    file = write_file(tmp_path / "x.webp", b"RIFF\0\0\0\0WEBPVP8 ")
     with file.open("r+b") as content:
         content.truncate(2**29)
     with pytest.raises(decode.CorruptImageError) as caught:

@@ -12,14 +12,14 @@ from PIL import Image
 from ltp_pipeline.data.images import decode
 from ltp_pipeline.data.images.decode import MAX_SIDE, ImageSource, choose_random_box, decode_image
 from ltp_pipeline.results.schema_parts import ImageForm
-from tests.support.photos import jpeg, put
+from tests.support.photos import make_jpeg, write_file
 
 
 @pytest.mark.parametrize(("height", "width"), [(300, 400), (400, 300), (256, 256), (100, 333)])
 def test_decode_image_center_crop_equals_that_of_torchvision(
     tmp_path: Path, height: int, width: int
 ) -> None:
-    file = put(tmp_path / "x.jpg", jpeg(1, height, width))
+    file = write_file(tmp_path / "x.jpg", make_jpeg(1, height, width))
     image = Image.open(file)
     short, long = sorted((height, width))
     other = int(256 * long / short)
@@ -38,7 +38,7 @@ def test_decode_image_center_crop_equals_that_of_torchvision(
 
 
 def test_decode_image_without_crop_resizes_the_full_image(tmp_path: Path) -> None:
-    file = put(tmp_path / "x.jpg", jpeg(1))
+    file = write_file(tmp_path / "x.jpg", make_jpeg(1))
     expected = Image.open(file).resize((8, 6), Image.Resampling.BILINEAR).tobytes()
     assert decode_image(ImageSource(str(file)), ImageForm(mode="RGB", size=(6, 8))) == expected
 
@@ -67,7 +67,7 @@ def test_choose_random_box_is_inside_and_of_usual_size() -> None:
 
 
 def test_decode_image_random_crop_of_a_large_jpeg_is_decoded_reduced(tmp_path: Path) -> None:
-    file = put(tmp_path / "x.jpg", jpeg(3, 1200, 1600))
+    file = write_file(tmp_path / "x.jpg", make_jpeg(3, 1200, 1600))
     box = choose_random_box(1600, 1200, random.Random("7/0"))  # noqa: S311 - no secret
     reduced = np.frombuffer(
         decode_image(ImageSource(str(file)), ImageForm(mode="RGB", size=(32, 32)), seed="7/0"),
@@ -171,7 +171,7 @@ def test_decode_image_every_size_can_be_cropped(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for i in range(60):
         height, width = (int(n) for n in rng.integers(1, 400, 2))
-        file = put(tmp_path / "x.jpg", jpeg(i, height, width))
+        file = write_file(tmp_path / "x.jpg", make_jpeg(i, height, width))
         for seed in "abc":
             assert (
                 len(

@@ -11,7 +11,7 @@ from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.rewrites import simplify
 from ltp_pipeline.graph.rewrites.simplify import SimplifyFailed, simplify_model
 from ltp_pipeline.settings.schema import Settings
-from tests.support.imported import imported
+from tests.support.imported import import_network
 from tests.support.models import Graph, conv_bn_classifier, mlp, random_inputs
 from tests.support.round_trip import check_gradients, check_write_back
 
@@ -43,7 +43,7 @@ def strings_that_fold_away() -> ModelProto:
 @pytest.mark.long
 def test_graph_that_cannot_be_executed_is_simplified() -> None:
     model = strings_that_fold_away()
-    result = imported(model)
+    result = import_network(model)
     assert simplify.NOTES["auto"] in result.notes
     assert [k.name for k in result.layer_weights] == ["fc.weight"]
     feeds = random_inputs(model)
@@ -52,14 +52,16 @@ def test_graph_that_cannot_be_executed_is_simplified() -> None:
 
 def test_simplify_never_raises_instead() -> None:
     with pytest.raises(UnsupportedModel) as caught:
-        imported(strings_that_fold_away(), settings=Settings(model={"simplify": "never"}).model)
+        import_network(
+            strings_that_fold_away(), settings=Settings(model={"simplify": "never"}).model
+        )
     assert "STRING" in "".join(caught.value.reasons)
 
 
 @pytest.mark.long
 def test_simplify_always_keeps_norms_and_names() -> None:
     model = conv_bn_classifier()
-    result = imported(model, settings=Settings(model={"simplify": "always"}).model)
+    result = import_network(model, settings=Settings(model={"simplify": "always"}).model)
     assert simplify.NOTES["always"] in result.notes
     assert [n.op_type for n in result.file.model.graph.node].count("BatchNormalization") == 2
     assert [k.name for k in result.layer_weights] == ["conv1.weight", "conv2.weight", "fc.weight"]
@@ -84,7 +86,7 @@ def test_first_reasons_are_raised_if_simplifying_does_not_help() -> None:
     model.graph.node[1].op_type, model.graph.node[1].domain = "Sorcery", "org.example"
     model.opset_import.append(helper.make_opsetid("org.example", 1))
     with pytest.raises(UnsupportedModel) as caught:
-        imported(model)
+        import_network(model)
     assert "Sorcery" in caught.value.reasons[0]
 
 
@@ -97,7 +99,7 @@ def test_inherent_problems_are_raised_without_simplifying(monkeypatch) -> None:
     weight = g.add("DequantizeLinear", g.tensor("q", np.ones((6, 4)), np.int8), g.tensor("s", 0.1))
     g.add("MatMul", "x", weight, outputs=["y"])
     with pytest.raises(UnsupportedModel) as caught:
-        imported(g.model({"x": ("N", 6)}, ["y"]))
+        import_network(g.model({"x": ("N", 6)}, ["y"]))
     (reason,) = caught.value.reasons
     assert "DequantizeLinear" in reason
 
@@ -110,6 +112,6 @@ def test_simplified_model_is_written_back(monkeypatch) -> None:
 
     monkeypatch.setattr(simplify, "simplify_model", same)
     model = mlp()
-    result = imported(model, settings=Settings(model={"simplify": "always"}).model)
+    result = import_network(model, settings=Settings(model={"simplify": "always"}).model)
     written = check_write_back(result, model, random_inputs(model))
     assert written.graph.node[0].name == "renamed"
