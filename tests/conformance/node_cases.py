@@ -78,11 +78,13 @@ def tensor(value: Any) -> torch.Tensor:
     )
 
 
-def _compare(found: Iterable[Any], wanted: list[torch.Tensor], rtol: float, atol: float) -> None:
-    for y, expected in zip(found, wanted, strict=True):
-        assert y.dtype == expected.dtype, f"{y.dtype} where {expected.dtype} is wanted"
+def _compare(
+    actual: Iterable[Any], expected_tensors: list[torch.Tensor], rtol: float, atol: float
+) -> None:
+    for y, expected in zip(actual, expected_tensors, strict=True):
+        assert y.dtype == expected.dtype, f"{y.dtype} where {expected.dtype} is expected"
         assert y.shape == expected.shape, (
-            f"shape {tuple(y.shape)} where {tuple(expected.shape)} is wanted"
+            f"shape {tuple(y.shape)} where {tuple(expected.shape)} is expected"
         )
         if y.dtype is torch.bfloat16:
             y, expected = y.float(), expected.float()

@@ -24,14 +24,14 @@ def test_light_models(path: Path) -> None:
     model = onnx.load(path)
     result = import_network(path)
     assert result.parity is not None
-    made = {n.output[0] for n in model.graph.node if n.op_type == "ConstantOfShape"}
+    constant_outputs = {n.output[0] for n in model.graph.node if n.op_type == "ConstantOfShape"}
     weights = {n for n, role in result.forward.roles.items() if role is not TensorRole.CONSTANT}
-    assert made <= weights
+    assert constant_outputs <= weights
     feeds = random_inputs(model)
     check_gradients(result, feeds)
     written = check_write_back(result, model, feeds)
-    kept = [n.name or n.output[0] for n in model.graph.node if n.output[0] not in made]
-    assert [n.name or n.output[0] for n in written.graph.node] == kept
+    names = [n.name or n.output[0] for n in model.graph.node if n.output[0] not in constant_outputs]
+    assert [n.name or n.output[0] for n in written.graph.node] == names
 
 
 class Net(nn.Module):

@@ -110,6 +110,6 @@ def prune(result: Imported) -> None:
     with torch.no_grad():
         for kernel in result.network.prunable_weights:
             weight = result.state[kernel.name]
-            kept = max(int(DENSITY * weight.numel()), 1)
-            bound = weight.abs().flatten().kthvalue(weight.numel() - kept + 1).values
+            count = max(int(DENSITY * weight.numel()), 1)
+            bound = weight.abs().flatten().kthvalue(weight.numel() - count + 1).values
             weight.mul_(weight.abs() >= bound)

@@ -71,8 +71,8 @@ def _run_class(name: str, seed: int, count: int) -> dict:
             "cases": 0,
             "findings": [f"it ended with {code} and no results"],
         }
-        found = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else none
-    return {**found, "seconds": round(time.monotonic() - begun)}
+        results = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else none
+    return {**results, "seconds": round(time.monotonic() - begun)}
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def change_member_names(path: Path, rng: random.Random) -> None:
     members = list(_read_members(path).items())
     x, y = members
     name = rng.choice(NAMES).decode(errors="surrogateescape").replace("\udcff\udcfe", "ÿþ")
-    more = rng.choice(
+    added_names = rng.choice(
         (
             [x],
             [("../x.npy", x[1])],
@@ -132,7 +132,7 @@ def change_member_names(path: Path, rng: random.Random) -> None:
             [("x_offsets.npy", y[1])],
         )
     )
-    _write_archive(path, [*members, *more])
+    _write_archive(path, [*members, *added_names])
 
 
 def add_zip_bomb(path: Path, rng: random.Random) -> None:
@@ -148,9 +148,9 @@ def add_zip_bomb(path: Path, rng: random.Random) -> None:
                 )
                 file.write(bytes(piece))
     content = path.read_bytes()  # the central directory promises what the header does
-    real, said = piece + 128, size + 128
+    real, declared_size = piece + 128, size + 128
     path.write_bytes(
-        content.replace(struct.pack("<I", real), struct.pack("<I", min(said, 2**32 - 1)))
+        content.replace(struct.pack("<I", real), struct.pack("<I", min(declared_size, 2**32 - 1)))
     )
 
 
@@ -213,14 +213,14 @@ def corrupt_table(path: Path, rng: random.Random) -> None:
     from pyarrow import ipc
     from pyarrow import parquet as files
 
-    found = data_sets.table()
-    x, y = found.column("x"), found.column("y")
+    columns = data_sets.table()
+    x, y = columns.column("x"), columns.column("y")
     kind = rng.randrange(10) % 6
     if kind == 0:
         many = pa.array(np.zeros(2**20, np.int64))
-        found = pa.table({"x": pa.chunked_array([many] * 36)})
+        columns = pa.table({"x": pa.chunked_array([many] * 36)})
     elif kind == 1:
-        found = pa.table({"x": x, "y": pa.array([None, *y.to_pylist()[1:]])})
+        columns = pa.table({"x": x, "y": pa.array([None, *y.to_pylist()[1:]])})
     elif kind == 2:
         types = (
             pa.string(),
@@ -232,16 +232,16 @@ def corrupt_table(path: Path, rng: random.Random) -> None:
             pa.binary(),
         )
         try:
-            found = pa.table({"x": x, "y": y.cast(rng.choice(types))})
+            columns = pa.table({"x": x, "y": y.cast(rng.choice(types))})
         except pa.ArrowException:
-            found = pa.table({"x": x, "y": pa.array(["a"] * len(y))})
+            columns = pa.table({"x": x, "y": pa.array(["a"] * len(y))})
     elif kind == 3:
         name = rng.choice(NAMES).decode(errors="replace")
-        found = pa.table({name: x, "y": y})
+        columns = pa.table({name: x, "y": y})
     elif kind == 4:
-        found = pa.table({"x": pa.array([[1] * (n % 3) for n in range(len(y))]), "y": y})
+        columns = pa.table({"x": pa.array([[1] * (n % 3) for n in range(len(y))]), "y": y})
     else:
-        found = pa.table(
+        columns = pa.table(
             {
                 "x": pa.array([[[[n]]] for n in range(len(y))]).dictionary_encode()
                 if rng.random() < 0.3
@@ -251,11 +251,11 @@ def corrupt_table(path: Path, rng: random.Random) -> None:
         )
     file = choose_file(path, rng)
     if file.suffix == ".parquet":
-        files.write_table(found, file, compression=rng.choice(("snappy", "gzip", "zstd", "none")))
+        files.write_table(columns, file, compression=rng.choice(("snappy", "gzip", "zstd", "none")))
     else:
         options = ipc.IpcWriteOptions(compression=rng.choice((None, "zstd", "lz4")))
-        with ipc.new_stream(str(file), found.schema, options=options) as writer:
-            writer.write_table(found)
+        with ipc.new_stream(str(file), columns.schema, options=options) as writer:
+            writer.write_table(columns)
 
 
 TABLES: tuple[Mutant, ...] = (corrupt_table, corrupt_content)

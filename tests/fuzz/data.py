@@ -99,7 +99,7 @@ def run_command(case: DataCase, model: Path, folder: Path) -> int:
 
 def find_problem(verb: str, ended: children.Ended) -> str | None:
     """Return what is wrong with how a case ended, or None."""
-    said = ended.said.partition("\n")[2]  # behind its name
+    output = ended.said.partition("\n")[2]  # behind its name
     if ended.code is None:
         return f"not done after {SECONDS:g} s"
     if ended.code not in EXITS[verb]:
@@ -108,7 +108,7 @@ def find_problem(verb: str, ended: children.Ended) -> str | None:
         return "a traceback"
     if ended.megabytes > MEGABYTES:
         return f"{ended.megabytes} MB"
-    lines = said.rstrip("\n").split("\n")
+    lines = output.rstrip("\n").split("\n")
     if any(len(line) > LONGEST for line in lines) or not all(line.isprintable() for line in lines):
         return "a line that is no line of text"
     if ended.code == 3 and not (lines[-2:][0].startswith("error: ") and lines[-1].startswith("  ")):

@@ -44,13 +44,13 @@ Mutant = Callable[[Path, random.Random, Path], FolderCase]  # run, random number
 
 def list_saved_files(run: Path) -> list[str]:
     """Return the names of the files that resuming may read."""
-    found = [
+    content = [
         path
         for kind in ("state", "weights", "trail")
         for path in run.glob(f"{kind}/*")
         if path.suffix != ".txt"
     ]
-    return sorted([*(path.relative_to(run).as_posix() for path in found), MANIFEST])
+    return sorted([*(path.relative_to(run).as_posix() for path in content), MANIFEST])
 
 
 def flip_bit(run: Path, rng: random.Random, _: Path) -> FolderCase:
@@ -271,8 +271,8 @@ def _corrupt_tensors(run: Path, rng: random.Random) -> str:
 
 
 def _read_manifest(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / MANIFEST).read_text())
-    return found
+    content: dict[str, Any] = json.loads((run / MANIFEST).read_text())
+    return content
 
 
 def _choose_key(content: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], str]:

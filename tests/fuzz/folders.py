@@ -101,8 +101,8 @@ def _find_changed_file(
 ) -> str | None:
     if ended.code or not case.same:
         return None
-    found = tiny_run.read_files(folder / "run", "trail")
-    other = sorted(name for name in {*found, *whole} if found.get(name) != whole.get(name))
+    files = tiny_run.read_files(folder / "run", "trail")
+    other = sorted(name for name in {*files, *whole} if files.get(name) != whole.get(name))
     return f"{', '.join(other)}: other bytes" if other else None
 
 

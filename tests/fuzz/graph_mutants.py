@@ -99,9 +99,9 @@ def add_node(model: ModelProto, rng: random.Random) -> None:
         rng.choice(names) for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6)))
     ]
     node = helper.make_node(op, inputs, ["added"], name="added")
-    for name, known in schema.attributes.items():
-        if known.required or rng.random() < 0.2:
-            node.attribute.append(_make_attribute(name, known.type, rng))
+    for name, attribute_schema in schema.attributes.items():
+        if attribute_schema.required or rng.random() < 0.2:
+            node.attribute.append(_make_attribute(name, attribute_schema.type, rng))
     at = rng.randint(0, len(model.graph.node))
     after = list(model.graph.node)[at:]
     del model.graph.node[at:]
@@ -136,7 +136,8 @@ def change_attribute(model: ModelProto, rng: random.Random) -> None:
     } or {"axis": 2}
     if node.op_type in OPERATORS and rng.random() < 0.7:
         kinds |= {
-            name: known.type for name, known in defs.get_schema(node.op_type).attributes.items()
+            name: attribute_schema.type
+            for name, attribute_schema in defs.get_schema(node.op_type).attributes.items()
         }
     name = rng.choice(sorted(kinds))
     kind = (

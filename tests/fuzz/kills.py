@@ -88,8 +88,8 @@ def _find_problem(ended: children.Ended, run: Path, whole: dict[str, bytes]) -> 
         return "a traceback"
     if "is damaged" in ended.said:
         return "a file that was not spoiled counts as damaged"
-    found = tiny_run.read_files(run, *KEPT)
-    other = sorted(name for name in {*found, *whole} if found.get(name) != whole.get(name))
+    files = tiny_run.read_files(run, *KEPT)
+    other = sorted(name for name in {*files, *whole} if files.get(name) != whole.get(name))
     if other:
         return f"{', '.join(other)}: other bytes"
     left = sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.name != ".lock")

@@ -254,7 +254,7 @@ def move_values_outside(model: ModelProto, rng: random.Random) -> None:
 
 def add_sparse_tensor(model: ModelProto, rng: random.Random) -> None:
     """Add a sparse initializer with any dims, indices and name."""
-    taken = [t.name for t in model.graph.initializer] or ["w"]
+    names = [t.name for t in model.graph.initializer] or ["w"]
     part = model.graph.sparse_initializer.add()
     count = rng.choice((0, 1, 3))
     part.dims.extend(
@@ -262,7 +262,7 @@ def add_sparse_tensor(model: ModelProto, rng: random.Random) -> None:
     )
     part.values.CopyFrom(
         TensorProto(
-            name=rng.choice((*taken, "s", "")), data_type=rng.choice(TYPES[:20]), dims=[count]
+            name=rng.choice((*names, "s", "")), data_type=rng.choice(TYPES[:20]), dims=[count]
         )
     )
     part.values.raw_data = rng.randbytes(count * rng.choice((4, 4, 8, 1)))
@@ -271,7 +271,7 @@ def add_sparse_tensor(model: ModelProto, rng: random.Random) -> None:
     part.indices.raw_data = b"".join(
         struct.pack("<q", rng.choice(NUMBERS)) for _ in range(count * rng.choice((1, 2)))
     )
-    if rng.random() < 0.5 and taken[0] == part.values.name:
+    if rng.random() < 0.5 and names[0] == part.values.name:
         del model.graph.initializer[0]
 
 

@@ -200,8 +200,10 @@ def _find_problem(verb: str, ended: children.Ended, size: int) -> str | None:
     lines = ended.said.rstrip("\n").split("\n")
     if any(len(line) > LONGEST for line in lines):
         return "a line too long to read"
-    said = [line for line in lines if line.startswith("error: ")]
-    if ended.code in (3, 4) and not (said and lines[-1].startswith("  ") and len(lines[-1]) > 2):
+    error_lines = [line for line in lines if line.startswith("error: ")]
+    if ended.code in (3, 4) and not (
+        error_lines and lines[-1].startswith("  ") and len(lines[-1]) > 2
+    ):
         return "no lines of what is wrong and what to do"
     return None
 

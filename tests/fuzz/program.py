@@ -56,9 +56,9 @@ def run_program(
 ) -> None:
     """Try the cases, print and write the failures, and exit with 1 if there are any."""
     asked = parser.parse_args()
-    one = asked.only is not None
-    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if one else None
-    numbers = range(asked.only, asked.only + 1) if one else range(asked.count)
+    is_single = asked.only is not None
+    keep = Path(tempfile.mkdtemp(prefix="ltp-case-")) if is_single else None
+    numbers = range(asked.only, asked.only + 1) if is_single else range(asked.count)
     exits: dict[str, Counter[str]] = {}
     slowest, largest = dict[str, float](), dict[str, int]()
     findings, told = list[str](), 0
@@ -68,7 +68,7 @@ def run_program(
             exits.setdefault(verb, Counter())[str(ended.code)] += 1
             slowest[verb] = max(slowest.get(verb, 0.0), round(ended.seconds, 1))
             largest[verb] = max(largest.get(verb, 0), ended.megabytes)
-            if one:
+            if is_single:
                 print(
                     f"{verb} {case.name}\n{ended.said}{ended.code} after {ended.seconds:.1f} s; {keep}"
                 )

@@ -41,12 +41,12 @@ def _quickly(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phase of every step of training that is taken."""
-    taken: list[str] = []
+    phases: list[str] = []
     step = loop._train_step
 
     def noted(context: RunContext, forward: object, phase: Phase, *rest: object) -> None:
-        taken.append(phase.key)
+        phases.append(phase.key)
         step(context, forward, phase, *rest)
 
     monkeypatch.setattr(loop, "_train_step", noted)
-    return taken
+    return phases

@@ -191,11 +191,15 @@ def points(run: Path) -> list[dict]:
 def test_run_resumed_within_a_point_gives_the_same_bytes(
     shared: Path, tmp_path: Path, curved: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    folder, step, taken = copy_unwritten_run(shared, tmp_path / "example"), loop._train_step, []
+    folder, step, steps_done = (
+        copy_unwritten_run(shared, tmp_path / "example"),
+        loop._train_step,
+        [],
+    )
 
     def stopped(context: RunContext, forward: object, phase: Phase, *rest: object) -> None:
-        taken.append(phase.key)
-        if taken.count("baseline-2") == 25 and taken[-1] == "baseline-2":
+        steps_done.append(phase.key)
+        if steps_done.count("baseline-2") == 25 and steps_done[-1] == "baseline-2":
             raise KeyboardInterrupt
         step(context, forward, phase, *rest)
 
@@ -203,7 +207,9 @@ def test_run_resumed_within_a_point_gives_the_same_bytes(
     with pytest.raises(KeyboardInterrupt):
         prune_example(folder, export=ONE_FILE, baseline=CURVE)
     prune_example(folder, export=ONE_FILE, baseline=CURVE)
-    assert taken.count("baseline-2") < 2 * taken.count("baseline-3")  # it went on from a checkpoint
+    assert steps_done.count("baseline-2") < 2 * steps_done.count(
+        "baseline-3"
+    )  # it went on from a checkpoint
     for point in points(curved / "run"):
         assert (folder / "run" / point["path"]).read_bytes() == (
             curved / "run" / point["path"]

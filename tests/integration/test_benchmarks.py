@@ -43,9 +43,11 @@ def test_benchmark_folded_network_is_pruned_with_and_without_norms():
         )
         for form in restore_bn.FORMS
     }
-    assert found["folded"]["original"] == pytest.approx(found["never folded"]["original"], abs=0.01)
-    assert found["restored"]["reached"] == pytest.approx(10, rel=0.01)
-    assert found["restored"]["test"] > found["folded"]["test"]
+    assert counts["folded"]["original"] == pytest.approx(
+        counts["never folded"]["original"], abs=0.01
+    )
+    assert counts["restored"]["reached"] == pytest.approx(10, rel=0.01)
+    assert counts["restored"]["test"] > counts["folded"]["test"]
 
 
 @pytest.mark.parametrize("script", [ablations, blocks, restore_bn])

@@ -57,8 +57,8 @@ def has_whole_blocks(mask: np.ndarray) -> bool:
     "file", ["model.packed.onnx", "baseline/model.packed.onnx", "trail/001.onnx"]
 )
 def test_files_hold_complete_blocks_of_four_channels(run: Path, file: str):
-    found = kept(run, file)
-    assert all(has_whole_blocks(mask) for name, mask in found.items() if name != SINGLE)
+    blocks = kept(run, file)
+    assert all(has_whole_blocks(mask) for name, mask in blocks.items() if name != SINGLE)
     assert {k["name"] for k in report_of(run)["layers"] if k["block"] is None} == {SINGLE}
 
 
@@ -72,13 +72,13 @@ def test_target_compression_is_met_to_one_block(run: Path):
         <= report["pruned"]["nonzeros"]
     )
     single = report["baseline"]["unstructured"]
-    found = kept(run, single["path"])
+    blocks = kept(run, single["path"])
     assert (
-        sum(int(mask.sum()) for mask in found.values())
+        sum(int(mask.sum()) for mask in blocks.values())
         == single["nonzeros"]
         == report["pruned"]["nonzeros"]
     )
-    assert not all(has_whole_blocks(mask) for name, mask in found.items() if name != SINGLE)
+    assert not all(has_whole_blocks(mask) for name, mask in blocks.items() if name != SINGLE)
     assert f"{single['sha256']}  {single['path']}\n" in (run / "SHA256SUMS").read_text()
 
 
@@ -115,8 +115,8 @@ def test_pick_reuses_both_baselines(run: Path, capsys, steps: list[str]):
 
 
 def test_run_blocks_with_lambda_are_rejected(example: Path, capsys):
-    given = ("--set", "method.block=4x1", "--set", "method.lambda=1e-6")
-    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *given)
+    options = ("--set", "method.block=4x1", "--set", "method.lambda=1e-6")
+    result = invoke(capsys, "run", example / "model.onnx", "--out", example / "run", *options)
     assert result.code == 3
     assert "method.block" in result.err
     assert not (example / "run").exists()

@@ -52,8 +52,8 @@ def test_detector_commands_of_its_readme_work(tmp_path: Path, capsys, monkeypatc
     assert trained.stderr == ""
     printed = {}
     for _, verb, *arguments in verbs:
-        kept = [argument for argument in arguments if argument not in REMOVED_OPTIONS]
-        result = invoke(capsys, verb, *kept, *SMALL[verb])
+        remaining = [argument for argument in arguments if argument not in REMOVED_OPTIONS]
+        result = invoke(capsys, verb, *remaining, *SMALL[verb])
         assert result.code == 0, f"{verb}: {result.err}"
         printed[verb] = result.out
     assert "the original has mAP" in printed["init"]

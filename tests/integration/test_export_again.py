@@ -50,7 +50,7 @@ def exported(capsys: pytest.CaptureFixture[str], *arguments: object) -> set[str]
 
 def test_export_adds_deploy_and_rounded_files(finished: Path, capsys: pytest.CaptureFixture[str]):
     before = (finished / "model.sparse.onnx").read_bytes()
-    wanted = {
+    formats = {
         "sparse",
         "packed",
         "packed, fp16",
@@ -59,9 +59,9 @@ def test_export_adds_deploy_and_rounded_files(finished: Path, capsys: pytest.Cap
         "deploy-packed, fp16",
     }
     added = ("--format", "packed", "--format", "deploy-sparse", "--format", "deploy")
-    assert exported(capsys, finished, *added, "--weight-storage", "fp16") == wanted
+    assert exported(capsys, finished, *added, "--weight-storage", "fp16") == formats
     assert (finished / "handoff" / "model.deploy.packed.rounded-fp16.onnx").is_file()
-    assert exported(capsys, finished, "--format", "dense") == {*wanted, "dense"}
+    assert exported(capsys, finished, "--format", "dense") == {*formats, "dense"}
     exact = {"sparse", "packed", "dense", "deploy-sparse", "deploy-packed"}
     assert exported(capsys, finished, "--weight-storage", "exact") == exact
     assert {f.name for f in finished.glob("model.*")} == {
@@ -151,11 +151,11 @@ def test_export_of_picked_entry_adds_files(
 ):
     assert invoke(capsys, "pick", finished, 1, "--export", "packed", "--quiet").code == 0
     picked = finished / "pick-001"
-    wanted = {"packed", "packed, int8", "deploy-packed", "deploy-packed, int8"}
-    assert exported(capsys, picked, "--format", "deploy", "--weight-storage", "int8") == wanted
-    wanted |= {"sparse"}
+    formats = {"packed", "packed, int8", "deploy-packed", "deploy-packed, int8"}
+    assert exported(capsys, picked, "--format", "deploy", "--weight-storage", "int8") == formats
+    formats |= {"sparse"}
     monkeypatch.chdir(picked)
-    assert exported(capsys, ".", "--format", "sparse") == wanted
+    assert exported(capsys, ".", "--format", "sparse") == formats
 
 
 @pytest.mark.parametrize(

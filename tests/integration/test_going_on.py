@@ -58,13 +58,13 @@ def stop_and_go_on(
     settings: Settings | None = None,
 ) -> dict[str, bytes]:
     """The files of a run that is interrupted after so many steps and taken up again."""
-    taken = 0
+    num_steps = 0
     original = loop._train_step
 
     def step(self, *arguments):
-        nonlocal taken
-        taken += 1
-        if taken == stop_after:
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps == stop_after:
             raise KeyboardInterrupt
         return original(self, *arguments)
 

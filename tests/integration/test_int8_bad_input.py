@@ -256,11 +256,11 @@ def first_output(path: Path, feeds: dict[str, np.ndarray]) -> np.ndarray:
     return np.asarray(result)
 
 
-@pytest.mark.parametrize("what", RIGHT)
+@pytest.mark.parametrize("case_name", RIGHT)
 def test_quantize_writes_accurate_file(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model, data = put(RIGHT[what](), tmp_path)
+    model, data = put(RIGHT[case_name](), tmp_path)
     out = tmp_path / "int8.onnx"
     done = invoke(capsys, "quantize", model, "--data", data, "--out", out, "--quiet")
     assert done.code == 0, done.err
@@ -271,11 +271,11 @@ def test_quantize_writes_accurate_file(
     onnx.checker.check_model(out)
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("case_name", REFUSED)
 def test_quantize_of_bad_model_fails_and_keeps_older_file(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make, code, expected = REFUSED[what]
+    make, code, expected = REFUSED[case_name]
     model, data = put(make(), tmp_path)
     (tmp_path / "int8.onnx").write_bytes(b"what was there before")
     result = invoke(

@@ -137,9 +137,9 @@ def run(model: ModelProto, level: str = "ORT_ENABLE_BASIC") -> np.ndarray:
     return session.run(None, {session.get_inputs()[0].name: feeds()["x"]})[0]
 
 
-def is_near(found: np.ndarray, of: Case, least: float = 0.0) -> bool:
-    wanted = run(of.plain)
-    return bool(np.abs(found - wanted).max() <= max(of.near, least) * np.abs(wanted).max())
+def is_near(actual: np.ndarray, of: Case, least: float = 0.0) -> bool:
+    expected = run(of.plain)
+    return bool(np.abs(actual - expected).max() <= max(of.near, least) * np.abs(expected).max())
 
 
 def changed(model: ModelProto, of: Case) -> str:
@@ -167,10 +167,11 @@ def changed(model: ModelProto, of: Case) -> str:
 
 def by_onnxruntime(of: Case, levels: tuple[str, ...] = LEVELS) -> str:
     pairs = [[run(m, level) for m in (of.model, of.plain)] for level in levels]
-    if all(found.tobytes() == wanted.tobytes() for found, wanted in pairs):
+    if all(actual.tobytes() == expected.tobytes() for actual, expected in pairs):
         return "bit-equal"
     close = all(
-        np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max() for found, wanted in pairs
+        np.abs(actual - expected).max() < 1e-6 * np.abs(expected).max()
+        for actual, expected in pairs
     )
     return "works, 1e-6 relative" if close else "**other outputs**"
 
@@ -262,8 +263,8 @@ def by_compose(of: Case) -> str:
 def by_reference_evaluator(of: Case) -> str:
     from onnx.reference import ReferenceEvaluator
 
-    found, wanted = (ReferenceEvaluator(m).run(None, feeds())[0] for m in (of.model, of.plain))
-    return "bit-equal" if found.tobytes() == wanted.tobytes() else "**other outputs**"
+    actual, expected = (ReferenceEvaluator(m).run(None, feeds())[0] for m in (of.model, of.plain))
+    return "bit-equal" if actual.tobytes() == expected.tobytes() else "**other outputs**"
 
 
 def by_onnxsim(of: Case) -> str:
@@ -331,8 +332,8 @@ def measure(tool: str, format_: str) -> str:
     """What comes of a tool and a format, in a few words."""
     of = case(format_)
     try:
-        found = TOOLS[tool][1](of)
-        return found.removesuffix(", writes dense") if format_.endswith("dense") else found
+        actual = TOOLS[tool][1](of)
+        return actual.removesuffix(", writes dense") if format_.endswith("dense") else actual
     except Exception as error:  # noqa: BLE001 (every tool has errors of its own)
         lines = [
             line.strip()

@@ -59,10 +59,10 @@ def test_over_two_gigabytes(tmp_path):
     assert sum(paths[name].stat().st_size for name in ("sparse", "packed")) < 2**28
     for path in paths.values():
         onnx.checker.check_model(str(path))
-        found = read_model(path)
+        model_read = read_model(path)
         for nth, name in enumerate(NAMES):
-            assert np.array_equal(read_tensors(found, [name])[name], kernel(nth))
-        del found
+            assert np.array_equal(read_tensors(model_read, [name])[name], kernel(nth))
+        del model_read
     outputs = [output(path) for path in paths.values()]
     assert outputs[0].any()
     assert all((other == outputs[0]).all() for other in outputs[1:])

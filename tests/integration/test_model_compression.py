@@ -117,7 +117,7 @@ def test_validate_packed_file_has_the_same_counts(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ):
     packed = finished / "run" / "model.packed.onnx"
-    found = invoke(capsys, "validate", packed, "--data", finished / "digits.npz", "--json")
-    assert json.loads(found.out)["model_compression"] == pytest.approx(
+    validated = invoke(capsys, "validate", packed, "--data", finished / "digits.npz", "--json")
+    assert json.loads(validated.out)["model_compression"] == pytest.approx(
         report_of(finished)["pruned"]["model_compression"]
     )

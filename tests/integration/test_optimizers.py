@@ -61,11 +61,11 @@ def test_run_layer_norm_is_trained_by_adamw(normed: Path, capsys: pytest.Capture
     assert len(re.findall(r"Note: AdamW .*\b0\.0001\b", result.err)) == 1
     report = json.loads((normed / "run" / "report.json").read_text())
     train = report["resolved"]["train"]
-    taken = {
+    resolved = {
         key: train[key]
         for key in ("optimizer", "lr", "weight_decay", "warmup_fraction", "max_grad_norm")
     }
-    assert taken == {
+    assert resolved == {
         "optimizer": "adamw",
         "lr": 1e-4,
         "weight_decay": 0.01,

@@ -89,12 +89,12 @@ def test_pick_baseline_of_other_size_or_length_is_not_reused(
     finished: Path, capsys, steps: list[str], other: str
 ):
     """Told by a gate that is refused where no baseline fits."""
-    weights, said = RunDirectory(finished).load_weights("baseline")
+    weights, metadata = RunDirectory(finished).load_weights("baseline")
     if other == "nonzeros":
-        said["nonzeros"] += 1
+        metadata["nonzeros"] += 1
     else:
-        said["epochs"]["finetune"] += 1
-    RunDirectory(finished).save_weights("baseline", weights, said)
+        metadata["epochs"]["finetune"] += 1
+    RunDirectory(finished).save_weights("baseline", weights, metadata)
     demand_better_than_baseline(finished)
     result = pick(capsys, finished, 2)
     assert (result.code, steps) == (3, []), result.err

@@ -60,9 +60,9 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
     folder = tmp_path_factory.mktemp("ranks")
     copy_example(folder)
-    one = start("run", "model.onnx", "--out", "one", *OPTIONS, cwd=folder)
-    _, err = one.communicate(timeout=300)
-    assert one.returncode == 0, err
+    single = start("run", "model.onnx", "--out", "one", *OPTIONS, cwd=folder)
+    _, err = single.communicate(timeout=300)
+    assert single.returncode == 0, err
     two = torchrun(folder, "run", "model.onnx", "--out", "two", *OPTIONS)
     assert two.returncode == 0, two.stderr
     (folder / "two.out").write_text(two.stdout)
@@ -97,11 +97,11 @@ def test_ranks_have_the_first_trail_network_of_one_process(both: dict[str, Path]
 
 
 def test_ranks_have_the_report_of_one_process(both: dict[str, Path]):
-    one, two = (json.loads((both[name] / "report.json").read_text()) for name in ("one", "two"))
-    assert two["pruned"]["nonzeros"] == one["pruned"]["nonzeros"]
+    single, two = (json.loads((both[name] / "report.json").read_text()) for name in ("one", "two"))
+    assert two["pruned"]["nonzeros"] == single["pruned"]["nonzeros"]
     for part in ("pruned", "baseline"):
         assert two[part]["accuracy"]["top1"] == pytest.approx(
-            one[part]["accuracy"]["top1"], abs=0.02
+            single[part]["accuracy"]["top1"], abs=0.02
         )
 
 
@@ -122,9 +122,9 @@ def test_ranks_finished_run_ends_everywhere(both: dict[str, Path]):
 def test_ranks_measure_the_curve_together(both: dict[str, Path]):
     """Not asked for by name: the leader's clock decides for all."""
     shutil.copytree(both["two"], both["two"].with_name("three"))
-    found = torchrun(both["two"].parent, "run", "model.onnx", "--out", "three", *OPTIONS[:-2])
-    assert found.returncode == 0, found.stderr
-    assert found.stderr.count("more points are measured") == 1
+    process = torchrun(both["two"].parent, "run", "model.onnx", "--out", "three", *OPTIONS[:-2])
+    assert process.returncode == 0, process.stderr
+    assert process.stderr.count("more points are measured") == 1
     report = json.loads((both["two"].with_name("three") / "report.json").read_text())
     assert len(report["baseline"]["curve"]) > 1
     assert report["baseline"]["gain"] is not None
@@ -143,9 +143,9 @@ def test_ranks_adamw_takes_the_steps_of_one_process(example: Path):
         "--no-baseline",
     )
     options += ("--set", "train.optimizer=adamw", "--lr", 1e-3, "--export", "dense")
-    one = start("run", "model.onnx", "--out", "one", *options, cwd=example)
-    _, err = one.communicate(timeout=300)
-    assert one.returncode == 0, err
+    single = start("run", "model.onnx", "--out", "one", *options, cwd=example)
+    _, err = single.communicate(timeout=300)
+    assert single.returncode == 0, err
     two = torchrun(example, "run", "model.onnx", "--out", "two", *options)
     assert two.returncode == 0, two.stderr
     logs = [
@@ -159,18 +159,18 @@ def test_ranks_adamw_takes_the_steps_of_one_process(example: Path):
 
 
 def test_ranks_indivisible_batch_is_rejected_once(example: Path):
-    found = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
-    assert found.returncode != 0
-    (message,) = re.findall("error: (.*)", found.stderr)
+    process = torchrun(example, "run", "model.onnx", "--batch-size", 127, "--out", "run")
+    assert process.returncode != 0
+    (message,) = re.findall("error: (.*)", process.stderr)
     assert re.search(r"\b127\b.*\b2 processes\b", message)
     assert not (example / "run").exists()
 
 
 def test_ranks_quantization_aware_is_rejected_once(example: Path):
     options = ("--export", "int8", "--set", "train.quantization_aware=true", "--out", "run")
-    found = torchrun(example, "run", "model.onnx", *options)
-    assert found.returncode != 0
-    (message,) = re.findall("error: (.*)", found.stderr)
+    process = torchrun(example, "run", "model.onnx", *options)
+    assert process.returncode != 0
+    (message,) = re.findall("error: (.*)", process.stderr)
     assert "train.quantization_aware" in message
     assert not (example / "run").exists()
 
@@ -194,7 +194,7 @@ cli.main()
 """
     (example / "hurt.py").write_text(code)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "hurt.py")
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *launch],
         cwd=example,
         capture_output=True,
@@ -202,5 +202,5 @@ cli.main()
         timeout=300,
         env={**os.environ, "CI": "true", "OMP_NUM_THREADS": "1"},
     )
-    assert "rank 1: error: image 7 cannot be read" in found.stderr
-    assert "RuntimeError" not in found.stderr
+    assert "rank 1: error: image 7 cannot be read" in process.stderr
+    assert "RuntimeError" not in process.stderr

@@ -77,12 +77,12 @@ def test_run_restore_batch_norm_resumed_gives_the_same_bytes(
 ):
     folder = folded_example.parent
     run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
-    taken, original = 0, loop._train_step
+    num_steps, original = 0, loop._train_step
 
     def step(*arguments):
-        nonlocal taken
-        taken += 1
-        if taken in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
+        nonlocal num_steps
+        num_steps += 1
+        if num_steps in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
             raise KeyboardInterrupt
         return original(*arguments)
 

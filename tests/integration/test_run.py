@@ -38,12 +38,12 @@ def kernels_of(path: Path) -> dict[str, np.ndarray]:
     """Conv and Gemm weights of a sparse or dense file, read with onnx and numpy alone."""
     graph = onnx.load(path).graph
     names = {n.input[1] for n in graph.node if n.op_type in ("Conv", "Gemm")}
-    found = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in names}
+    actual = {t.name: numpy_helper.to_array(t) for t in graph.initializer if t.name in names}
     for sparse in graph.sparse_initializer:
         dense = np.zeros(int(np.prod(sparse.dims)), np.float32)
         dense[numpy_helper.to_array(sparse.indices)] = numpy_helper.to_array(sparse.values)
-        found[sparse.values.name] = dense.reshape(tuple(sparse.dims))
-    return found
+        actual[sparse.values.name] = dense.reshape(tuple(sparse.dims))
+    return actual
 
 
 def test_sparsity_and_nonzeros_of_the_report_are_those_of_the_file(finished: Path):
@@ -272,10 +272,10 @@ def test_validate_repeats_the_report(finished: Path, capsys: pytest.CaptureFixtu
         "--json",
     )
     assert result.code == 0, result.err
-    found, report = json.loads(result.out), report_of(finished)
-    assert found["accuracy"] == report["pruned"]["accuracy"]
-    assert found["nonzeros"] == report["pruned"]["nonzeros"]
-    assert found["against"]["drop"] == pytest.approx(report["pruned"]["drop"])
+    actual, report = json.loads(result.out), report_of(finished)
+    assert actual["accuracy"] == report["pruned"]["accuracy"]
+    assert actual["nonzeros"] == report["pruned"]["nonzeros"]
+    assert actual["against"]["drop"] == pytest.approx(report["pruned"]["drop"])
 
 
 def test_validate_counts_external_data_of_both_files(
@@ -294,8 +294,10 @@ def test_validate_counts_external_data_of_both_files(
         outside,
         "--json",
     )
-    found = json.loads(result.out)
-    assert found["bytes"] == found["against"]["bytes"] > (finished / "outside.data").stat().st_size
+    actual = json.loads(result.out)
+    assert (
+        actual["bytes"] == actual["against"]["bytes"] > (finished / "outside.data").stat().st_size
+    )
 
 
 def test_accuracy_budget_is_the_default_and_its_search_is_reported(
@@ -430,21 +432,21 @@ def test_unpack_gives_back_the_dense_weights(finished: Path, tmp_path: Path, cap
         ).code
         == 0
     )
-    expected, found = (
+    expected, actual = (
         kernels_of(finished / "run" / "model.dense.onnx"),
         kernels_of(tmp_path / "plain.onnx"),
     )
-    assert all(np.array_equal(expected[name], found[name]) for name in expected)
+    assert all(np.array_equal(expected[name], actual[name]) for name in expected)
 
 
 def test_inspect_names_packed_and_unpacked_files(finished: Path, tmp_path: Path, capsys):
     packed = finished / "run" / "model.packed.onnx"
     invoke(capsys, "unpack", packed, "--out", tmp_path / "plain.onnx")
-    found = [
+    actual = [
         json.loads(invoke(capsys, "inspect", f, "--json").out)["format"]
         for f in (packed, tmp_path / "plain.onnx")
     ]
-    assert found == ["packed", "dense"]
+    assert actual == ["packed", "dense"]
 
 
 def test_export_further_format_trains_nothing(finished: Path, capsys):

@@ -62,15 +62,15 @@ def test_run_sequence_network_is_pruned_and_exported(
         4,
         "--no-baseline",
     )
-    given = ("--data", tmp_path / "data.npz", "--out", tmp_path / "run", *options)
-    result = invoke(capsys, "run", path, *given, "--json")
+    arguments = ("--data", tmp_path / "data.npz", "--out", tmp_path / "run", *options)
+    result = invoke(capsys, "run", path, *arguments, "--json")
     assert result.code == 0, result.err
     report = json.loads(result.out)
     assert report["pruned"]["compression"] == pytest.approx(4, rel=0.01)
     layers = {row["name"]: row for row in report["layers"]}
     for file in report["pruned"]["files"]:
-        found = read_tensors(read_model(tmp_path / "run" / file["path"]), list(layers))
-        assert {n: int(np.count_nonzero(a)) for n, a in found.items()} == {
+        actual = read_tensors(read_model(tmp_path / "run" / file["path"]), list(layers))
+        assert {n: int(np.count_nonzero(a)) for n, a in actual.items()} == {
             n: r["nonzeros"] for n, r in layers.items()
         }
     if name in GATES:
@@ -90,17 +90,17 @@ def test_inspect_lists_layer_weights_and_reasons(
     assert shown.code == 0
     assert "rnn.R" in shown.out
     assert "biases" in shown.out
-    found = json.loads(invoke(capsys, "inspect", tmp_path / "model.onnx", "--json").out)
-    assert [k["op"] for k in found["layers"]] == ["LSTM", "LSTM", "Gemm"]
-    assert found["others"][0] == {
+    actual = json.loads(invoke(capsys, "inspect", tmp_path / "model.onnx", "--json").out)
+    assert [k["op"] for k in actual["layers"]] == ["LSTM", "LSTM", "Gemm"]
+    assert actual["others"][0] == {
         "operator": "LSTM",
         "role": "biases",
         "num_tensors": 1,
         "elements": 384,
         "largest": "rnn.B",
     }
-    assert found["float_elements"] == found["layer_elements"] + sum(
-        o["elements"] for o in found["others"]
+    assert actual["float_elements"] == actual["layer_elements"] + sum(
+        o["elements"] for o in actual["others"]
     )
 
 

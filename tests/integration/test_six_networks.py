@@ -49,8 +49,12 @@ def test_run_each_preset_succeeds_shortened(tmp_path: Path, capsys):
         "--set",
         "data.num_workers=1",
     )
-    given = ("--data", tmp_path / "images", "--skip-label-check")  # the network was never trained
-    options = ("--preset", "mobilenetv2-imagenet", *given, "--out", tmp_path / "run", *short)
+    arguments = (
+        "--data",
+        tmp_path / "images",
+        "--skip-label-check",
+    )  # the network was never trained
+    options = ("--preset", "mobilenetv2-imagenet", *arguments, "--out", tmp_path / "run", *short)
     result = invoke(capsys, "run", model, *options, "--json")
     assert result.code == 0, result.err
     report = json.loads(result.out)

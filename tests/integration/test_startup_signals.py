@@ -38,15 +38,17 @@ def test_startup_installs_signal_handlers_first():
     _, first, *rest = ast.parse((ROOT / "pipeline" / "__main__.py").read_text()).body
     assert ast.unparse(first) == "import _signal"
     assert "_signal" in sys.builtin_module_names
-    taken = next(i for i, statement in enumerate(rest) if isinstance(statement, ast.For))
-    assert not any(isinstance(s, ast.Import | ast.ImportFrom) for s in rest[:taken])
+    loop_position = next(i for i, statement in enumerate(rest) if isinstance(statement, ast.For))
+    assert not any(isinstance(s, ast.Import | ast.ImportFrom) for s in rest[:loop_position])
 
 
 def test_package_imports_two_small_modules_only():
     code = "import sys; before = set(sys.modules); import ltp_pipeline; print(sorted(set(sys.modules) - before))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert (
-        found.stdout.strip()
+        process.stdout.strip()
         == "['ltp_pipeline', 'ltp_pipeline.system', 'ltp_pipeline.system.thread_env']"
     )
 

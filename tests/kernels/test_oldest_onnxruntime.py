@@ -53,9 +53,9 @@ def test_sparse_ops_work_in_onnxruntime_1_17(kernels: Path, tmp_path: Path):
     y = g.add("MatMul", y, g.tensor("m", make_sparse(rng, (9, 20), 0.8)))
     plain = g.model({"x": ("n", 16, 9, 9)}, [y])
     x = rng.standard_normal((2, 16, 9, 9)).astype(np.float32)
-    (wanted,) = open_session(plain).run(None, {"x": x})
-    turned, found = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w", "v", "m"])
-    assert len(found) == 3
+    (expected,) = open_session(plain).run(None, {"x": x})
+    turned, chains = convert_to_sparse_ops(OnnxModel.from_proto(plain), ["w", "v", "m"])
+    assert len(chains) == 3
     np.save(tmp_path / "x.npy", x)
     onnx.save(turned.to_proto(), tmp_path / "fast.onnx")
     for library in (str(kernels), ""):
@@ -69,4 +69,4 @@ def test_sparse_ops_work_in_onnxruntime_1_17(kernels: Path, tmp_path: Path):
             tmp_path / "y.npy",
         ]
         subprocess.run(words, check=True)
-        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-5)

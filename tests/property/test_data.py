@@ -44,10 +44,12 @@ def test_iter_batches_cover_each_sample_once_and_in_order(
 def test_split_off_rows_are_disjoint_complete_and_repeatable(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
-    kept, taken = split_off_rows(labels, share, seed)
-    assert sorted([*kept, *taken]) == list(range(len(labels)))
-    assert len(taken) == min(max(round(len(labels) * share), 1), len(labels) - 1)
-    for first, again in zip((kept, taken), split_off_rows(labels, share, seed), strict=True):
+    remaining_rows, split_rows = split_off_rows(labels, share, seed)
+    assert sorted([*remaining_rows, *split_rows]) == list(range(len(labels)))
+    assert len(split_rows) == min(max(round(len(labels) * share), 1), len(labels) - 1)
+    for first, again in zip(
+        (remaining_rows, split_rows), split_off_rows(labels, share, seed), strict=True
+    ):
         np.testing.assert_array_equal(first, again)
 
 
@@ -55,12 +57,12 @@ def test_split_off_rows_are_disjoint_complete_and_repeatable(
 def test_split_off_rows_each_side_has_every_class_if_possible(
     labels: np.ndarray, share: float, seed: int
 ) -> None:
-    kept, taken = split_off_rows(labels, share, seed)
+    remaining_rows, split_rows = split_off_rows(labels, share, seed)
     values, counts = np.unique(labels, return_counts=True)
-    if len(kept) >= len(values):
-        assert set(labels[kept]) == set(values)
-    if len(taken) >= (counts > 1).sum():
-        assert set(labels[taken]) >= set(values[counts > 1])
+    if len(remaining_rows) >= len(values):
+        assert set(labels[remaining_rows]) == set(values)
+    if len(split_rows) >= (counts > 1).sum():
+        assert set(labels[split_rows]) >= set(values[counts > 1])
 
 
 @given(

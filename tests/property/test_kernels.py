@@ -22,16 +22,16 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 def turned(plain: ModelProto, *kernels: str) -> ModelProto:
-    new, found = convert_to_sparse_ops(OnnxModel.from_proto(plain), kernels)
-    assert len(found) == len(kernels)
+    new, actual = convert_to_sparse_ops(OnnxModel.from_proto(plain), kernels)
+    assert len(actual) == len(kernels)
     return new.to_proto()
 
 
 def check(plain: ModelProto, x: Array, kernels: Path, threads: int) -> None:
-    (wanted,) = open_session(plain).run(None, {"x": x})
-    (found,) = open_session(turned(plain, "w"), kernels, threads).run(None, {"x": x})
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    (expected,) = open_session(plain).run(None, {"x": x})
+    (actual,) = open_session(turned(plain, "w"), kernels, threads).run(None, {"x": x})
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @few
@@ -142,17 +142,22 @@ def test_products_are_those_of_onnxruntime(
 def test_sparse_session_in_many_threads_is_correct(kernels: Path):
     g, rng = Graph(), np.random.default_rng(0)
     y = g.add("Conv", "x", g.tensor("w", make_sparse(rng, (16, 12, 3, 3), 0.8)), pads=[1, 1, 1, 1])
-    made = open_session(turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2)
+    sparse_session = open_session(
+        turned(g.model({"x": ("n", 12, "h", "w_")}, [y]), "w"), kernels, threads=2
+    )
     inputs = [
         rng.standard_normal((1 + i % 2, 12, 5 + i, 30 - i)).astype(np.float32) for i in range(16)
     ]
-    wanted = [made.run(None, {"x": x})[0] for x in inputs]
+    expected = [sparse_session.run(None, {"x": x})[0] for x in inputs]
     wrong = []
 
     def call(first: int) -> None:
         for k in range(20):
             which = (first + k) % len(inputs)
-            if made.run(None, {"x": inputs[which]})[0].tobytes() != wanted[which].tobytes():
+            if (
+                sparse_session.run(None, {"x": inputs[which]})[0].tobytes()
+                != expected[which].tobytes()
+            ):
                 wrong.append(which)
 
     threads = [threading.Thread(target=call, args=(i,)) for i in range(16)]
@@ -166,7 +171,14 @@ def test_sparse_session_in_many_threads_is_correct(kernels: Path):
 def test_sparse_conv_input_too_small_names_the_node(kernels: Path):
     g = Graph()
     y = g.conv("x", "layer 7", 4, 8, size=5, pads=[0, 0, 0, 0])
-    made = open_session(turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels)
+    sparse_session = open_session(
+        turned(g.model({"x": ("n", 4, "h", "w")}, [y]), "layer 7.weight"), kernels
+    )
     with pytest.raises(Exception, match=r"layer 7.*\b5\b.*\b4\b"):
-        made.run(None, {"x": np.zeros((1, 4, 4, 9), np.float32)})
-    assert made.run(None, {"x": np.zeros((0, 4, 9, 9), np.float32)})[0].shape == (0, 8, 5, 5)
+        sparse_session.run(None, {"x": np.zeros((1, 4, 4, 9), np.float32)})
+    assert sparse_session.run(None, {"x": np.zeros((0, 4, 9, 9), np.float32)})[0].shape == (
+        0,
+        8,
+        5,
+        5,
+    )

@@ -28,10 +28,10 @@ def run_bare(
     if not site.exists():
         site.mkdir(parents=True)
         for package in packages:
-            found = importlib.util.find_spec(package)
-            assert found is not None
+            spec = importlib.util.find_spec(package)
+            assert spec is not None
             where = Path(
-                found.origin or next(iter(found.submodule_search_locations))
+                spec.origin or next(iter(spec.submodule_search_locations))
             )  # a namespace has no file
             inside = where.parent if where.name == "__init__.py" else where
             for part in (inside, *inside.parent.glob(f"{LIBRARIES.get(package, package)}.libs")):

@@ -122,9 +122,9 @@ def arrow(folder: Path) -> Path:
     """Write an Arrow file as the `datasets` library does."""
     from pyarrow import ipc
 
-    found = table()
-    with ipc.new_stream(str(folder / "data-00000.arrow"), found.schema) as writer:
-        writer.write_table(found)
+    columns = table()
+    with ipc.new_stream(str(folder / "data-00000.arrow"), columns.schema) as writer:
+        writer.write_table(columns)
     return folder
 
 

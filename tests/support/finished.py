@@ -156,13 +156,13 @@ def write_run(folder: Path, formats: tuple[str, ...] = ("sparse", "packed")) -> 
         model.doc_string = name
         path.write_bytes(model.SerializeToString())
         graph, _, encoding = name.rpartition("-")
-        said = {
+        metadata = {
             "graph": graph or "original",
             "encoding": encoding,
             "path": path.name,
             "sha256": sha256_file(path),
         }
-        report["pruned"]["files"].append({**template, **said})
+        report["pruned"]["files"].append({**template, **metadata})
     write_json(folder / "report.json", report)
     (folder / "report.html").write_text("<p>report")
     return report
@@ -207,5 +207,5 @@ def _of(folder: Path, model: ModelProto, **recipes: dict[str, Any]) -> Report:
         }
         for i in model.graph.input
     ]
-    report["data"]["inputs"] = {name: {"preprocessing": told} for name, told in recipes.items()}
+    report["data"]["inputs"] = {name: {"preprocessing": recipe} for name, recipe in recipes.items()}
     return report_of(report)

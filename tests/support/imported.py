@@ -27,8 +27,8 @@ class Compiled(NamedTuple):
         self, *inputs: Any, training: bool = False, weights: Mapping[str, Tensor] | None = None
     ) -> Any:
         """Run the graph on inputs by position, with `weights` in place of its own."""
-        given = dict(zip(self.forward.input_names, inputs, strict=True))
-        return self.forward(given, {**self.state, **(weights or {})}, training)
+        tensors = dict(zip(self.forward.input_names, inputs, strict=True))
+        return self.forward(tensors, {**self.state, **(weights or {})}, training)
 
 
 class Imported(NamedTuple):

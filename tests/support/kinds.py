@@ -28,8 +28,8 @@ def write_kind(kind: str, folder: Path) -> tuple[Path, Path]:
 
 def compute_answers(model: onnx.ModelProto, **inputs: Array) -> Array:
     """Return the output of a model on these inputs."""
-    found: Array = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
-    return found
+    outputs: Array = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
+    return outputs
 
 
 def _mlp(outputs: int, last: str | None = None, squeezed: bool = False) -> onnx.ModelProto:

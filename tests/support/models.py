@@ -113,7 +113,7 @@ class Graph:
     ) -> ModelProto:
         """Wrap everything up; shapes of outputs are inferred, types are float unless `types` says otherwise."""
         types = types or {}
-        given = [
+        known_inputs = [
             helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), s)
             for n, s in inputs.items()
         ]
@@ -121,7 +121,7 @@ class Graph:
             helper.make_tensor_value_info(n, types.get(n, TensorProto.FLOAT), None) for n in outputs
         ]
         graph = helper.make_graph(
-            self.nodes, "test", [*given, *extra_inputs], results, self.tensors
+            self.nodes, "test", [*known_inputs, *extra_inputs], results, self.tensors
         )
         model = as_model(graph, opset, **fields)
         inferred = {o.name: o for o in shape_inference.infer_shapes(model).graph.output}

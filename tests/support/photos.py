@@ -70,12 +70,12 @@ def write_shard(file: Path, members: list[tuple[str, bytes]]) -> Path:
 
 
 def make_pairs(numbers: range, labels: bool = True) -> list[tuple[str, bytes]]:
-    found = []
+    members = []
     for i in numbers:
-        found.append((f"n{i:04}.jpg", make_jpeg(i)))
+        members.append((f"n{i:04}.jpg", make_jpeg(i)))
         if labels:
-            found.append((f"n{i:04}.cls", str(i % 2).encode()))
-    return found
+            members.append((f"n{i:04}.cls", str(i % 2).encode()))
+    return members
 
 
 def png_header(width: int, height: int) -> bytes:

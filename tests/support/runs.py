@@ -28,14 +28,14 @@ OPTIONS = ("--epochs", 2, "--finetune-epochs", 1, "--max-drop", MAX_DROP, "--bas
 
 def prune_example(folder: Path, **sections: dict[str, Any]) -> ltp_pipeline.RunResult:
     """Prune the example in a folder into `run`; a copy of the shared run is not trained again."""
-    given = {
+    settings = {
         "train": TRAIN,
         "export": {"formats": FORMATS},
         "baseline": {"mode": "quick"},
         "gates": {"max_drop": MAX_DROP},
         **sections,
     }
-    return ltp_pipeline.run(folder / "model.onnx", out=folder / "run", **given)
+    return ltp_pipeline.run(folder / "model.onnx", out=folder / "run", **settings)
 
 
 def shared_run(root: Path) -> Path:

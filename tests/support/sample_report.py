@@ -170,9 +170,9 @@ def make_outcomes(right: int, before: int, after: int) -> dict[str, int]:
 
 
 def interval_of(counts: dict[str, int]) -> list[float]:
-    found = PairedCounts(**counts).compute_interval()
-    assert found is not None
-    return list(found)
+    interval = PairedCounts(**counts).compute_interval()
+    assert interval is not None
+    return list(interval)
 
 
 def _difference() -> dict[str, Any]:
@@ -230,13 +230,13 @@ def with_bounded_gain(
 ) -> dict[str, Any]:
     """Return the report with a gain that has one bound only."""
     reasons = {"compression_at_equal_accuracy": why}
-    known = {
+    bounds = {
         "gain": gain,
         "gain_bound": bound,
         "compression_at_equal_accuracy": None,
         "reasons": reasons,
     }
-    return report | {"baseline": report["baseline"] | known}
+    return report | {"baseline": report["baseline"] | bounds}
 
 
 def _accuracy(top1: float) -> dict[str, Any]:
@@ -307,7 +307,7 @@ def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[di
     for index, (name, op, shape) in enumerate(shapes):
         elements = int(np.prod(shape))
         first = index == 0
-        kept = (
+        nonzeros = (
             1.0
             if first
             else min(
@@ -321,7 +321,7 @@ def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[di
                 "op": op,
                 "shape": list(shape),
                 "elements": elements,
-                "nonzeros": round(elements * kept),
+                "nonzeros": round(elements * nonzeros),
                 "threshold": None if first else float(2e-4 * rng.lognormal(0, 0.8)),
                 "temperature": None if first else 1e-3,
                 "baseline_nonzeros": round(elements * other) if baseline else None,
@@ -354,12 +354,12 @@ def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def _histograms(rng: np.random.Generator, layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+    interval = []
     for layer in sorted((x for x in layers if x["prunable"]), key=lambda x: -x["elements"])[:6]:
         before = np.abs(rng.normal(0, 0.03, layer["elements"]))
         after = before[before**2 > layer["threshold"]] * 1.1
         edges = np.linspace(0, before.max() * 1.1, 41)
-        found.append(
+        interval.append(
             {
                 "name": layer["name"],
                 "threshold": layer["threshold"],
@@ -368,7 +368,7 @@ def _histograms(rng: np.random.Generator, layers: list[dict[str, Any]]) -> list[
                 "after": np.histogram(after, edges)[0].tolist(),
             }
         )
-    return found
+    return interval
 
 
 def _scatter(rng: np.random.Generator, layer: dict[str, Any]) -> dict[str, Any]:

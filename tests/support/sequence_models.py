@@ -95,8 +95,8 @@ def add_layer(g: Graph, x: str, name: str, mask: str | None = None) -> str:
 def language_model(words: int = 11, layers: int = 2) -> ModelProto:
     """Return a language model whose table of words is also the output's weight, transposed."""
     g = Graph()
-    found = g.add("Gather", g.random("words", words, WIDTH), "ids", name="lookup")
-    x = add_norm(g, g.add("Add", found, g.random("positions", STEPS, WIDTH)), "ln")
+    embedded = g.add("Gather", g.random("words", words, WIDTH), "ids", name="lookup")
+    x = add_norm(g, g.add("Add", embedded, g.random("positions", STEPS, WIDTH)), "ln")
     hidden = g.add("Sub", g.tensor("one", 1.0), g.add("Cast", "mask", to=TensorProto.FLOAT))
     bias = g.add(
         "Mul", g.add("Unsqueeze", hidden, g.tensor("axes", [1, 2], np.int64)), g.tensor("low", -1e4)

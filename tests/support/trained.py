@@ -27,10 +27,10 @@ def trained_mlp(
     )
     loss = torch.nn.CrossEntropyLoss() if classes else torch.nn.MSELoss()
     optimizer = torch.optim.Adam(network.parameters(), 0.02)
-    inputs, wanted = torch.from_numpy(x), torch.from_numpy(y)
+    inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
     for _ in range(steps):
         optimizer.zero_grad()
-        loss(network(inputs), wanted).backward()
+        loss(network(inputs), targets).backward()
         optimizer.step()
     model = mlp(x.shape[1], hidden, width)
     names = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")

@@ -32,9 +32,9 @@ class Case(NamedTuple):
 
 def _tokens(*more: str) -> Callable[[], Inputs]:
     def make() -> Inputs:
-        found = {"input_ids": torch.randint(3, VOCABULARY, (SAMPLES, TOKENS))}
-        found["attention_mask"] = torch.ones(SAMPLES, TOKENS, dtype=torch.int64)
-        return found | {name: torch.zeros(SAMPLES, TOKENS, dtype=torch.int64) for name in more}
+        tensors = {"input_ids": torch.randint(3, VOCABULARY, (SAMPLES, TOKENS))}
+        tensors["attention_mask"] = torch.ones(SAMPLES, TOKENS, dtype=torch.int64)
+        return tensors | {name: torch.zeros(SAMPLES, TOKENS, dtype=torch.int64) for name in more}
 
     return make
 
@@ -85,8 +85,8 @@ class _FirstOutput(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         """Return the scores, or the last states if there are none."""
-        found = self.network(**dict(zip(self.names, inputs, strict=True)))
-        return found[0] if "logits" not in found else found["logits"]
+        tensors = self.network(**dict(zip(self.names, inputs, strict=True)))
+        return tensors[0] if "logits" not in tensors else tensors["logits"]
 
 
 def export_network(
@@ -107,16 +107,16 @@ def export_network(
     with torch.no_grad(), _quiet():
         if not dynamo:
             buffer = io.BytesIO()
-            given = tuple(inputs.values())
+            samples = tuple(inputs.values())
             torch.onnx.export(
-                network, given, buffer, dynamo=False, dynamic_axes=open_axes, **options
+                network, samples, buffer, dynamo=False, dynamic_axes=open_axes, **options
             )
             return onnx.load_model_from_string(buffer.getvalue()), inputs
         shapes = tuple(dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for axes in open_axes.values())
         # A batch of one would be taken for a fixed size.
-        given = tuple(x if len(x) > 1 else torch.cat([x, x]) for x in inputs.values())
+        samples = tuple(x if len(x) > 1 else torch.cat([x, x]) for x in inputs.values())
         program = torch.onnx.export(
-            network, given, dynamo=True, dynamic_shapes=(shapes,), verbose=False, **options
+            network, samples, dynamo=True, dynamic_shapes=(shapes,), verbose=False, **options
         )
     assert program is not None
     return program.model_proto, inputs

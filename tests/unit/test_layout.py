@@ -29,26 +29,26 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 def modules() -> dict[str, Path]:
     """Every module of the package by its import name."""
-    found = {}
+    result = {}
     for folder, package in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             name = ".".join([package, *parts]).removesuffix(".__init__")
-            found[name] = path
-    return found
+            result[name] = path
+    return result
 
 
 def imports(path: Path) -> set[str]:
     """Modules of the package that a file imports, anywhere in it, for its types too."""
-    known = modules()
-    found: set[str] = set()
+    allowed = modules()
+    result: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names}
+            result |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{a.name}" for a in node.names}
-            found |= (names & known.keys()) or {node.module}
-    return {name for name in found if name.startswith("ltp_pipeline.")}
+            result |= (names & allowed.keys()) or {node.module}
+    return {name for name in result if name.startswith("ltp_pipeline.")}
 
 
 def layers() -> dict[str, int]:
@@ -67,10 +67,10 @@ def layers() -> dict[str, int]:
 
 def layer(name: str) -> int:
     """The line that a module stands on, by itself or by its package."""
-    known = layers()
-    while name not in known:
+    allowed = layers()
+    while name not in allowed:
         name = name.rpartition(".")[0]
-    return known[name]
+    return allowed[name]
 
 
 def test_listed_packages_are_the_folders_with_modules():
@@ -213,9 +213,9 @@ def test_unit_tests_mirror_the_modules():
 def test_tests_do_not_import_or_call_tests():
     for path in sorted((ROOT / "tests").rglob("*.py")):
         tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        found = [node for node in tree if _calls_a_test(node)]
-        assert not found, (
-            f"{path.relative_to(ROOT)}:{found[0].lineno}: put what both need into tests/support"
+        result = [node for node in tree if _calls_a_test(node)]
+        assert not result, (
+            f"{path.relative_to(ROOT)}:{result[0].lineno}: put what both need into tests/support"
         )
 
 

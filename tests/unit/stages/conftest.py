@@ -49,6 +49,7 @@ def saved(tmp_path):
 def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that is wrong on large values only: random input does not show it, the data do."""
     capped = [
-        replace(found, function=lambda x: x.clamp(0, 50)) for found in registry._OPS["", "Relu"]
+        replace(implementation, function=lambda x: x.clamp(0, 50))
+        for implementation in registry._OPS["", "Relu"]
     ]
     monkeypatch.setitem(registry._OPS, ("", "Relu"), capped)

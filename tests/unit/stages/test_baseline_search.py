@@ -17,12 +17,14 @@ MOST = 1000.0
 
 
 def walk(
-    accuracy: Callable[[float], float], first: float, wanted: float, near: float = WIDE_RATIO
+    accuracy: Callable[[float], float], first: float, target: float, near: float = WIDE_RATIO
 ) -> list[TradeoffPoint]:
     """Every point that is measured of a baseline of which the accuracy at a compression is known."""
     points = [TradeoffPoint(first, accuracy(first))]
-    while (found := next_compression(METRIC, points, ORIGINAL, wanted, MOST, near)) is not None:
-        points.append(TradeoffPoint(found, accuracy(found)))
+    while (
+        compression := next_compression(METRIC, points, ORIGINAL, target, MOST, near)
+    ) is not None:
+        points.append(TradeoffPoint(compression, accuracy(compression)))
     return points
 
 
@@ -40,8 +42,8 @@ def test_search_finds_a_cliff_from_both_sides(at: float) -> None:
 
 
 def test_search_equal_accuracy_prunes_further() -> None:
-    found = next_compression(METRIC, [TradeoffPoint(10.0, 0.95)], ORIGINAL, 0.95, MOST)
-    assert found == pytest.approx(12.0)
+    compression = next_compression(METRIC, [TradeoffPoint(10.0, 0.95)], ORIGINAL, 0.95, MOST)
+    assert compression == pytest.approx(12.0)
 
 
 def test_search_constant_accuracy_has_a_fixed_step() -> None:
@@ -67,8 +69,8 @@ def test_search_step_downwards_is_at_most_half_in_log() -> None:
 
 
 def test_search_secant_downwards_if_shorter() -> None:
-    found = next_compression(METRIC, [TradeoffPoint(16.0, 0.95)], ORIGINAL, 0.96, MOST)
-    assert found == pytest.approx(16 ** (3 / 4))
+    compression = next_compression(METRIC, [TradeoffPoint(16.0, 0.95)], ORIGINAL, 0.96, MOST)
+    assert compression == pytest.approx(16 ** (3 / 4))
 
 
 def test_search_target_above_the_original_goes_half_way() -> None:
@@ -85,10 +87,10 @@ def test_search_near_the_original_ends() -> None:
 
 
 def test_search_ends_at_the_initial_sparsity() -> None:
-    found = next_compression(
+    compression = next_compression(
         METRIC, [TradeoffPoint(9.0, 0.5)], TradeoffPoint(4.0, 0.99), 0.98, MOST
     )
-    assert found == pytest.approx(6.0)
+    assert compression == pytest.approx(6.0)
 
 
 def test_search_ends_between_near_points() -> None:
@@ -109,9 +111,9 @@ def test_search_between_points_uses_the_middle_third() -> None:
     st.floats(0.1, 1.0),
     st.sampled_from([WIDE_RATIO, NARROW]),
 )
-def test_search_points_are_few_distinct_and_possible(values, first, wanted, near) -> None:
+def test_search_points_are_few_distinct_and_possible(values, first, target, near) -> None:
     given_out = iter(values)
-    points = walk(lambda _: next(given_out), first, wanted, near)
+    points = walk(lambda _: next(given_out), first, target, near)
     assert len(points) <= MAX_POINTS
     assert all(1.0 < p.compression <= max(MOST, first) for p in points)
     for one, other in combinations(sorted(p.compression for p in points), 2):

@@ -33,8 +33,8 @@ def test_finetune_of_baseline_keeps_its_count(
 ):
     context, state = started
     context = with_train(context, optimizer=optimizer, weight_decay=0.1)
-    wanted = sum(k.elements for k in context.network.layer_weights) // 10
-    masks = baseline.global_magnitude_masks(context.network, state, wanted)
-    found = baseline.run(context, state, wanted, 1)
-    assert found.nonzeros == wanted
-    assert all(torch.equal(found.state[name] != 0, mask) for name, mask in masks.items())
+    count = sum(k.elements for k in context.network.layer_weights) // 10
+    masks = baseline.global_magnitude_masks(context.network, state, count)
+    baseline_network = baseline.run(context, state, count, 1)
+    assert baseline_network.nonzeros == count
+    assert all(torch.equal(baseline_network.state[name] != 0, mask) for name, mask in masks.items())

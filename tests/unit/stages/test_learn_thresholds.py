@@ -61,7 +61,7 @@ def test_make_pruning_method_clamped_with_adamw_raises(
     started: tuple[RunContext, StateDict], optimizer: str | None, gradient: str, refused: bool
 ):
     context, state = started
-    given = {
+    sections = {
         "method": {"lambda": 1e-6, "weight_gradient": gradient},
         "train": {"optimizer": optimizer},
     }
@@ -70,17 +70,19 @@ def test_make_pruning_method_clamped_with_adamw_raises(
         if refused
         else nullcontext()
     ):
-        learn_thresholds.make_pruning_method(context.network, state, Settings.model_validate(given))
+        learn_thresholds.make_pruning_method(
+            context.network, state, Settings.model_validate(sections)
+        )
 
 
 def test_search_stops_at_the_minimum_counts(started: tuple[RunContext, StateDict]):
     context, state = started
-    given = {
+    sections = {
         "method": {"min_layer_density": 0.25, "min_layer_weights": 1},
         "budget": {"accuracy_budget": 0.02},
     }
     method = learn_thresholds.make_pruning_method(
-        context.network, state, Settings.model_validate(given)
+        context.network, state, Settings.model_validate(sections)
     )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.schedule.last == sum(method.lowest.values())
@@ -88,9 +90,9 @@ def test_search_stops_at_the_minimum_counts(started: tuple[RunContext, StateDict
 
 def test_make_pruning_method_uses_the_blocks_of_the_network(started: tuple[RunContext, StateDict]):
     context, state = started
-    given = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
+    sections = {"method": {"block": "4x1"}, "budget": {"target_compression": 20}}
     method = learn_thresholds.make_pruning_method(
-        context.network, state, Settings.model_validate(given)
+        context.network, state, Settings.model_validate(sections)
     )
     assert isinstance(method, SolvedLambdaPruning)
     assert method.axes == {
@@ -98,7 +100,7 @@ def test_make_pruning_method_uses_the_blocks_of_the_network(started: tuple[RunCo
     }
     assert all(method.lowest[name] % 4 == 0 for name in method.axes)
     held = learn_thresholds.make_pruning_method(
-        context.network, state, Settings.model_validate(given), aggressiveness=0.0
+        context.network, state, Settings.model_validate(sections), aggressiveness=0.0
     )
     assert isinstance(held, FixedMaskPruning)
     stem = held.masks["stem.weight"].view(4, 4, -1)

@@ -23,7 +23,7 @@ def test_plan_ablations_have_enough_seeds():
         settings = [
             json.dumps({k: v for k, v in plan.items() if k != "seed"}) for plan in ablation()
         ]
-        assert min(settings.count(one) for one in settings) >= 2
+        assert min(settings.count(plan_settings) for plan_settings in settings) >= 2
     assert len(plans.SEEDS) >= 5
 
 

@@ -41,14 +41,14 @@ def split(targets: Array) -> tuple[Split, Counted, Counted]:
 
 
 def test_sample_targets_reads_targets_once_and_no_inputs():
-    found, x, y = split(np.arange(20))
-    assert found.inspected_targets.tolist() == found.inspected_targets.tolist() == list(range(20))
+    data, x, y = split(np.arange(20))
+    assert data.inspected_targets.tolist() == data.inspected_targets.tolist() == list(range(20))
     assert (x.read, y.read) == (0, 20)
 
 
 def test_sample_targets_of_many_are_from_everywhere():
-    found, _, y = split(np.arange(10 * MAX_INSPECTED_TARGETS))
-    some = found.inspected_targets
+    data, _, y = split(np.arange(10 * MAX_INSPECTED_TARGETS))
+    some = data.inspected_targets
     assert len(some) == y.read == MAX_INSPECTED_TARGETS
     assert (some[0], some[-1]) == (0, 10 * MAX_INSPECTED_TARGETS - 1)
     assert np.diff(some).max() <= 11
@@ -56,5 +56,5 @@ def test_sample_targets_of_many_are_from_everywhere():
 
 def test_sample_targets_of_large_ones_are_fewer():
     side = 2 ** ((MAX_INSPECTED_VALUES.bit_length() - 1) // 2 - 1)
-    found, _, y = split(np.broadcast_to(np.uint8(1), (9, side, side)))
-    assert len(found.inspected_targets) == y.read == 4
+    data, _, y = split(np.broadcast_to(np.uint8(1), (9, side, side)))
+    assert len(data.inspected_targets) == y.read == 4

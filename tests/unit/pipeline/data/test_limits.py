@@ -39,9 +39,9 @@ def test_inspect_files_links_are_followed_and_noted(tmp_path: Path) -> None:
     put(tmp_path / "a")
     (tmp_path / "b").symlink_to("a")
     (tmp_path / "c").symlink_to("b")
-    found = inspect_files([tmp_path / "a", tmp_path / "b"])
-    assert found.bytes == 10
-    assert found.notes[0].startswith("1 file ")
+    sizes = inspect_files([tmp_path / "a", tmp_path / "b"])
+    assert sizes.bytes == 10
+    assert sizes.notes[0].startswith("1 file ")
     (note,) = inspect_files([tmp_path / "b", tmp_path / "c"]).notes
     assert note.startswith("2 files ")
 
@@ -72,11 +72,11 @@ def test_inspect_files_dead_link_raises(tmp_path: Path, target: str) -> None:
 def test_inspect_files_holes_are_not_counted_as_on_disk(tmp_path: Path) -> None:
     file = put(tmp_path / "x")
     os.truncate(file, 2**40)
-    found = inspect_files([file])
-    assert found.bytes == 2**40
-    assert found.on_disk < 2**20
+    sizes = inspect_files([file])
+    assert sizes.bytes == 2**40
+    assert sizes.on_disk < 2**20
     with pytest.raises(InputError) as caught:
-        check_size(file, found, None)
+        check_size(file, sizes, None)
     assert "1,099,511,627,776" in caught.value.message
 
 
@@ -119,9 +119,9 @@ def test_get_memory_limit_container_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = limits.get_memory_limit()
-    for said, found in ((f"{2**20}\n", 2**20), ("max\n", whole), (f"{2**62}\n", whole)):
-        monkeypatch.setattr(limits, "_MEMORY_LIMIT", put(tmp_path / "memory.max", said.encode()))
-        assert limits.get_memory_limit() == found
+    for content, sizes in ((f"{2**20}\n", 2**20), ("max\n", whole), (f"{2**62}\n", whole)):
+        monkeypatch.setattr(limits, "_MEMORY_LIMIT", put(tmp_path / "memory.max", content.encode()))
+        assert limits.get_memory_limit() == sizes
 
 
 def test_check_name_encoding_surrogates_raise() -> None:

@@ -13,8 +13,8 @@ from tests.support.samples import only_input
 def test_split_off_rows_each_side_has_every_class_if_possible() -> None:
     classes = np.array([0] * 90 + [1] * 2 + [2] * 1 + [3] * 7)
     for seed in range(20):
-        kept, split_off = split_off_rows(classes, 0.1, seed)
-        assert set(classes[kept]) == {0, 1, 2, 3}
+        remaining, split_off = split_off_rows(classes, 0.1, seed)
+        assert set(classes[remaining]) == {0, 1, 2, 3}
         assert set(classes[split_off]) == {0, 1, 3}
 
 

@@ -103,8 +103,8 @@ def bind_socket(path: Path) -> None:
     here = Path.cwd()
     os.chdir(path.parent)  # a socket's name may not be long
     try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
     finally:
         os.chdir(here)
 
@@ -330,8 +330,8 @@ def test_gate_ignores_neighboring_files(run: Path) -> None:
     report = lay_out(run)
     report["trail"][2]["file"] = report["model"]["path"] = "../elsewhere.onnx"
     assert report["trail"][2]["sha256"]
-    found = check_files(report_of(report), run / "report.json")
-    assert [v.name for v in found if not v.passed or "elsewhere" in v.name] == []
+    results = check_files(report_of(report), run / "report.json")
+    assert [v.name for v in results if not v.passed or "elsewhere" in v.name] == []
 
 
 def test_hash_of_original_covers_its_external_data(run: Path) -> None:

@@ -267,8 +267,8 @@ def test_check_counts_counts_each_file(tmp_path: Path) -> None:
 def test_check_counts_elements_of_original_graph_only(
     tmp_path: Path, graph: str, refused: bool
 ) -> None:
-    more = numpy_helper.from_array(np.ones(5, np.float32), "more")
-    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(more), graph)
+    tensor = numpy_helper.from_array(np.ones(5, np.float32), "more")
+    content = changed_file(tmp_path, lambda model: model.graph.initializer.append(tensor), graph)
     if refused:
         assert contradiction_of(content, tmp_path).key == "model.float_elements"
     else:

@@ -114,21 +114,21 @@ def test_block_axis_of_recurrent_weights_is_none() -> None:
     } == {None}
 
 
-@pytest.mark.parametrize(("block", "found"), [(None, {}), ("4x1", {"a": 0})])
-def test_get_block_axes_returns_prunable_weights_if_blocks_are_requested(block, found) -> None:
+@pytest.mark.parametrize(("block", "weights"), [(None, {}), ("4x1", {"a": 0})])
+def test_get_block_axes_returns_prunable_weights_if_blocks_are_requested(block, weights) -> None:
     kernels = [
         LayerWeight("a", "Conv", (4, 2), None, 0),
         LayerWeight("b", "Conv", (3, 2)),
         LayerWeight("c", "Conv", (4, 2), "no", 0),
     ]
-    assert get_block_axes(kernels, block) == found
+    assert get_block_axes(kernels, block) == weights
 
 
 def test_patterns_exclude_layer_weights_with_a_reason() -> None:
-    found = find_layer_weights(
+    weights = find_layer_weights(
         OnnxModel.from_proto(conv_bn_classifier()), include=("conv*",), exclude=("conv1*",)
     )
-    assert [k.reason for k in found] == [
+    assert [k.reason for k in weights] == [
         "excluded by 'conv1*'",
         None,
         "matches no --include pattern",
@@ -239,9 +239,11 @@ def test_find_output_layers_returns_the_last_weights_before_an_output() -> None:
 
 @pytest.mark.parametrize("name", SEQUENCE_MODELS)
 def test_layer_weights_of_sequence_networks(name: str) -> None:
-    found = find_layer_weights(OnnxModel.from_proto(SEQUENCE_MODELS[name]))
-    assert [k.name for k in found] == KERNELS[name]
-    assert [k.name for k in found if not k.is_prunable] == (["words"] if name == "language" else [])
+    weights = find_layer_weights(OnnxModel.from_proto(SEQUENCE_MODELS[name]))
+    assert [k.name for k in weights] == KERNELS[name]
+    assert [k.name for k in weights if not k.is_prunable] == (
+        ["words"] if name == "language" else []
+    )
 
 
 @pytest.mark.parametrize("name", SEQUENCE_MODELS)
@@ -263,8 +265,8 @@ def tokens(model: ModelProto) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("op", GATES)
 def test_recurrent_weights_have_operator_and_shape(op: str) -> None:
-    found = find_layer_weights(OnnxModel.from_proto(recurrent(op, "bidirectional")))
-    assert [(k.op, k.shape) for k in found[:2]] == [
+    weights = find_layer_weights(OnnxModel.from_proto(recurrent(op, "bidirectional")))
+    assert [(k.op, k.shape) for k in weights[:2]] == [
         (op, (2, GATES[op] * 6, 5)),
         (op, (2, GATES[op] * 6, 6)),
     ]

@@ -109,12 +109,12 @@ def test_external_data_are_read_like_values_in_the_file(tmp_path) -> None:
     constants = helper.make_graph(
         [*nodes, *proto.graph.node], "c", proto.graph.input, proto.graph.output
     )
-    for given in (proto, helper.make_model(constants)):
-        write_model(OnnxModel.from_proto(given), tmp_path / "m.onnx", external=True)
+    for source in (proto, helper.make_model(constants)):
+        write_model(OnnxModel.from_proto(source), tmp_path / "m.onnx", external=True)
         outside = onnx.load(tmp_path / "m.onnx", load_external_data=False)
         assert any(t.data_location == TensorProto.EXTERNAL for t in iter_tensors(outside))
-        found = read_model(tmp_path / "m.onnx")
-        assert found.to_proto().SerializeToString() == given.SerializeToString()
+        model_read = read_model(tmp_path / "m.onnx")
+        assert model_read.to_proto().SerializeToString() == source.SerializeToString()
 
 
 def test_with_weights_replaces_values_in_the_graph(tmp_path) -> None:

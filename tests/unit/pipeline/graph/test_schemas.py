@@ -41,23 +41,23 @@ def test_newer_opset_has_the_standards_own_norm() -> None:
 def test_make_checkable_lets_the_checker_pass_fused_operators(
     op: str, opset: int, domain: str
 ) -> None:
-    given = model(op, opset, domain)
+    source = model(op, opset, domain)
     with pytest.raises(onnx.checker.ValidationError):
-        onnx.checker.check_model(given)
-    allowed = copy_proto(given)
+        onnx.checker.check_model(source)
+    allowed = copy_proto(source)
     assert make_checkable(allowed)
     onnx.checker.check_model(allowed)
 
 
 def test_make_checkable_leaves_a_standard_model() -> None:
-    given = model("LayerNormalization", 17)
-    allowed = copy_proto(given)
+    source = model("LayerNormalization", 17)
+    allowed = copy_proto(source)
     assert not make_checkable(allowed)
-    assert allowed == given
+    assert allowed == source
 
 
 def test_make_checkable_leaves_an_unknown_operator() -> None:
-    given = model("NoSuchOperator", 17)
-    assert not make_checkable(given)
+    source = model("NoSuchOperator", 17)
+    assert not make_checkable(source)
     with pytest.raises(onnx.checker.ValidationError):
-        onnx.checker.check_model(given)
+        onnx.checker.check_model(source)

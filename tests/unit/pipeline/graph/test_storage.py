@@ -30,8 +30,8 @@ def external(tmp_path, array=None, **entries):
     (tmp_path / "weights.bin").write_bytes(b"head" * 16 + tensor.raw_data)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
-    given = {"location": "weights.bin", "offset": 64, "length": array.nbytes} | entries
-    for key, value in given.items():
+    external_entries = {"location": "weights.bin", "offset": 64, "length": array.nbytes} | entries
+    for key, value in external_entries.items():
         tensor.external_data.add(key=key, value=str(value))
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
@@ -45,12 +45,12 @@ def test_write_model_keeps_everything_but_the_weights(tmp_path, format_):
     encoded = write_metadata(encoded, format=format_, nonzeros=7)
     write_model(encoded, tmp_path / "m.onnx")
     read_back = read_model(tmp_path / "m.onnx")
-    found = read_back.to_proto()
-    assert found.SerializeToString() == encoded.to_proto().SerializeToString()
-    assert found.producer_name == "me"
-    assert found.graph.doc_string == "graph"
-    assert found.graph.node[-1].SerializeToString() == model.graph.node[0].SerializeToString()
-    assert {e.key: e.value for e in found.metadata_props} == {
+    proto = read_back.to_proto()
+    assert proto.SerializeToString() == encoded.to_proto().SerializeToString()
+    assert proto.producer_name == "me"
+    assert proto.graph.doc_string == "graph"
+    assert proto.graph.node[-1].SerializeToString() == model.graph.node[0].SerializeToString()
+    assert {e.key: e.value for e in proto.metadata_props} == {
         "key": "value",
         "ltp.format": format_,
         "ltp.nonzeros": "7",

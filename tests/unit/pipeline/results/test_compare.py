@@ -70,7 +70,7 @@ def test_compare_has_the_gain() -> None:
     ],
 )
 def test_compare_bounded_gain_if_the_bound_decides(before, after, better, line) -> None:
-    old, new = (with_bounded_gain(sample()[0], *given) for given in (before, after))
+    old, new = (with_bounded_gain(sample()[0], *bounds) for bounds in (before, after))
     (change,) = [c for c in compare(old, new).changes if c.name == "gain"]
     assert (change.better, change.line) == (better, f"gain: {line}")
 

@@ -252,8 +252,8 @@ def test_reading_a_contradiction_names_the_key_and_both_values(
 
 def leaves_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     if isinstance(value, dict | list):
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from leaves_of(one, (*path, key))
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves_of(item, (*path, key))
     else:
         yield path, value
 
@@ -318,9 +318,9 @@ def keys_of(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         if isinstance(value, list)
         else ()
     )
-    for key, one in items:
+    for key, item in items:
         yield (*path, key)
-        yield from keys_of(one, (*path, key))
+        yield from keys_of(item, (*path, key))
 
 
 EVERY_GATE = {
@@ -350,12 +350,12 @@ def test_report_without_one_key_is_completed(null: bool) -> None:
         else:
             del at(edited, path[:-1])[path[-1]]
         try:
-            known = report_of(edited)
+            completed = report_of(edited)
         except ValidationError:
             continue
         with contextlib.suppress(InputError):
-            check_consistency(known, "it")
-            evaluate_gates(drop_unsupported_values(known), limits)
+            check_consistency(completed, "it")
+            evaluate_gates(drop_unsupported_values(completed), limits)
 
 
 def without(*path: Any) -> Edit:

@@ -22,31 +22,31 @@ POINTS = st.lists(
 
 
 def test_gain_between_points_is_linear_in_log_compression() -> None:
-    found = compute_gain(METRIC, 16.0, 0.97, CURVE, interpolate=True)
-    assert found.compression_at_equal_accuracy == pytest.approx(math.sqrt(4 * 8))
-    assert found.value == pytest.approx(16 / math.sqrt(32))
-    assert (found.bound, found.reason) == (None, None)
+    gain = compute_gain(METRIC, 16.0, 0.97, CURVE, interpolate=True)
+    assert gain.compression_at_equal_accuracy == pytest.approx(math.sqrt(4 * 8))
+    assert gain.value == pytest.approx(16 / math.sqrt(32))
+    assert (gain.bound, gain.reason) == (None, None)
 
 
 def test_gain_within_a_budget_uses_the_sparsest_point() -> None:
-    found = compute_gain(METRIC, 16.0, 0.95, CURVE, interpolate=False)
-    assert (found.value, found.compression_at_equal_accuracy, found.bound) == (2.0, 8.0, None)
+    gain = compute_gain(METRIC, 16.0, 0.95, CURVE, interpolate=False)
+    assert (gain.value, gain.compression_at_equal_accuracy, gain.bound) == (2.0, 8.0, None)
 
 
 def test_gain_without_accurate_point_has_a_lower_bound() -> None:
-    found = compute_gain(METRIC, 16.0, 0.99, CURVE, interpolate=True)
-    assert (found.value, found.compression_at_equal_accuracy, found.bound) == (
+    gain = compute_gain(METRIC, 16.0, 0.99, CURVE, interpolate=True)
+    assert (gain.value, gain.compression_at_equal_accuracy, gain.bound) == (
         4.0,
         None,
         "at least",
     )
-    assert "down to 4×" in str(found.reason)
+    assert "down to 4×" in str(gain.reason)
 
 
 def test_gain_with_accurate_points_only_has_an_upper_bound() -> None:
-    found = compute_gain(METRIC, 8.0, 0.85, CURVE, interpolate=True)
-    assert (found.value, found.compression_at_equal_accuracy, found.bound) == (0.5, None, "at most")
-    assert "16×" in str(found.reason)
+    gain = compute_gain(METRIC, 8.0, 0.85, CURVE, interpolate=True)
+    assert (gain.value, gain.compression_at_equal_accuracy, gain.bound) == (0.5, None, "at most")
+    assert "16×" in str(gain.reason)
 
 
 def test_gain_equal_accuracy_counts_as_reached() -> None:
@@ -65,33 +65,33 @@ def test_gain_of_rising_curve_uses_the_sparsest_point() -> None:
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
 def test_gain_lies_between_those_of_its_two_points(points, least, compression) -> None:
-    found = compute_gain(METRIC, compression, least, points, interpolate=True)
+    gain = compute_gain(METRIC, compression, least, points, interpolate=True)
     inside, outside = bracket_value(METRIC, points, least)
-    if found.bound is None:
-        assert compression / outside.compression <= found.value * (1 + 1e-12)
-        assert found.value <= compression / inside.compression * (1 + 1e-12)
-        assert found.value == compression / found.compression_at_equal_accuracy
+    if gain.bound is None:
+        assert compression / outside.compression <= gain.value * (1 + 1e-12)
+        assert gain.value <= compression / inside.compression * (1 + 1e-12)
+        assert gain.value == compression / gain.compression_at_equal_accuracy
         assert outside.value < least <= inside.value + 1e-9
     else:
-        assert found.compression_at_equal_accuracy is None
-        assert (inside is None) == (found.bound == "at least")
-        assert (outside is None) == (found.bound == "at most")
+        assert gain.compression_at_equal_accuracy is None
+        assert (inside is None) == (gain.bound == "at least")
+        assert (outside is None) == (gain.bound == "at most")
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)
 def test_gain_bound_holds_for_further_points(points, least, compression) -> None:
     """Only where no measured point tells otherwise: a milder point that is accurate, a sparser one that is not."""
-    found = compute_gain(METRIC, compression, least, points, interpolate=True)
-    if found.bound == "at least":
+    gain = compute_gain(METRIC, compression, least, points, interpolate=True)
+    if gain.bound == "at least":
         milder = TradeoffPoint(min(points).compression / 1.5, 1.0)
         assert compute_gain(
             METRIC, compression, least, [*points, milder], interpolate=True
-        ).value >= found.value * (1 - 1e-12)
-    if found.bound == "at most":
+        ).value >= gain.value * (1 - 1e-12)
+    if gain.bound == "at most":
         sparser = TradeoffPoint(max(points).compression * 1.5, -1.0)
         assert compute_gain(
             METRIC, compression, least, [*points, sparser], interpolate=True
-        ).value <= found.value * (1 + 1e-12)
+        ).value <= gain.value * (1 + 1e-12)
 
 
 @given(POINTS, ACCURACIES, COMPRESSIONS)

@@ -120,7 +120,7 @@ def test_bootstrap_interval_mostly_undefined_gives_none() -> None:
 def test_replicate_interval_skips_undefined_replicates() -> None:
     before = np.array([0.9, 0.8, 1.0, 0.8, 1.0, np.nan])
     after = np.array([0.5, 0.5, 0.5, 0.5, np.nan, 0.5])
-    kept = replicate_interval(before, after)
-    assert kept == replicate_interval(before[:4], after[:4])
+    interval = replicate_interval(before, after)
+    assert interval == replicate_interval(before[:4], after[:4])
     before[3:] = np.nan
     assert replicate_interval(before, after) is None

@@ -125,19 +125,23 @@ def test_mirrored_values_give_the_same_gain(
 ) -> None:
     least = find_compared_value(UP, accuracy, original, budget)
     mirrored_least = find_compared_value(DOWN, -accuracy, -original, budget)
-    found = compute_gain(UP, compression, least, points, budget is None)
+    actual = compute_gain(UP, compression, least, points, budget is None)
     turned = compute_gain(DOWN, compression, mirrored_least, mirrored(points), budget is None)
-    assert (turned.value, turned.bound, turned.reason) == (found.value, found.bound, found.reason)
-    assert turned.compression_at_equal_accuracy == found.compression_at_equal_accuracy
-    assert mirrored(list(turned.ends)) == list(found.ends)
+    assert (turned.value, turned.bound, turned.reason) == (
+        actual.value,
+        actual.bound,
+        actual.reason,
+    )
+    assert turned.compression_at_equal_accuracy == actual.compression_at_equal_accuracy
+    assert mirrored(list(turned.ends)) == list(actual.ends)
 
 
 @given(POINTS, VALUES, VALUES)
-def test_mirrored_values_have_the_same_point_measured_next(points, original, wanted) -> None:
-    found = next_compression(UP, points, TradeoffPoint(1.0, original), wanted, 900.0)
+def test_mirrored_values_have_the_same_point_measured_next(points, original, target) -> None:
+    actual = next_compression(UP, points, TradeoffPoint(1.0, original), target, 900.0)
     assert (
-        next_compression(DOWN, mirrored(points), TradeoffPoint(1.0, -original), -wanted, 900.0)
-        == found
+        next_compression(DOWN, mirrored(points), TradeoffPoint(1.0, -original), -target, 900.0)
+        == actual
     )
 
 
@@ -210,7 +214,7 @@ def test_inferred_metrics_are_fractions_and_higher_is_better() -> None:
         segmentation,
     )
 
-    found = (
+    actual = (
         classification.TOP1,
         distillation.AGREEMENT,
         distillation.R2_VS_ORIGINAL,
@@ -218,4 +222,4 @@ def test_inferred_metrics_are_fractions_and_higher_is_better() -> None:
         segmentation.SegmentationTask.metric,
         multilabel.MultilabelTask.metric,
     )
-    assert list(found) == [Metric(name) for name in BUILT_IN_METRICS]
+    assert list(actual) == [Metric(name) for name in BUILT_IN_METRICS]

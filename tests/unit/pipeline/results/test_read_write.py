@@ -29,7 +29,7 @@ def test_read_returns_the_written_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "part"),
     [
         ("", "cut off"),
         (json.dumps(sample()[0])[:500], "cut off"),
@@ -63,12 +63,12 @@ def test_read_returns_the_written_report(tmp_path: Path) -> None:
         ('{"schema": "ltp-report/1", "layers": [{"nonzeros": true}]}', "layers.0.nonzeros"),
     ],
 )
-def test_read_other_content_is_rejected(tmp_path: Path, content: str, told: str) -> None:
+def test_read_other_content_is_rejected(tmp_path: Path, content: str, part: str) -> None:
     path = tmp_path / "report.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read(path)
-    assert told in caught.value.message
+    assert part in caught.value.message
     assert "report.json" in caught.value.message
     assert caught.value.hint
 

@@ -35,9 +35,9 @@ def holds(whole: Any, part: Any) -> bool:
 
 @pytest.mark.parametrize("baseline", [True, False])
 def test_written_report_has_every_key(baseline: bool) -> None:
-    given = sample(baseline)[0]
-    written = to_json(report_of(given))
-    assert holds(written, given)
+    content = sample(baseline)[0]
+    written = to_json(report_of(content))
+    assert holds(written, content)
     assert list(to_json(Report())) == list(written)
     assert to_json(Report())["schema"] == "ltp-report/1"
     assert to_json(Report())["pruned"]["drop"] is None

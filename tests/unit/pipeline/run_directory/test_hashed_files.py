@@ -141,10 +141,10 @@ def test_save_tensors_is_reproducible_and_restored(tmp_path: Path):
         files = begun(folder)
         files.write_tensors(NAME, tensors, meta)
         written.append((folder / NAME).read_bytes())
-        found = reopened(folder).read_tensors(NAME)
-        assert found is not None
-        assert found[1] == meta
-        assert all(torch.equal(found[0][name], tensor) for name, tensor in tensors.items())
+        restored = reopened(folder).read_tensors(NAME)
+        assert restored is not None
+        assert restored[1] == meta
+        assert all(torch.equal(restored[0][name], tensor) for name, tensor in tensors.items())
     assert written[0] == written[1]
 
 

@@ -70,9 +70,11 @@ def test_load_state_returns_the_saved_state(tmp_path: Path):
         "half": torch.ones(2).half(),
     }
     run_directory.save_state("learn", tensors, {"steps": 7})
-    found, meta = run_directory.load_state("learn")
+    restored, meta = run_directory.load_state("learn")
     assert meta == {"steps": 7}
-    assert all(torch.equal(found[n], t) and found[n].dtype == t.dtype for n, t in tensors.items())
+    assert all(
+        torch.equal(restored[n], t) and restored[n].dtype == t.dtype for n, t in tensors.items()
+    )
 
 
 def test_run_directory_stores_the_metric(tmp_path: Path):
@@ -84,27 +86,27 @@ def test_run_directory_stores_the_metric(tmp_path: Path):
 
 
 def test_load_state_damaged_is_noted_and_unused(tmp_path: Path):
-    told: list[str] = []
+    notes: list[str] = []
     run_directory = opened(tmp_path / "run")
-    run_directory.progress = Mock(say=told.append)
+    run_directory.progress = Mock(say=notes.append)
     run_directory.save_state("learn", {"a": torch.ones(2)}, {})
     (path,) = (tmp_path / "run" / "state").iterdir()
     path.write_bytes(path.read_bytes()[:20])
     assert run_directory.load_state("learn") is None
-    (said,) = told
-    assert said.startswith(f"Note: {path} is damaged: ")
-    assert said.endswith("this phase starts again")
+    (note,) = notes
+    assert note.startswith(f"Note: {path} is damaged: ")
+    assert note.endswith("this phase starts again")
 
 
 def test_load_weights_damaged_are_noted_and_unused(tmp_path: Path):
-    told: list[str] = []
+    notes: list[str] = []
     run_directory = opened(tmp_path / "run")
-    run_directory.progress = Mock(say=told.append)
+    run_directory.progress = Mock(say=notes.append)
     run_directory.save_weights("pruned", {"a": torch.ones(2)}, {"nonzeros": 2})
     (tmp_path / "run" / "weights" / "pruned.safetensors").unlink()
     assert run_directory.load_weights("pruned") is None
     assert run_directory.load_weights_metadata("pruned") is None
-    assert told == [
+    assert notes == [
         f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
         "these weights are computed again"
     ]
@@ -165,11 +167,11 @@ def test_inherit_weights_copies_once_and_rejects_damage(tmp_path: Path):
 
 
 def test_read_log_notes_unreadable_lines(tmp_path: Path):
-    told: list[str] = []
+    notes: list[str] = []
     run_directory = opened(tmp_path / "run")
-    run_directory.progress = Mock(say=told.append)
+    run_directory.progress = Mock(say=notes.append)
     run_directory.append_log({"key": "learn", "step": 3, "loss": 0.5})
     with (tmp_path / "run" / "log.jsonl").open("ab") as file:
         file.write(b"\xff\xfe[1")
     assert run_directory.read_log() == [{"key": "learn", "step": 3, "loss": 0.5}]
-    assert told == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is skipped"]
+    assert notes == [f"Note: 1 line of {tmp_path}/run/log.jsonl cannot be read and is skipped"]

@@ -28,9 +28,9 @@ def test_tensorboard_log_is_read_by_tensorboard(tmp_path: Path):
 
     run_directory = RunDirectory(tmp_path, events=True)
     run_directory.append_log(LINE)
-    found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
-    assert sorted(found.Tags()["scalars"]) == ["loss", "thresholds/conv"]
-    event = found.Scalars("loss")[0]
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
+    assert sorted(events.Tags()["scalars"]) == ["loss", "thresholds/conv"]
+    event = events.Scalars("loss")[0]
     assert (event.step, event.value) == (7, 0.5)
 
 
@@ -44,8 +44,8 @@ def test_tensorboard_log_repeated_steps_are_shown_once(tmp_path: Path):
         run_directory = RunDirectory(tmp_path, events=True)
         for step in steps:
             run_directory.append_log({**LINE, "step": step})
-    found = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
-    assert [e.step for e in found.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "learn")).Reload()
+    assert [e.step for e in events.Scalars("loss")] == [0, 1, 2, 3, 4, 5]
 
 
 def test_tensorboard_log_not_installed_names_the_package(

@@ -26,11 +26,11 @@ def context(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(("kept", "spared"), [(300, {"classifier"}), (180, set())])
-def test_baseline_excludes_a_small_classifier(tmp_path, monkeypatch, kept, spared):
+@pytest.mark.parametrize(("num_weights", "spared"), [(300, {"classifier"}), (180, set())])
+def test_baseline_excludes_a_small_classifier(tmp_path, monkeypatch, num_weights, spared):
     monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
     monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
-    rival = BaselineTarget(Metric(), kept, 18, 0.9, 0.9)
+    rival = BaselineTarget(Metric(), num_weights, 18, 0.9, 0.9)
     assert (
         baseline_curve._find_excluded(context(tmp_path, exclude_classifier=True), {}, rival)
         == spared
@@ -58,8 +58,8 @@ def test_baseline_of_blocks_trains_an_unstructured_one(tmp_path, monkeypatch, fa
     target = BaselineTarget(Metric(), 300, 18, 0.9, 0.9)
     monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
-    found = baseline_curve._measure_point(
+    point = baseline_curve._measure_point(
         context(tmp_path), {}, target, {"spared"}, None, "single", 300, {}
     )
     assert asked == [("single", 300, 18, {"spared"}, {})]
-    assert found == (None if fails else (299, 0.8, "baseline/single"))
+    assert point == (None if fails else (299, 0.8, "baseline/single"))

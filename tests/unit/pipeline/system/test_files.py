@@ -18,13 +18,13 @@ def test_write_json_name_that_is_not_utf8_raises(tmp_path: Path) -> None:
 
 
 def test_write_hashed_reports_the_hash_before_replacing(tmp_path: Path):
-    told: list[tuple[str, bool]] = []
+    calls: list[tuple[str, bool]] = []
     path = tmp_path / "file"
     digest = write_hashed(
-        path, [b"one", memoryview(b"two")], lambda found: told.append((found, path.exists()))
+        path, [b"one", memoryview(b"two")], lambda found: calls.append((found, path.exists()))
     )
     assert digest == hashlib.sha256(b"onetwo").hexdigest()
-    assert told == [(digest, False)]
+    assert calls == [(digest, False)]
     assert path.read_bytes() == b"onetwo"
 
 

@@ -32,7 +32,7 @@ def test_parse_json_reads_json_text(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "part"),
     [
         ('{"a": 1, "b": {"c": 1, "c": 1}}', "'c'"),
         ('{"' + "k" * 5000 + '": 1, "' + "k" * 5000 + '": 1}', "…"),
@@ -58,10 +58,10 @@ def test_parse_json_reads_json_text(value: object) -> None:
         ("\ufeff{}", "not JSON"),
     ],
 )
-def test_parse_json_ambiguous_text_raises(text: str, said: str) -> None:
+def test_parse_json_ambiguous_text_raises(text: str, part: str) -> None:
     with pytest.raises(InputError, match=r"^it\b") as caught:
         parse_json(text, "it", "do this")
-    assert said in caught.value.message
+    assert part in caught.value.message
     assert len(caught.value.message) < 400
     assert caught.value.hint == "do this"
 
@@ -90,12 +90,12 @@ def test_read_json_path_that_is_not_a_file_raises_unopened(tmp_path: Path) -> No
     (tmp_path / "latin").write_bytes(b'"\xe9"')
     with (tmp_path / "large").open("wb") as file:
         file.truncate(MAX_TEXT_BYTES + 1)
-    found = {}
+    messages = {}
     for name in ("pipe", "nowhere", "latin", "large", ".", "missing", "n" * 5000, "zero\0"):
         with pytest.raises(InputError) as caught:
             read_json(tmp_path / name, "")
-        found[name] = caught.value.message
-    assert "pipe" in found["pipe"]
-    assert "a folder" in found["."]
-    assert "at most" in found["large"]
-    assert "not UTF-8" in found["latin"]
+        messages[name] = caught.value.message
+    assert "pipe" in messages["pipe"]
+    assert "a folder" in messages["."]
+    assert "at most" in messages["large"]
+    assert "not UTF-8" in messages["latin"]

@@ -40,9 +40,11 @@ def test_limit_memory_raises_and_is_lifted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_is_shortage_checks_error_and_cause() -> None:
-    said = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+    torch_error = RuntimeError(
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"
+    )
     outer = ValueError("Conv 'c'")
-    outer.__cause__ = said
+    outer.__cause__ = torch_error
     assert memory.is_shortage(MemoryError())
     assert memory.is_shortage(outer)
     assert not memory.is_shortage(ValueError("shapes do not fit"))

@@ -14,18 +14,18 @@ def drawn() -> tuple[float, float, float]:
 
 
 def test_isolate_rng_same_parts_draw_the_same() -> None:
-    found = []
+    draws = []
     for parts in ((1, "a"), (1, "a"), (2, "a"), (1, "b")):
         with random_state.isolate_rng(*parts):
-            found.append(drawn())
-    assert found[0] == found[1]
-    assert all(len({each[i] for each in found}) == 3 for i in range(3))
+            draws.append(drawn())
+    assert draws[0] == draws[1]
+    assert all(len({each[i] for each in draws}) == 3 for i in range(3))
 
 
 def test_isolate_rng_restores_generators_after_errors() -> None:
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
-    wanted = drawn()
+    expected = drawn()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     with pytest.raises(ValueError, match="theirs"), random_state.isolate_rng(1):
         raise ValueError(f"theirs, {drawn()}")
-    assert drawn() == wanted
+    assert drawn() == expected

@@ -158,15 +158,15 @@ def test_use_threads_thousands_raise(counts: tuple[int | None, int | None]):
 
 
 @pytest.mark.parametrize(
-    ("asked", "kept", "numbers"),
+    ("asked", "earlier", "numbers"),
     [(None, None, []), (2, None, []), (2, 2, []), (None, 3, ["3"]), (2, 3, ["2", "3"])],
 )
 def test_use_threads_of_resumed_run_announces_other_numbers(
-    asked: int | None, kept: int | None, numbers: list[str]
+    asked: int | None, earlier: int | None, numbers: list[str]
 ):
     lines: list[str] = []
-    with threads.use_threads(asked, kept, lines.append):
-        assert threads.current_threads() == (asked or kept or torch.get_num_threads())
+    with threads.use_threads(asked, earlier, lines.append):
+        assert threads.current_threads() == (asked or earlier or torch.get_num_threads())
     assert re.findall(r"\d+", " ".join(lines)) == numbers
 
 
@@ -225,8 +225,8 @@ def test_onnxruntime_uses_the_same_threads(tmp_path: Path):
     onnxruntime_child.load_session(str(tmp_path / "model.onnx"), "BASIC", 3)
     assert onnxruntime_child._session is not None
     with threads.use_threads(3, None, print):
-        found = [onnxruntime_child._session[1], Session(tmp_path / "model.onnx").session]
-    for session in found:
+        sessions = [onnxruntime_child._session[1], Session(tmp_path / "model.onnx").session]
+    for session in sessions:
         options = session.get_session_options()
         assert options.intra_op_num_threads == 3
         assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"

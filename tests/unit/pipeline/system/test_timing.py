@@ -16,12 +16,12 @@ def test_time_interleaved_alternates_calls(
         called.append(name)
         clock[0] += 100 if len(called) < 3 or called[-2] != name else seconds
 
-    found = timing.time_interleaved(
+    timings = timing.time_interleaved(
         [lambda: call("a", 1), lambda: call("b", 0.5)], clock=lambda: clock[0]
     )
     assert called == ["a", "b"] + ["a", "a", "b", "b"] * 3
-    assert [t.ms for t in found] == [1000, 500]
-    assert found[0].quartiles == (1000, 1000)
+    assert [t.ms for t in timings] == [1000, 500]
+    assert timings[0].quartiles == (1000, 1000)
 
 
 @pytest.mark.parametrize(

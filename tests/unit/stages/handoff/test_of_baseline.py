@@ -13,14 +13,14 @@ from tests.support.sample_report import in_celsius, report_of, sample
 
 @pytest.fixture
 def report() -> dict[str, Any]:
-    found = sample()[0]
-    found["settings"]["gates"] = {
+    baseline_report = sample()[0]
+    baseline_report["settings"]["gates"] = {
         "max_drop": 0.01,
         "beat_baseline": True,
         "baseline_margin": 0.001,
         "min_gain": 1.5,
     }
-    return found
+    return baseline_report
 
 
 def handed(report: dict[str, Any]) -> Report:
@@ -28,14 +28,22 @@ def handed(report: dict[str, Any]) -> Report:
 
 
 def test_baseline_report_has_the_baseline_as_pruned_network(report: dict[str, Any]) -> None:
-    found = handed(report)
-    assert (found.pruned.value, found.pruned.drop) == (0.9041, pytest.approx(0.0136))
-    assert found.pruned.drop_interval == tuple(report["baseline"]["drop_interval"])
-    assert found.pruned.method == "global-magnitude"
-    assert (found.baseline, found.difference, found.trail, found.scatter) == (None, None, (), None)
+    baseline_report = handed(report)
+    assert (baseline_report.pruned.value, baseline_report.pruned.drop) == (
+        0.9041,
+        pytest.approx(0.0136),
+    )
+    assert baseline_report.pruned.drop_interval == tuple(report["baseline"]["drop_interval"])
+    assert baseline_report.pruned.method == "global-magnitude"
     assert (
-        found.reasons["baseline"]
-        == found.reasons["difference"]
+        baseline_report.baseline,
+        baseline_report.difference,
+        baseline_report.trail,
+        baseline_report.scatter,
+    ) == (None, None, (), None)
+    assert (
+        baseline_report.reasons["baseline"]
+        == baseline_report.reasons["difference"]
         == "this network is the baseline of its run"
     )
 
@@ -49,16 +57,16 @@ def test_layers_have_its_counts_and_no_thresholds(report: dict[str, Any]) -> Non
 def test_baseline_report_checks_gates_without_comparisons(
     report: dict[str, Any],
 ) -> None:
-    found = handed(report)
-    assert [(g.name, g.value, g.passed) for g in found.gates] == [
+    baseline_report = handed(report)
+    assert [(g.name, g.value, g.passed) for g in baseline_report.gates] == [
         ("max_drop", pytest.approx(0.0136), False)
     ]
-    assert found.status == "failed"
-    assert not found.settings["gates"]["beat_baseline"]
-    assert found.settings["gates"]["min_gain"] is None
+    assert baseline_report.status == "failed"
+    assert not baseline_report.settings["gates"]["beat_baseline"]
+    assert baseline_report.settings["gates"]["min_gain"] is None
     assert (
         "gates that compare with a baseline are left out: beat_baseline, baseline_margin, min_gain"
-        in found.notes
+        in baseline_report.notes
     )
 
 
@@ -112,5 +120,5 @@ def test_baseline_report_without_baseline_raises() -> None:
 def test_baseline_report_missed_budget_has_the_unit() -> None:
     report = in_celsius()
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
-    told = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"
-    assert select_baseline(report_of(report)).budget_not_met == told
+    warning = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"
+    assert select_baseline(report_of(report)).budget_not_met == warning

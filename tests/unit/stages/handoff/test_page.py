@@ -28,9 +28,9 @@ def section(page: str, heading: str) -> str:
 
 def example(page: str) -> list[str]:
     """The lines of Python that load the model."""
-    found = re.search(r"```python\n(.*?)\n```", section(page, "Load the model"), re.DOTALL)
-    assert found is not None
-    return found[1].splitlines()
+    block = re.search(r"```python\n(.*?)\n```", section(page, "Load the model"), re.DOTALL)
+    assert block is not None
+    return block[1].splitlines()
 
 
 def top(page: str) -> str:

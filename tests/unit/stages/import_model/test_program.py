@@ -105,8 +105,8 @@ def test_call_accepts_other_weights() -> None:
 
 
 def test_compiled_graph_holds_no_weights() -> None:
-    given = parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3]))
-    forward, state = compile_graph(OnnxModel.from_proto(given))
+    proto = parsed("(float[2] x) => (y) { y = Mul (x, training) }", training=F32([2, 3]))
+    forward, state = compile_graph(OnnxModel.from_proto(proto))
     x = {"x": torch.ones(2)}
     assert state.keys() == {"training"}
     assert forward(x, state)[0].tolist() == [2, 3]

@@ -209,9 +209,9 @@ def test_inspect_gives_the_reasons_for_which_import_stops(
     spoil(model)
     with pytest.raises(UnsupportedModel) as caught:
         import_network(model, settings=ModelSettings(simplify="never"))
-    found = inspect(saved(model)).unsupported
-    assert list(found) == list(caught.value.reasons)
-    assert any(SPOILED[spoil] in reason for reason in found)
+    reasons = inspect(saved(model)).unsupported
+    assert list(reasons) == list(caught.value.reasons)
+    assert any(SPOILED[spoil] in reason for reason in reasons)
 
 
 def test_find_problems_needs_no_torch(saved) -> None:

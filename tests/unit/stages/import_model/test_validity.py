@@ -276,13 +276,13 @@ def call(name: str, source: str = "a", target: str = "b") -> NodeProto:
 
 
 def with_functions(bodies: dict[str, list[NodeProto]]) -> ModelProto:
-    made = mlp()
+    model = mlp()
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
     for name, nodes in bodies.items():
-        made.functions.append(helper.make_function("local", name, ["a"], ["b"], nodes, opsets))
-    made.graph.node.append(call("f0", "x", "called"))
-    made.opset_import.add(domain="local", version=1)
-    return made
+        model.functions.append(helper.make_function("local", name, ["a"], ["b"], nodes, opsets))
+    model.graph.node.append(call("f0", "x", "called"))
+    model.opset_import.add(domain="local", version=1)
+    return model
 
 
 def grown(depth: int) -> ModelProto:

@@ -58,9 +58,9 @@ def test_aggressiveness_follows_from_the_accuracy_lost_in_one_shot(
 ):
     cut(left)
     started = context(tmp_path, compression)
-    found = defaults.resolve_defaults(started, ORIGINAL, ACCURATE).resolved.aggressiveness
-    assert found == pytest.approx(expected, abs=0.02)
-    assert started.run_directory.manifest.rules["aggressiveness"] == found
+    result = defaults.resolve_defaults(started, ORIGINAL, ACCURATE).resolved.aggressiveness
+    assert result == pytest.approx(expected, abs=0.02)
+    assert started.run_directory.manifest.rules["aggressiveness"] == result
 
 
 def test_aggressiveness_from_compression_15_is_1_without_a_measurement(tmp_path, cut):
@@ -73,18 +73,18 @@ def test_aggressiveness_from_compression_15_is_1_without_a_measurement(tmp_path,
 
 def test_distillation_of_an_inaccurate_original_makes_aggressiveness_1(tmp_path, cut):
     cut(0.9)
-    found = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9)
-    assert isinstance(found.task, ClassificationTask)
-    assert found.task.distillation_weight == 0.5
-    assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
-    assert found.teacher is ORIGINAL
+    result = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9)
+    assert isinstance(result.task, ClassificationTask)
+    assert result.task.distillation_weight == 0.5
+    assert result.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
+    assert result.teacher is ORIGINAL
 
 
 @pytest.mark.parametrize("accuracy", [ACCURATE, 0.26], ids=["nearly always right", "guesses"])
 def test_distillation_weight_of_accurate_or_guessing_original_is_0(tmp_path, cut, accuracy):
     cut(0.25)
-    found = defaults.resolve_defaults(context(tmp_path), ORIGINAL, accuracy)
-    assert (found.resolved.distillation_weight, found.teacher) == (0.0, None)
+    result = defaults.resolve_defaults(context(tmp_path), ORIGINAL, accuracy)
+    assert (result.resolved.distillation_weight, result.teacher) == (0.0, None)
 
 
 def test_distillation_weight_of_the_user_is_kept(tmp_path, cut):
@@ -104,10 +104,10 @@ def test_distillation_weight_of_the_user_is_kept(tmp_path, cut):
 
 
 def test_distillation_in_paper_mode_is_off(tmp_path):
-    found = defaults.resolve_defaults(
+    result = defaults.resolve_defaults(
         context(tmp_path, None, method={"lambda": 1e-6}), ORIGINAL, 0.9
     )
-    assert found.teacher is None
+    assert result.teacher is None
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_distillation_in_paper_mode_is_off(tmp_path):
 def test_resolved_settings_contain_what_the_user_left_open(tmp_path, cut, given, lr):
     cut(0.9)
     asked = context(tmp_path, train=given)
-    found = defaults.resolve_defaults(asked, ORIGINAL, 0.9)
-    assert found.settings == asked.settings
-    train = found.resolved_settings["train"]
+    result = defaults.resolve_defaults(asked, ORIGINAL, 0.9)
+    assert result.settings == asked.settings
+    train = result.resolved_settings["train"]
     assert not given.keys() & train.keys()
     used = {**train, **given}
     assert (used["optimizer"], used["lr"]) == (given.get("optimizer", "sgd"), lr)
@@ -128,11 +128,11 @@ def test_resolved_settings_contain_what_the_user_left_open(tmp_path, cut, given,
 @pytest.mark.parametrize("accuracy", [0.9, ACCURATE], ids=["taught", "by labels alone"])
 def test_label_smoothing_is_that_of_the_settings(tmp_path, cut, accuracy):
     cut(0.25)
-    found = defaults.resolve_defaults(
+    result = defaults.resolve_defaults(
         context(tmp_path, train={"label_smoothing": 0.1}), ORIGINAL, accuracy
     ).task
-    assert isinstance(found, ClassificationTask)
-    assert found.label_smoothing == 0.1
+    assert isinstance(result, ClassificationTask)
+    assert result.label_smoothing == 0.1
 
 
 def test_resolve_defaults_without_labels_keeps_the_task(tmp_path):
@@ -152,9 +152,9 @@ def test_resolve_defaults_of_a_resumed_run_keeps_its_values(tmp_path, cut):
 def test_load_defaults_of_a_run_returns_its_values(tmp_path, cut):
     cut(0.9)
     run = defaults.resolve_defaults(context(tmp_path), ORIGINAL, 0.9).run_directory
-    found = defaults.load_defaults(context(tmp_path / "pick"), ORIGINAL, run)
-    assert found.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
-    assert found.teacher is ORIGINAL
+    result = defaults.load_defaults(context(tmp_path / "pick"), ORIGINAL, run)
+    assert result.resolved == ResolvedDefaults(distillation_weight=0.5, aggressiveness=1.0)
+    assert result.teacher is ORIGINAL
 
 
 def by_error(started: RunContext) -> RunContext:
@@ -169,8 +169,8 @@ def by_error(started: RunContext) -> RunContext:
 
 
 def test_default_budget_of_a_fraction_is_one_percentage_point(tmp_path):
-    found = defaults.resolve_defaults(context(tmp_path, None), ORIGINAL, ACCURATE)
-    assert found.accuracy_budget == 0.01
+    result = defaults.resolve_defaults(context(tmp_path, None), ORIGINAL, ACCURATE)
+    assert result.accuracy_budget == 0.01
 
 
 def test_default_budget_of_another_metric_is_1_percent_and_saved(tmp_path):

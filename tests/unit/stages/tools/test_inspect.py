@@ -19,31 +19,31 @@ from tests.support.victims import VICTIMS
 
 
 def test_inspect_classifier_lists_its_layers(saved, capsys) -> None:
-    found = inspect(saved(conv_bn_classifier(8)))
-    assert found.opset == 17
-    assert found.producer == "tests 1"
-    assert found.inputs == (TensorInfo("x", "FLOAT", ("N", 1, 8, 8)),)
-    assert InspectedOperator("Conv", "ai.onnx", 2, supported=True) in found.operators
-    assert (found.batch_norms, found.folded_batch_norms) == (2, 0)
-    assert found.unsupported == ()
-    assert sum(k.fraction for k in found.layers) == pytest.approx(1)
+    inspection = inspect(saved(conv_bn_classifier(8)))
+    assert inspection.opset == 17
+    assert inspection.producer == "tests 1"
+    assert inspection.inputs == (TensorInfo("x", "FLOAT", ("N", 1, 8, 8)),)
+    assert InspectedOperator("Conv", "ai.onnx", 2, supported=True) in inspection.operators
+    assert (inspection.batch_norms, inspection.folded_batch_norms) == (2, 0)
+    assert inspection.unsupported == ()
+    assert sum(k.fraction for k in inspection.layers) == pytest.approx(1)
     assert (
-        found.plan[0]
+        inspection.plan[0]
         == "`run` would prune 3 layer weights with 100.0% of all elements of layer weights."
     )
-    assert [k.block_axis for k in found.layers] == [0, 0, None]
-    assert "prune 2 of them in blocks" in found.plan[1]
-    json.dumps(asdict(found), allow_nan=False)
-    show_model(found)
+    assert [k.block_axis for k in inspection.layers] == [0, 0, None]
+    assert "prune 2 of them in blocks" in inspection.plan[1]
+    json.dumps(asdict(inspection), allow_nan=False)
+    show_model(inspection)
     shown = capsys.readouterr().out.replace("\n", " ")
     for part in ("conv2.weight", "8×8×3×3", "by tests 1", "2 present"):
         assert part in shown
 
 
 def test_inspect_without_terminal_keeps_long_names(saved, capsys) -> None:
-    found = inspect(saved(conv_bn_classifier(8)))
-    long = replace(found.layers[0], name="features/" * 30 + "conv")
-    show_model(replace(found, layers=(long,)))
+    inspection = inspect(saved(conv_bn_classifier(8)))
+    long = replace(inspection.layers[0], name="features/" * 30 + "conv")
+    show_model(replace(inspection, layers=(long,)))
     assert long.name in capsys.readouterr().out
 
 
@@ -67,12 +67,12 @@ def test_inspect_lists_unsupported_operators(saved, capsys) -> None:
         name="dq",
         outputs=["z"],
     )
-    found = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
-    assert len(found.unsupported) == 2
-    assert [o.supported for o in found.operators if o.name == "StringNormalizer"] == [False]
-    assert "exit code 4" in found.plan[0]
-    assert [k.name for k in found.layers] == ["fc.weight"]
-    show_model(found)
+    inspection = inspect(saved(g.model({"x": ("N", 4)}, ["y", "z"])))
+    assert len(inspection.unsupported) == 2
+    assert [o.supported for o in inspection.operators if o.name == "StringNormalizer"] == [False]
+    assert "exit code 4" in inspection.plan[0]
+    assert [k.name for k in inspection.layers] == ["fc.weight"]
+    show_model(inspection)
     assert "not supported" in capsys.readouterr().out
 
 
@@ -82,10 +82,10 @@ def test_inspect_shows_folded_norms_sparsity_and_open_sizes(saved) -> None:
     g.add("GlobalAveragePool", y, outputs=["y"])
     model = g.model({"x": ("N", 1, "h", "w")}, ["y"])
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
-    found = inspect(saved(model))
-    assert found.folded_batch_norms == 1
-    assert found.sparsity == 1
-    text = " ".join(found.plan)
+    inspection = inspect(saved(model))
+    assert inspection.folded_batch_norms == 1
+    assert inspection.sparsity == 1
+    text = " ".join(inspection.plan)
     for part in ("probably folded", "zero already", "taken from the data"):
         assert part in text
 
@@ -93,20 +93,20 @@ def test_inspect_shows_folded_norms_sparsity_and_open_sizes(saved) -> None:
 def test_inspect_model_without_layers_lists_none(saved) -> None:
     g = Graph()
     g.add("Relu", "x", outputs=["y"])
-    found = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
-    assert found.sparsity is None
-    assert "no layer weights" in found.plan[0]
+    inspection = inspect(saved(g.model({"x": (1, 4)}, ["y"])))
+    assert inspection.sparsity is None
+    assert "no layer weights" in inspection.plan[0]
 
 
 def test_inspect_single_items_are_singular(saved) -> None:
     g = Graph()
     g.add("GlobalAveragePool", g.conv("x", "conv", 1, 4, bias=True), outputs=["y"])
-    found = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
+    inspection = inspect(saved(g.model({"x": ("N", 1, 8, 8)}, ["y"])))
     assert (
-        found.plan[0]
+        inspection.plan[0]
         == "`run` would prune 1 layer weight with 100.0% of all elements of layer weights."
     )
-    assert "folded into 1 convolution " in found.plan[-1]
+    assert "folded into 1 convolution " in inspection.plan[-1]
 
 
 def test_inspect_missing_model_raises(tmp_path) -> None:

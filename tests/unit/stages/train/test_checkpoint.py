@@ -17,11 +17,11 @@ KEPT = {"sgd": {"momentum_buffer"}, "adamw": {"exp_avg", "exp_avg_sq", "step"}}
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the next training save after each step and be interrupted."""
-    original, taken = loop._train_step, []
+    original, steps_done = loop._train_step, []
 
     def step(*arguments: object) -> None:
-        taken.append(1)
-        if len(taken) == steps:
+        steps_done.append(1)
+        if len(steps_done) == steps:
             monkeypatch.setattr(loop, "_train_step", original)
             raise KeyboardInterrupt
         original(*arguments)
@@ -55,10 +55,10 @@ def test_checkpoint_has_the_full_optimizer_state(
     context, state = started
     context = with_train(context, optimizer=optimizer)
     train(context, state, plain_phase(context), 1)
-    found = context.run_directory.load_state("finetune")
-    assert found is not None
-    kept = {name for name in found[0] if name.startswith("optimizer/")}
-    assert kept == {
+    saved_state = context.run_directory.load_state("finetune")
+    assert saved_state is not None
+    optimizer_names = {name for name in saved_state[0] if name.startswith("optimizer/")}
+    assert optimizer_names == {
         f"optimizer/{key}/{n}"
         for key in KEPT[optimizer]
         for n in context.network.forward.weight_names

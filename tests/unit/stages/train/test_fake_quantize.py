@@ -40,10 +40,10 @@ def test_round_activation_gradient_is_zero_outside_range(
     values: list[float], low: float, high: float
 ) -> None:
     x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
-    held = torch.tensor([low, high], dtype=torch.float64)
+    value_range = torch.tensor([low, high], dtype=torch.float64)
     factors = torch.arange(1, len(values) + 1, dtype=torch.float64)
-    (fake.round_activation(x, held) * factors).sum().backward()
-    step = float((held[1] - held[0]) / 255)
+    (fake.round_activation(x, value_range) * factors).sum().backward()
+    step = float((value_range[1] - value_range[0]) / 255)
     inside = (x.detach() >= low + step) & (x.detach() <= high - step)
     outside = (x.detach() < low - step) | (x.detach() > high + step)
     assert x.grad is not None
@@ -56,9 +56,9 @@ def test_rounding_gradient_passes_straight_through() -> None:
     torch.manual_seed(0)
     w = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     x = torch.rand(4, dtype=torch.float64, requires_grad=True)
-    held = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    value_range = torch.tensor([0.0, 1.0], dtype=torch.float64)
     scale = fake.compute_weight_scale(w, 0, 64)
-    small, narrow = fake.round_weight(w, scale, 64), fake.round_activation(x, held)
+    small, narrow = fake.round_weight(w, scale, 64), fake.round_activation(x, value_range)
     (small @ narrow).sum().backward()
     assert w.grad is not None
     assert x.grad is not None
@@ -72,10 +72,10 @@ def test_round_weight_moves_by_half_a_step_at_most(seed: int, largest: int, axis
     torch.manual_seed(seed)
     w = torch.randn(5, 7) * (torch.rand(5, 7) < 0.4)
     scale = fake.compute_weight_scale(w, axis, largest)
-    found = fake.round_weight(w, scale, largest)
-    assert not found[w == 0].any()
-    assert bool(((found - w).abs() <= 0.5001 * scale).all())
-    assert bool(((found / scale).round().abs() <= largest).all())
+    rounded = fake.round_weight(w, scale, largest)
+    assert not rounded[w == 0].any()
+    assert bool(((rounded - w).abs() <= 0.5001 * scale).all())
+    assert bool(((rounded / scale).round().abs() <= largest).all())
 
 
 def test_compute_weight_scale_of_empty_channel_is_average() -> None:
@@ -89,16 +89,22 @@ def test_compute_weight_scale_of_empty_channel_is_average() -> None:
 
 
 def test_round_activation_updates_range_in_training_only() -> None:
-    x, held = torch.tensor([-2.0, 8.0]), torch.tensor([-1.0, 4.0])
-    fake.round_activation(x, held, fraction=(1.0, 0.5))
-    fake.round_activation(x, held, training=True)
-    assert held.tolist() == [-1, 4]
-    fake.round_activation(x, held, fraction=(1.0, 0.75), training=True)
-    assert held.tolist() == pytest.approx([-1 - fake.RANGE_MOMENTUM, 4 + 2 * fake.RANGE_MOMENTUM])
+    x, value_range = torch.tensor([-2.0, 8.0]), torch.tensor([-1.0, 4.0])
+    fake.round_activation(x, value_range, fraction=(1.0, 0.5))
+    fake.round_activation(x, value_range, training=True)
+    assert value_range.tolist() == [-1, 4]
+    fake.round_activation(x, value_range, fraction=(1.0, 0.75), training=True)
+    assert value_range.tolist() == pytest.approx(
+        [-1 - fake.RANGE_MOMENTUM, 4 + 2 * fake.RANGE_MOMENTUM]
+    )
 
 
 def test_update_range_ignores_zero_fraction_and_infinity() -> None:
-    held = torch.tensor([0.0, 4.0])
-    fake.round_activation(torch.tensor([-2.0, 4.0]), held, fraction=(0.0, 1.0), training=True)
-    fake.round_activation(torch.tensor([-2.0, torch.inf]), held, fraction=(0.0, 1.0), training=True)
-    assert held.tolist() == [0, 4]
+    value_range = torch.tensor([0.0, 4.0])
+    fake.round_activation(
+        torch.tensor([-2.0, 4.0]), value_range, fraction=(0.0, 1.0), training=True
+    )
+    fake.round_activation(
+        torch.tensor([-2.0, torch.inf]), value_range, fraction=(0.0, 1.0), training=True
+    )
+    assert value_range.tolist() == [0, 4]

@@ -77,7 +77,7 @@ def test_train_step_uses_its_learning_rate(started: tuple[RunContext, StateDict]
         partial(Noting, context=context, masks={}, name="finetune", key="finetune"),
         1,
     )
-    assert all(len(set(found)) == 1 for found in rates)
+    assert all(len(set(group_rates)) == 1 for group_rates in rates)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -169,7 +169,7 @@ def test_train_divergence_in_last_step_names_the_tensor(
 def test_train_slow_steps_are_reported(
     started: tuple[RunContext, StateDict], monkeypatch: pytest.MonkeyPatch
 ):
-    said: list[str] = []
+    notes: list[str] = []
     context, state = started
 
     def slow(*arguments: object) -> None:
@@ -177,8 +177,8 @@ def test_train_slow_steps_are_reported(
         at.loss = 0.0
         time.sleep(0.005 if at.step < 10 else 0.05)
 
-    monkeypatch.setattr(context.run_directory.progress, "say", said.append, raising=False)
+    monkeypatch.setattr(context.run_directory.progress, "say", notes.append, raising=False)
     monkeypatch.setattr(loop, "_train_step", slow)
     train(context, state, plain_phase(context), 3)
-    assert len(said) == 1
-    assert "times as long as at first" in said[0]
+    assert len(notes) == 1
+    assert "times as long as at first" in notes[0]

@@ -40,7 +40,7 @@ def text_model() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "steep", "expected"),
+    ("train_settings", "steep", "expected"),
     [
         ({}, False, SGD),
         ({}, True, SGD._replace(max_grad_norm=1.0)),
@@ -53,9 +53,13 @@ def text_model() -> Any:
         ),
     ],
 )
-def test_optimizer_settings_override_defaults(given: Any, steep: bool, expected: OptimizerSettings):
+def test_optimizer_settings_override_defaults(
+    train_settings: Any, steep: bool, expected: OptimizerSettings
+):
     assert (
-        resolve_optimizer_settings(TrainSettings(**given), OnnxModel.from_proto(mlp()), steep)
+        resolve_optimizer_settings(
+            TrainSettings(**train_settings), OnnxModel.from_proto(mlp()), steep
+        )
         == expected
     )
 
@@ -67,8 +71,8 @@ def test_optimizer_for_layer_norm_defaults_to_adamw():
 
 
 def test_optimizer_complete_settings_are_unchanged():
-    given = TrainSettings(**ADAMW._asdict())
-    assert resolve_optimizer_settings(given, OnnxModel.from_proto(mlp()), True) == ADAMW
+    train_settings = TrainSettings(**ADAMW._asdict())
+    assert resolve_optimizer_settings(train_settings, OnnxModel.from_proto(mlp()), True) == ADAMW
 
 
 def test_adamw_decays_layer_weights_and_embeddings_only():

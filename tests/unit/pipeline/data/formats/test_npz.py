@@ -198,11 +198,11 @@ def test_read_dataset_sequences_are_padded_to_the_longest_of_a_batch(archive: Pa
     split = open_data(DataSettings(path=archive, padding_value=99), TOKENS, 0).train
     rows = split.rows.tolist()
     batch = split.read(np.arange(2))
-    wanted = [SEQUENCES[row] for row in rows[:2]]
-    longest = max(map(len, wanted))
-    assert batch.inputs["ids"].tolist() == [s + [99] * (longest - len(s)) for s in wanted]
+    expected = [SEQUENCES[row] for row in rows[:2]]
+    longest = max(map(len, expected))
+    assert batch.inputs["ids"].tolist() == [s + [99] * (longest - len(s)) for s in expected]
     assert batch.inputs["attention_mask"].tolist() == [
-        [1] * len(s) + [0] * (longest - len(s)) for s in wanted
+        [1] * len(s) + [0] * (longest - len(s)) for s in expected
     ]
     assert batch.inputs["attention_mask"].dtype == np.int64
 
@@ -239,7 +239,7 @@ def test_take_padded_sequences_hold_their_values_and_padding_only(
     samples = RaggedSamples(values, np.cumsum([0, *map(len, sequences)]), pad=-1)
     rows = np.array(data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=6)))
     padded, inside = samples.take(rows), MaskSamples(samples).take(rows)
-    assert [row[kept].tolist() for row, kept in zip(padded, inside, strict=True)] == [
+    assert [row[mask].tolist() for row, mask in zip(padded, inside, strict=True)] == [
         sequences[row] for row in rows
     ]
     assert (padded[~inside] == -1).all()

@@ -31,13 +31,15 @@ def test_read_dataset_shards_equal_class_folders(
 ) -> None:
     for k in range(2):
         write_shard(tmp_path / "shards" / f"part-{k:06}.tar", make_pairs(range(k, 20, 2)))
-    one, other = (
+    from_shards, other = (
         open_photos(photos, augment=True),
         open_photos(tmp_path / "shards", augment=True, num_workers=workers),
     )
-    np.testing.assert_array_equal(one.train.labels, other.train.labels)
+    np.testing.assert_array_equal(from_shards.train.labels, other.train.labels)
     for seed in (None, 4):
-        np.testing.assert_array_equal(read_everything(one, seed), read_everything(other, seed))
+        np.testing.assert_array_equal(
+            read_everything(from_shards, seed), read_everything(other, seed)
+        )
 
 
 def test_read_dataset_split_folders_are_followed(tmp_path: Path) -> None:

@@ -37,8 +37,10 @@ def test_read_dataset_lists_are_sequences_with_a_mask(tmp_path: Path) -> None:
     parquet.write_table(table(), tmp_path / "words.parquet")
     data = opened(tmp_path / "words.parquet")
     batch = data.train.read_first(2)
-    kept = [row[inside > 0].tolist() for row, inside in zip(*batch.inputs.values(), strict=True)]
-    assert kept == [SEQUENCES[row] for row in data.train.rows[:2]]
+    unpadded = [
+        row[inside > 0].tolist() for row, inside in zip(*batch.inputs.values(), strict=True)
+    ]
+    assert unpadded == [SEQUENCES[row] for row in data.train.rows[:2]]
     assert data.num_classes == 2
 
 

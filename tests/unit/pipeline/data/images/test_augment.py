@@ -37,14 +37,14 @@ def test_read_only_augmented_training_splits_are_augmented(photos: Path) -> None
 
 
 def test_draw_uniform_numbers_are_those_of_splitmix64() -> None:
-    known = [
+    reference = [
         0xE220A8397B1DCDAF,
         0x6E789E6AA1B965F4,
         0x06C45D188009454F,
         0xF88BB8A8724C81EC,
     ]  # its first with state 0
     np.testing.assert_array_equal(
-        draw_uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in known]
+        draw_uniform(0, np.array([0, 1]), 2).ravel(), [(z >> 11) / 2**53 for z in reference]
     )
 
 

@@ -45,7 +45,7 @@ def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) ->
     for name in ("04", "06"):
         file = photos / "a" / f"{name}.jpg"
         truncate_file(file)
-    found = []
+    images = []
     for order in ([2, 3], [3, 2]):
         data = open_photos(photos)
         assert {2, 3} <= set(data.train.rows)
@@ -54,8 +54,8 @@ def test_corrupt_image_replacement_does_not_depend_on_the_order(photos: Path) ->
                 row: only_input(data.train.read(np.flatnonzero(data.train.rows == row)))
                 for row in order
             }
-        found.append(np.stack([got[2], got[3]]))
-    np.testing.assert_array_equal(found[0], found[1])
+        images.append(np.stack([got[2], got[3]]))
+    np.testing.assert_array_equal(images[0], images[1])
 
 
 @pytest.mark.usefixtures("large")

@@ -37,8 +37,10 @@ def test_open_images_crop_applies_to_all_splits(photos: Path) -> None:
     squeezed, cropped = open_photos(photos), open_photos(photos, crop=0.5)
     assert any("8×8" in note and "0.5" in note for note in cropped.notes)
     for name in ("train", "val"):
-        one, other = (only_input(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped))
-        assert (one != other).any()
+        first, other = (
+            only_input(getattr(d, name).read(np.arange(1))) for d in (squeezed, cropped)
+        )
+        assert (first != other).any()
 
 
 def test_open_images_corrupt_images_of_a_small_set_are_left_out(photos: Path) -> None:

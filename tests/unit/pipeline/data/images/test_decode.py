@@ -28,11 +28,11 @@ def test_decode_image_center_crop_equals_that_of_torchvision(
     )
     left, top = round((image.width - 224) / 2), round((image.height - 224) / 2)
     expected = np.asarray(image.crop((left, top, left + 224, top + 224)), np.int16)
-    found = np.frombuffer(
+    pixels = np.frombuffer(
         decode_image(ImageSource(str(file)), ImageForm(mode="RGB", size=(224, 224), crop=0.875)),
         np.uint8,
     ).reshape(224, 224, 3)
-    off = np.abs(found - expected)
+    off = np.abs(pixels - expected)
     assert off.max() <= 1
     assert off.mean() < 0.05
 
@@ -45,10 +45,10 @@ def test_decode_image_without_crop_resizes_the_full_image(tmp_path: Path) -> Non
 
 def test_decode_image_narrow_image_needs_little_memory(tmp_path: Path) -> None:
     Image.new("L", (MAX_SIDE, 1), 7).save(tmp_path / "x.png")
-    found = decode_image(
+    pixels = decode_image(
         ImageSource(str(tmp_path / "x.png")), ImageForm(mode="L", size=(224, 224), crop=0.875)
     )  # all of it would be 4 GB
-    assert set(found) == {7}
+    assert set(pixels) == {7}
 
 
 def test_choose_random_box_is_inside_and_of_usual_size() -> None:
@@ -90,10 +90,10 @@ def cropped(
     picture.save(folder / "x.png")
     chance = random.Random(f"1/{number}")  # noqa: S311 - no secret
     box = choose_random_box(width, height, chance)
-    made = decode_image(
+    actual = decode_image(
         ImageSource(str(folder / "x.png")), ImageForm(mode=mode, size=(50, 40)), seed=f"1/{number}"
     )
-    return picture, box, chance.random() < 0.5, bytes(made)
+    return picture, box, chance.random() < 0.5, bytes(actual)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_decode_image_random_crop_without_torch_equals_pillow(
     monkeypatch.setattr(decode, "_has_fast_resize", lambda: fast)
     monkeypatch.setattr(decode, "MAX_COPIED_PIXELS", most)
     for number in range(20):
-        picture, box, flip, made = cropped(number, mode, tmp_path)
-        wanted = picture.resize((40, 50), Image.Resampling.BILINEAR, box=box)
+        picture, box, flip, actual = cropped(number, mode, tmp_path)
+        expected = picture.resize((40, 50), Image.Resampling.BILINEAR, box=box)
         assert (
-            made
-            == (wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else wanted).tobytes()
+            actual
+            == (expected.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flip else expected).tobytes()
         )
 
 
@@ -120,12 +120,12 @@ def test_decode_image_random_crop_with_torch_equals_pillow(
 ) -> None:
     monkeypatch.setattr(decode, "_has_fast_resize", lambda: True)
     for number in range(40):
-        picture, box, flip, made = cropped(number, "RGB", tmp_path)
-        wanted = picture.crop(box).resize((40, 50), Image.Resampling.BILINEAR)
+        picture, box, flip, actual = cropped(number, "RGB", tmp_path)
+        expected = picture.crop(box).resize((40, 50), Image.Resampling.BILINEAR)
         if flip:
-            wanted = wanted.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        levels = np.frombuffer(made, np.uint8).astype(int) - np.frombuffer(
-            wanted.tobytes(), np.uint8
+            expected = expected.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        levels = np.frombuffer(actual, np.uint8).astype(int) - np.frombuffer(
+            expected.tobytes(), np.uint8
         )
         assert np.abs(levels).max() <= 1
 
