@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures of all tests."""
 
 import shutil
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ thread_env._late = False  # torch is loaded first here, which is said in tests t
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    """The embedded example, copied into a folder of its own."""
+    """Copy the embedded example into a new folder."""
     copy_example(tmp_path / "example")
     return tmp_path / "example"
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """Twenty photographs of two classes."""
+    """Write twenty photographs of two classes."""
     for i in range(20):
         write_file(tmp_path / "photos" / "ab"[i % 2] / f"{i:02}.jpg", make_jpeg(i))
     return tmp_path / "photos"
@@ -39,20 +39,20 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images are decoded when they are asked for, as those of a folder that does not fit in memory."""
+    """Decode images on each access, as for a folder that does not fit in memory."""
     monkeypatch.setattr(collection, "MAX_DECODED_BYTES", 0)
 
 
 @pytest.fixture
 def quickly() -> Iterator[None]:
-    """No pictures in reports, and onnxsim in this process."""
+    """Skip plots in reports, and run onnxsim in this process."""
     with skip_slow_parts():
         yield
 
 
 @pytest.fixture
 def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The part that is ours alone, without waiting for a process to start."""
+    """Let onnxsim fail, so that only our own rewrites run."""
 
     def failing(*_: object) -> OnnxModel:
         raise simplify.SimplifyFailed("onnxsim is away")
@@ -62,7 +62,7 @@ def without_onnxsim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Library of sparse operators."""
+    """Return the library of sparse operators."""
     if shutil.which("c++") is None:
         pytest.skip("there is no C++ compiler")
     return build_once(common_root(tmp_path_factory))

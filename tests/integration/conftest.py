@@ -1,4 +1,4 @@
-"""What tests of whole runs share."""
+"""Fixtures of tests of complete runs."""
 
 import shutil
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.runs import common_root, list_files, shared_run
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The example's folder after a short run in it, with a baseline and every encoding; copy it to change it."""
+    """Return the folder of the example with a short run, a baseline and every encoding; read-only."""
     folder = shared_run(common_root(tmp_path_factory))
     before = list_files(folder)
     yield folder
@@ -23,13 +23,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def finished(shared: Path, tmp_path: Path) -> Path:
-    """A copy of the shared run's folder that may be changed."""
+    """Copy the folder of the shared run."""
     return Path(shutil.copytree(shared, tmp_path / "finished"))
 
 
 @pytest.fixture
 def as_shipped() -> None:
-    """Asked for by tests that need pictures in reports, or onnxsim in its own process."""
+    """Keep plots in reports and onnxsim in its own process, for tests that need them."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def _quickly(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The phase of every step of training that is taken."""
+    """Record the phase of every training step."""
     phases: list[str] = []
     step = loop._train_step
 

@@ -1,4 +1,4 @@
-"""What tests of the pipeline share."""
+"""Fixtures of tests of the pipeline."""
 
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from tests.support.sample_report import sample
 
 @pytest.fixture
 def report() -> dict[str, Any]:
-    """8.36× and 7.87×, a drop of 0.45 points, twelve epochs; entry 7 of the trail was chosen."""
+    """Return a report with compressions 8.36× and 7.87×, a drop of 0.45 points and entry 7 selected."""
     return sample()[0]
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Where an npz file is to be written."""
+    """Return a path for an npz file."""
     return tmp_path / "data.npz"

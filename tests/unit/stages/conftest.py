@@ -1,4 +1,4 @@
-"""What tests of stages share."""
+"""Fixtures of tests of stages."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def started(tmp_path: Path) -> tuple[RunContext, StateDict]:
-    """The embedded example, ready to be trained."""
+    """Return the context and tensors of the embedded example before training."""
     copy_example(tmp_path / "example")
     network, state = ltp_pipeline.import_model(tmp_path / "example" / "model.onnx")
     settings = Settings.model_validate(
@@ -47,7 +47,7 @@ def saved(tmp_path):
 
 @pytest.fixture
 def capped_relu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator that is wrong on large values only: random input does not show it, the data do."""
+    """Make Relu wrong for large values, which the data have and random inputs do not."""
     capped = [
         replace(implementation, function=lambda x: x.clamp(0, 50))
         for implementation in registry._OPS["", "Relu"]

@@ -97,5 +97,5 @@ def test_read_json_path_that_is_not_a_file_raises_unopened(tmp_path: Path) -> No
         messages[name] = caught.value.message
     assert "pipe" in messages["pipe"]
     assert "a folder" in messages["."]
-    assert "at most" in messages["large"]
-    assert "not UTF-8" in messages["latin"]
+    assert f"{MAX_TEXT_BYTES:,}" in messages["large"]
+    assert "UTF-8" in messages["latin"]

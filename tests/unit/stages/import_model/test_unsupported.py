@@ -1,5 +1,6 @@
 """Every reason why a model is not supported, at once and without torch."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -233,7 +234,7 @@ def test_loop_whose_rounds_depend_on_the_data_is_rejected() -> None:
     count = g.add("Cast", g.add("ReduceMax", "x", keepdims=0), to=TensorProto.INT64)
     g.add("Loop", count, "", "x", name="again", outputs=["y"], body=loop_body())
     error = get_import_error(g.model({"x": ("N", 6)}, ["y"]))
-    assert "number of rounds depends on the data" in "".join(getattr(error, "reasons", ()))
+    assert re.search(r"'again'.*\bdata\b", "".join(getattr(error, "reasons", ())))
 
 
 def test_loop_whose_rounds_depend_on_a_shape_is_supported() -> None:
@@ -274,6 +275,5 @@ def test_loop_that_never_stops_is_rejected() -> None:
         outputs=["y"],
         body=loop_body(),
     )
-    assert "never ends" in str(
-        getattr(get_import_error(g.model({"x": ("N", 6)}, ["y"])), "reasons", "")
-    )
+    error = get_import_error(g.model({"x": ("N", 6)}, ["y"]))
+    assert "'endless'" in "".join(getattr(error, "reasons", ()))
