@@ -185,7 +185,7 @@ def test_quantize_converts_any_file(
         capsys, "quantize", out, "--out", tmp_path / "twice.onnx", "--config", example / "ltp.toml"
     )
     assert again.code == 4
-    assert "QuantizeLinear" in again.err
+    assert "DequantizeLinear" in again.err
     assert not (tmp_path / "twice.onnx").exists()
 
 
