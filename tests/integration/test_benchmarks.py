@@ -36,22 +36,20 @@ def test_ablations_prune_as_they_were_asked_to():
 
 
 @pytest.mark.usefixtures("digits")
-def test_benchmark_folded_network_is_pruned_with_and_without_norms():
+def test_a_folded_network_is_pruned_with_and_without_its_norms():
     found = {
         form: restore_bn.measure_plan(
             {"form": form, "lr": 0.03, "compression": 10, "seed": 0, **SHORT}, **NOWHERE
         )
         for form in restore_bn.FORMS
     }
-    assert counts["folded"]["original"] == pytest.approx(
-        counts["never folded"]["original"], abs=0.01
-    )
-    assert counts["restored"]["reached"] == pytest.approx(10, rel=0.01)
-    assert counts["restored"]["test"] > counts["folded"]["test"]
+    assert found["folded"]["original"] == pytest.approx(found["never folded"]["original"], abs=0.01)
+    assert found["restored"]["reached"] == pytest.approx(10, rel=0.01)
+    assert found["restored"]["test"] > found["folded"]["test"]
 
 
 @pytest.mark.parametrize("script", [ablations, blocks, restore_bn])
-def test_benchmark_missing_data_measures_nothing(
+def test_without_its_data_a_series_says_so_and_measures_nothing(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(
@@ -65,7 +63,7 @@ def test_benchmark_missing_data_measures_nothing(
 
 
 @pytest.mark.slow
-def test_benchmark_rows_make_a_page(tmp_path: Path):
+def test_rows_of_a_series_make_a_page(tmp_path: Path):
     """Going on where it stopped, too: the second call measures what the first did not."""
     wanted = list(plans.iter_dense_runs())
     for count in (1, 3):

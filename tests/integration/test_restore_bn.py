@@ -37,7 +37,7 @@ def settings_for(path: Path) -> Settings:
     return load_settings(path, options=options)
 
 
-def test_run_restore_batch_norm_exports_the_nodes_of_the_file(
+def test_a_run_through_the_command_line_exports_the_nodes_of_the_file(
     folded_example: Path, capsys: pytest.CaptureFixture[str]
 ):
     out = folded_example.parent / "run"
@@ -72,17 +72,17 @@ def test_run_restore_batch_norm_exports_the_nodes_of_the_file(
 
 
 @pytest.mark.slow
-def test_run_restore_batch_norm_resumed_gives_the_same_bytes(
+def test_interrupted_and_gone_on_with_it_gives_the_same_bytes(
     folded_example: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = folded_example.parent
     run(folded_example, settings_for(folded_example), folder / "whole", SilentReporter())
-    num_steps, original = 0, loop._train_step
+    taken, original = 0, loop._train_step
 
     def step(*arguments):
-        nonlocal num_steps
-        num_steps += 1
-        if num_steps in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
+        nonlocal taken
+        taken += 1
+        if taken in (25, 45, 80):  # in learning, in fine-tuning, in the baseline
             raise KeyboardInterrupt
         return original(*arguments)
 

@@ -34,7 +34,7 @@ def test_a_network_goes_all_the_way(name: str):
 
 
 @pytest.mark.long
-def test_run_each_preset_succeeds_shortened(tmp_path: Path, capsys):
+def test_a_preset_runs_as_it_is_but_for_its_length(tmp_path: Path, capsys):
     model = tmp_path / "mobilenetv2.onnx"
     onnx.save(as_onnx(build_network("mobilenetv2")), model)
     write_images(tmp_path / "images", 224, train=8, val=4)
@@ -49,12 +49,8 @@ def test_run_each_preset_succeeds_shortened(tmp_path: Path, capsys):
         "--set",
         "data.num_workers=1",
     )
-    arguments = (
-        "--data",
-        tmp_path / "images",
-        "--skip-label-check",
-    )  # the network was never trained
-    options = ("--preset", "mobilenetv2-imagenet", *arguments, "--out", tmp_path / "run", *short)
+    given = ("--data", tmp_path / "images", "--skip-label-check")  # the network was never trained
+    options = ("--preset", "mobilenetv2-imagenet", *given, "--out", tmp_path / "run", *short)
     result = invoke(capsys, "run", model, *options, "--json")
     assert result.code == 0, result.err
     report = json.loads(result.out)

@@ -54,7 +54,7 @@ def test_parameters_are_those_published_and_no_kernel_is_missing(name: str):
 @pytest.mark.parametrize(
     "name", ["resnet20", "mobilenetv2", "efficientnet-b0", "efficientnet-b0-swish", "mixnet-s"]
 )
-def test_export_network_keeps_layers_and_outputs(name: str):
+def test_a_file_has_every_kernel_and_norm_and_computes_the_same(name: str):
     network, model = small(name)
     onnx.checker.check_model(model, full_check=True)
     ops = Counter(node.op_type for node in model.graph.node)
@@ -85,7 +85,7 @@ def test_equal_tensors_of_fresh_norms_are_not_one_tensor():
     assert len(set(names)) == len(names) == 4 * 19
 
 
-def test_network_layer_weights_are_all_prunable():
+def test_every_kernel_can_be_pruned():
     assert len(import_network(small("mixnet-s")[1]).prunable_weights) == 124
 
 
@@ -120,7 +120,7 @@ def test_alexnet_says_when_images_are_too_small():
 
 
 @pytest.mark.slow
-def test_command_writes_a_network_for_grey_images(tmp_path: Path):
+def test_the_command_writes_a_network_for_grey_images_of_28_pixels(tmp_path: Path):
     out = tmp_path / "grey.onnx"
     options = [
         "resnet20",

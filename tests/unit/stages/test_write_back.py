@@ -15,15 +15,15 @@ from tests.support.restored import import_restored, list_stored, make_context, r
 
 def test_to_file_weights_of_untrained_network_returns_file_weights():
     model = fold_norms(conv_bn_classifier())
-    arrays = to_file_weights(*restored(model))
-    expected = stored(model)
+    arrays = to_file_weights(*import_restored(model))
+    expected = list_stored(model)
     assert arrays.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(arrays[name], value, rtol=1e-6, atol=1e-6)
 
 
 def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: Path):
-    network, tensors = result = restored(fold_norms(conv_bn_classifier()))
+    network, tensors = result = import_restored(fold_norms(conv_bn_classifier()))
     with torch.no_grad():
         for norm in network.restored_norms:
             tensors[norm.layer_weight][:, :, ::2] = 0.0
@@ -50,7 +50,7 @@ def test_to_file_weights_of_trained_network_keeps_function_and_zeros(tmp_path: P
 
 def test_from_file_weights_of_original_returns_initial_state(tmp_path: Path):
     model = fold_norms(conv_bn_classifier())
-    network, state = restored(model)
-    again = from_file_weights(make_context(network, tmp_path), stored(model))
+    network, state = import_restored(model)
+    again = from_file_weights(make_context(network, tmp_path), list_stored(model))
     assert list(again) == list(state)
     assert all(torch.equal(again[name], tensor) for name, tensor in state.items())

@@ -11,19 +11,19 @@ def test_runs_that_ablations_share_are_measured_once():
     assert len(every) < sum(len(list(ablation())) for ablation in plans.ABLATIONS)
 
 
-def test_plan_runs_have_distinct_identities():
+def test_no_run_is_taken_for_another():
     """A row is found by the items of its plan, so no plan may be a part of another one."""
     every = plans.list_runs()
     for plan in every:
         assert sum(plan.items() <= other.items() for other in every) == 1
 
 
-def test_plan_ablations_have_enough_seeds():
+def test_every_ablation_has_seeds_enough_for_a_standard_deviation():
     for ablation in plans.ABLATIONS:
         settings = [
             json.dumps({k: v for k, v in plan.items() if k != "seed"}) for plan in ablation()
         ]
-        assert min(settings.count(plan_settings) for plan_settings in settings) >= 2
+        assert min(settings.count(one) for one in settings) >= 2
     assert len(plans.SEEDS) >= 5
 
 

@@ -18,7 +18,7 @@ from tests.support.samples import only_input
 
 def test_restored_network_computes_the_same_function():
     model = fold_norms(conv_bn_classifier())
-    before, after = imported(model), restored(model)
+    before, after = import_network(model), import_restored(model)
     assert [n.layer_weight for n in after.restored_norms] == ["conv1.weight", "conv2.weight"]
     x = torch.from_numpy(only_input(make_split(1, 8, 8).read_first(64)))
     assert torch.allclose(run_outputs(before, x), run_outputs(after, x), rtol=1e-5, atol=1e-5)
@@ -91,6 +91,6 @@ def test_half_precision_is_restored_and_written_back():
 
 def test_model_whose_outputs_would_change_stays_as_it_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restore_batch_norm, "TOLERANCE", -1.0)
-    network = restored(fold_norms(conv_bn_classifier()))
+    network = import_restored(fold_norms(conv_bn_classifier()))
     assert not network.restored_norms
     assert "not restored" in network.notes[-1]

@@ -36,7 +36,7 @@ def test_refreshed_statistics_are_the_mean_over_batches(started: tuple[RunContex
 
 
 def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
-    network, state = restored(fold_norms(conv_bn_classifier()))
+    network, state = import_restored(fold_norms(conv_bn_classifier()))
     norm = network.restored_norms[0]
     spoiled = {**state, norm.mean: state[norm.mean] + 1, norm.variance: state[norm.variance] * 2}
     found = refresh_statistics(make_context(network, tmp_path), spoiled)
@@ -44,7 +44,7 @@ def test_running_statistics_are_refreshed_as_those_of_any_norm(tmp_path: Path):
     assert torch.allclose(found[norm.variance], state[norm.variance], rtol=0.02)
 
 
-def test_statistics_in_functions_are_refreshed(
+def test_statistics_of_a_norm_in_a_function_are_refreshed_and_those_given_stay(
     started: tuple[RunContext, StateDict],
 ):
     context, _ = started
