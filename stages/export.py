@@ -284,7 +284,7 @@ def _verify_without_library(path: Path, dense_model: OnnxModel, feeds: Weights) 
             continue
         if not run_proof.is_bit_identical(actual, expected):
             raise ExportFailed(
-                f"{path.name} gives other outputs than the dense model"
+                f"{path.name} has other outputs than the dense model"
                 " without the library of sparse operators",
                 EXPORT_AGAIN,
             )
@@ -380,7 +380,7 @@ def move_when_done(target: Path) -> Iterator[Path]:
         )
     except OSError as error:
         raise InputError(
-            f"cannot write {target}: {error.strerror}", "give a name in a writable folder"
+            f"cannot write {target}: {error.strerror}", "pass a name in a writable folder"
         ) from None
     with folder as folder_name:
         path = Path(folder_name, target.name)

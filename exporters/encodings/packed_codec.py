@@ -328,7 +328,7 @@ def unpack(kind: str, packed: Array) -> Array:
     dtype = np.uint16 if width == 16 else np.uint8
     row_shape = (LOW_ROWS[width],) if width in LOW_ROWS else ()
     if packed.dtype != dtype or not packed.ndim or packed.shape[:-1] != row_shape:
-        raise ValueError("has codes of the wrong type or shape")
+        raise ValueError("has codes of an incorrect type or shape")
     if width not in LOW_ROWS:
         return packed
     if kind == PAIRS:

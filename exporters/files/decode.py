@@ -55,5 +55,5 @@ def check_names(names: Collection[str], tensors: Collection[str]) -> None:
         if name not in tensors:
             raise InputError(
                 f"the model has no tensor named '{name}'",
-                "give the file this model was exported to",
+                "pass the file that this model was exported to",
             )

@@ -169,7 +169,7 @@ def verify_outputs(path: Path, feeds: Feeds, expected: Sequence[Array]) -> None:
         graph = onnx.load(optimized_path, load_external_data=False).graph
     if len(actual) != len(expected) or not all(map(is_bit_identical, actual, expected)):
         raise ExportFailed(
-            f"{path.name} gives other outputs in onnxruntime than the dense model", EXPORT_AGAIN
+            f"{path.name} has other outputs in onnxruntime than the dense model", EXPORT_AGAIN
         )
     # onnxruntime merges equal constants, so that a node of the model may read a constant of the
     # decoder. Only nodes of the decoder read values that its nodes compute.

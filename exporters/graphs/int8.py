@@ -102,7 +102,7 @@ def check_quantizable(model: OnnxModel, weight_names: Collection[str]) -> None:
     if quantized_nodes:
         raise UnsupportedModel(
             f"the model is already quantized: {quantized_nodes}",
-            "give the model as it was before quantization",
+            "pass the model before quantization",
         )
     float_model, _ = prepare_graph(model, weight_names)
     layers = find_quantizable_layers(float_model, weight_names)

@@ -148,7 +148,7 @@ def _find_problem(
     """Return why a node cannot read a layer weight in 8 bits, or None if it can."""
     name = format_node(node)
     if node.op_type in RECURRENT_OPERATORS:
-        return f"is the weight of {name}: recurrent layers stay float"
+        return f"is the weight of {name}: recurrent layers compute in float"
     if not is_standard(node, *STATIC_OPERATORS):
         return f"is read by {name}, which onnxruntime does not run in 8 bits"
     if slot != 1:

@@ -53,7 +53,7 @@ BUDGET_FRACTION = 0.3  # default loss, as a fraction of the default accuracy bud
 NOT_FINITE = "has activations that are not finite on the calibration samples"
 NOT_DYNAMIC = "has no form that computes ranges at every run"
 UNFUSED = "is not run in 8 bits by onnxruntime"
-SENSITIVE = "costs too much accuracy in 8 bits"
+SENSITIVE = "loses too much accuracy in 8 bits"
 
 
 class FileEvaluation(NamedTuple):

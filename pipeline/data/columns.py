@@ -127,7 +127,7 @@ def renumber_classes(
         raise InputError(
             f"classes in [data] has no number for {', '.join(map(repr, missing[:MAX_NAMED]))}"
             f" of {origin}",
-            "give every class the number that it has in the model",
+            "set the number of every class in the model",
         )
     new_numbers: Array = np.array([classes[name] for name in present], np.int64)[positions]
     return new_numbers

@@ -175,7 +175,11 @@ def find_other_weights(
     groups: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for name, counts in iter_stored_float_weights(model):
         if name not in layer_names:
-            key = _describe_role(readers[name][0]) if name in readers else ("", "read by nothing")
+            key = (
+                _describe_role(readers[name][0])
+                if name in readers
+                else ("", "not read by any operator")
+            )
             groups[key].append((counts.elements, name))
     others: list[OtherWeights] = []
     for (operator, role), members in groups.items():

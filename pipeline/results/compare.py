@@ -48,7 +48,7 @@ class Change:
         if self.old is None or self.new is None:
             word = "not measured in both"
         elif self.better is None and (self.old_bound or self.new_bound):
-            word = "cannot be told from bounds"
+            word = "cannot be computed from bounds"
         old = self._format_side(self.old, self.old_bound)
         new = self._format_side(self.new, self.new_bound)
         return make_printable(f"{self.name}: {old} → {new}, {word}")
@@ -114,8 +114,8 @@ def compare_reports(
     if not allow_different_models and old.model.sha256 != new.model.sha256:
         raise InputError(
             f"the reports are about different models: {old.model.title} and {new.model.title}, "
-            "with other hashes",
-            "give two reports of one model, or --allow-different-models to compare all the same",
+            "with different hashes",
+            "pass two reports of one model, or --allow-different-models",
         )
     check_limit_units(new.metric, {"max_drop": max_drop})
     _check_fraction("max_compression_loss", max_compression_loss, 1.0)
@@ -147,7 +147,8 @@ def compare_reports(
 def _check_fraction(name: str, limit: float | None, highest: float) -> None:
     if limit is not None and not -1 <= limit < highest:
         raise InputError(
-            f"{name} of {limit:g} is no fraction", f"if {limit:g} % is meant, give {limit / 100:g}"
+            f"{name} of {limit:g} is not a fraction",
+            f"if {limit:g} % is meant, pass {limit / 100:g}",
         )
 
 
@@ -227,7 +228,7 @@ def _check_limit(
     name: str, limit: float, loss: float | None, old: Report, new: Report
 ) -> GateResult:
     if loss is None:
-        advice = "give two reports that both measured it, in the same metric"
+        advice = "pass two reports that have it, with the same metric"
         return GateResult(name, limit, None, False, NOT_BOTH, advice)
     detail = ""
     rounding = ROUNDING

@@ -16,7 +16,7 @@ CONFIDENCE = 0.95  # of the intervals that stand in a report
 DRAWS, FEWEST_DRAWS = 1000, 200  # of a bootstrap
 MOST_DRAWN = 100_000_000  # numbers in all its draws
 DEFINED = 0.5  # share of draws on which a metric must be defined for an interval
-UNDEFINED = "on most samples that were drawn anew the metric is undefined"  # why there is none
+UNDEFINED = "the metric is undefined for most bootstrap samples"  # why there is none
 Interval = tuple[float, float]
 
 

@@ -15,7 +15,7 @@ from ltp_pipeline.system.json import parse_json
 from ltp_pipeline.system.text import quote_name
 
 MAX_BYTES = 16 << 20
-HINT = "give the report.json of a finished run; `ltp-pipeline run` writes one"
+HINT = "pass the report.json that `ltp-pipeline run` wrote"
 
 
 def read(path: AnyPath) -> Report:
@@ -42,7 +42,7 @@ def read(path: AnyPath) -> Report:
         report = Report.model_validate_json(text)
     except ValidationError as error:
         problem = _format_problem(error)
-        raise InputError(f"{path} does not keep to {SCHEMA}: {problem}", HINT) from None
+        raise InputError(f"{path} does not follow {SCHEMA}: {problem}", HINT) from None
     check_consistency(report, str(path))
     return report
 

@@ -15,7 +15,7 @@ from ltp_pipeline.run_directory.names import LOCK, MANIFEST, remove_leftovers
 
 # Errors of file systems without locks, as some on a network.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
-_WRITABLE = "give a writable folder with --out"
+_WRITABLE = "pass a writable folder with --out"
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def lock_directory(root: Path) -> Iterator[None]:
         lock.acquire(blocking=False)
     except Timeout:
         raise InputError(
-            f"another process is working in {root}", "wait for it, or give another --out"
+            f"another process is working in {root}", "wait for it, or pass another --out"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -67,7 +67,7 @@ def check_own_directory(root: Path) -> None:
         raise InputError(f"cannot read {root}: {error.strerror}", _WRITABLE) from None
     if foreign:
         raise InputError(
-            f"{root} is not empty and does not hold a run", "give an empty or new folder with --out"
+            f"{root} is not empty and does not hold a run", "pass an empty or new folder with --out"
         )
 
 
@@ -82,7 +82,7 @@ def check_writable(folder: Path) -> None:
     except OSError:  # e.g. a name that is too long
         writable = False
     if is_file:
-        raise InputError(f"{folder} is a file", "give a folder with --out")
+        raise InputError(f"{folder} is a file", "pass a folder with --out")
     if not writable:
         raise InputError(f"{folder} cannot be written", _WRITABLE)
 
@@ -92,5 +92,5 @@ def _check_lock_file(lock: Path) -> None:
     if lock.is_symlink() or (lock.exists() and not lock.is_file()):
         raise InputError(
             f"{lock} is not a regular file, so the run cannot be locked",
-            "remove it, or give another --out",
+            "remove it, or pass another --out",
         )

@@ -86,7 +86,7 @@ class HashedFiles:
         except OSError as error:
             raise CorruptFileError.for_path(path, f"it cannot be read: {error.strerror}") from None
         if digest is None:
-            raise CorruptFileError.for_path(path, "it is no longer there")
+            raise CorruptFileError.for_path(path, "it is missing")
         if digest not in expected:
             why = "its content does not match its hash in the manifest"
             raise CorruptFileError.for_path(path, why)

@@ -147,5 +147,5 @@ def _remove_files(files: list[Path]) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
-            remedy = "check the rights of its folder, or give another --out"
+            remedy = "check the permissions of its folder, or pass another --out"
             raise InputError(f"cannot remove {file}: {error.strerror}", remedy) from None

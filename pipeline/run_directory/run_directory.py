@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     SavedTensors = tuple[dict[str, Tensor], dict[str, Any]]  # tensors and metadata
 
-CUSTOM_TASK_HINT = "give it again: --task FILE.py"  # hint for a run with a custom task
+CUSTOM_TASK_HINT = "pass it again: --task FILE.py"  # hint for a run with a custom task
 
 
 class RunDirectory:
@@ -136,7 +136,7 @@ class RunDirectory:
             InputError: There is no run, or it was stopped as it began.
         """
         if not self.is_run:
-            hint = "give the directory that `ltp-pipeline run` wrote"
+            hint = "pass the directory that `ltp-pipeline run` wrote"
             raise InputError(f"{self.root} holds no run", hint)
         inputs = self._manifest.read().inputs
         if inputs is None:

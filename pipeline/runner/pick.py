@@ -202,7 +202,7 @@ def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
         return
     raise InputError(
         f"the run's gate {gate} needs {missing}, and there is none",
-        f"--baseline {needed_mode} trains one; or give this entry gates of its own, such as "
+        f"--baseline {needed_mode} trains one; or set other gates for this entry, such as "
         "--max-drop",
     )
 

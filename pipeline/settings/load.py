@@ -161,7 +161,7 @@ def _merge_source(values: dict[str, dict[str, Any]], source: Mapping[str, Any]) 
     for name, section in source.items():
         if not isinstance(section, Mapping):
             raise InputError(
-                f"setting {name!r} stands outside a section",
+                f"setting {name!r} is outside a section",
                 "move it below the header of its section, such as [data] or [train]",
             )
     if _sets_outcome(source):

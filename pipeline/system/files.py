@@ -77,13 +77,13 @@ def check_replaceable(path: Path) -> None:
         return
     except OSError as error:
         raise InputError(
-            f"cannot write {path}: {error.strerror}", "give another name, or check its rights"
+            f"cannot write {path}: {error.strerror}", "pass another name, or check its permissions"
         ) from None
     except ValueError as error:  # a name with a zero byte
-        raise InputError(f"cannot write {str(path)!r}: {error}", "give another name") from None
+        raise InputError(f"cannot write {str(path)!r}: {error}", "pass another name") from None
     if not stat.S_ISREG(mode):
         raise InputError(
-            f"cannot write {path}: it is {_describe_kind(mode)}", "give the name of a file"
+            f"cannot write {path}: it is {_describe_kind(mode)}", "pass the name of a file"
         )
 
 
@@ -111,7 +111,7 @@ def write_pieces(
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise InputError(
-            f"cannot write {path}: {error.strerror}", "give a writable folder with --out"
+            f"cannot write {path}: {error.strerror}", "pass a writable folder with --out"
         ) from None
     try:
         with os.fdopen(handle, "wb") as file:
@@ -211,4 +211,4 @@ def check_output_path(out: AnyPath, sources: Iterable[Path]) -> None:
         for source in sources:
             if part.exists() and part.samefile(source):
                 message = f"writing {out} would replace {source}, which is read"
-                raise InputError(message, "give another file with --out")
+                raise InputError(message, "pass another file with --out")

@@ -69,7 +69,7 @@ def exit_interrupted(announce: bool = True) -> NoReturn:
 
 
 def _print_interrupted() -> None:
-    message = "\ninterrupted; what is done is kept, the same command goes on"
+    message = "\ninterrupted; the same command resumes"
     print(message, file=sys.stderr, flush=True)
 
 

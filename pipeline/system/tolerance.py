@@ -43,7 +43,7 @@ class Agreement(Enum):
     """What a difference says about two computations."""
 
     EQUAL = "equal"
-    INCONCLUSIVE = "too small to tell"
+    INCONCLUSIVE = "too small to compare"
     DIFFERENT = "different"
 
 

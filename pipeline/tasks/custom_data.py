@@ -120,7 +120,7 @@ def _check_settings(task: CustomTask, settings: DataSettings) -> None:
     if settings.path is not None:
         raise InputError(
             f"both a task ({task.origin}) and data ({settings.path}) are set",
-            "pass either --task or --data; a path may stand in [data] of ltp.toml",
+            "pass either --task or --data; [data] of ltp.toml may also set path",
         )
     defaults = DataSettings()
     for key, value in settings:

@@ -193,7 +193,7 @@ def load_samples(
     if data.fingerprint != run_directory.manifest.identity.data:
         raise InputError(
             f"the data of {origin} have changed since the run in {folder}",
-            "restore the data, or leave out --example-samples",
+            "restore the data, or remove --example-samples",
         )
     stored = {name: source.samples for name, source in data.test.inputs.items()}
     return select_rows(stored, data.test.rows[:count])

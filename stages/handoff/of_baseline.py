@@ -33,7 +33,7 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
     if baseline is None:
         reason = report.reasons.get("baseline", "none was trained")
         raise InputError(
-            f"the run has no baseline to hand over: {reason}",
+            f"the run has no baseline to deliver: {reason}",
             "start it again with --baseline quick",
         )
     layers = []
@@ -97,7 +97,7 @@ def _list_notes(report: Report, network: NetworkResult) -> list[str]:
     limits = report.settings.get("gates", {})
     skipped_gates = [name for name in COMPARING_GATES if limits.get(name)]
     if skipped_gates:
-        notes.append(f"gates that compare with a baseline are left out: {', '.join(skipped_gates)}")
+        notes.append(f"gates that compare with a baseline are skipped: {', '.join(skipped_gates)}")
     of_pruned = (report.budget_not_met, report.suspicious_improvement)
     for note in report.notes:
         if note not in of_pruned and not note.startswith(LEARNING_NOTES):

@@ -168,7 +168,7 @@ def prepare_graph(file: ModelFile) -> tuple[ModelFile, OnnxModel, list[str]]:
     notes += flat_notes
     if has_weights_in_functions(model.proto):
         model = flat
-        notes.append("functions that hold weights are inlined in the exported files too")
+        notes.append("functions that contain weights are inlined in the exported files too")
     return replace(file, model=model), flat, notes
 
 

@@ -85,7 +85,7 @@ class CompiledGraph:
         """
         for name in self.input_names:
             if name not in inputs:
-                raise NodeError(f"no value is given for input {name!r}")
+                raise NodeError(f"there is no value for input {name!r}")
         if self.batch_size is None:
             return self._run_once(inputs, state, training)
         run = partial(self._run_once, state=state, training=training)

@@ -70,7 +70,7 @@ class ThresholdLearningPhase:
                 f"the threshold of layer {layer!r} diverged "
                 f"in epoch {position.epoch + 1}, step {position.step}",
                 "lower train.lr (in paper mode also method.lambda or method.threshold_lr_ratio); "
-                "the trail so far is kept",
+                "the trail is saved up to here",
             )
         tenth = max(position.steps // 10, 1)
         if position.step + 1 == tenth and self._kept_fraction() == 1.0:

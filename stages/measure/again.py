@@ -69,7 +69,7 @@ def measure_again(
     settings = _load_run_settings(report, data)
     if not report.pruned.files:
         raise InputError(
-            "the report names no file to measure", "give the report.json of a finished run"
+            "the report names no file to measure", "pass the report.json of a finished run"
         )
     path = folder / report.pruned.files[0].path
     file = read_model_file(path)
@@ -91,7 +91,7 @@ def measure_again(
         raise InputError(
             f"these data are measured by {metric.described}, and the report by "
             f"{report.metric.described}",
-            "give the data of the run, and its task: --task FILE.py",
+            "pass the data of the run, and its task: --task FILE.py",
         )
     accuracy = scores = None
     if original is not None:
@@ -107,11 +107,11 @@ def _check_task(report: Report, custom_task: CustomTask | None) -> None:
         if custom_task is not None:
             raise InputError(
                 f"the run of the report had no custom task, and {custom_task.origin} was passed",
-                "leave out --task",
+                "remove --task",
             )
         return
     if custom_task is None:
-        raise InputError(f"the run of the report was made with {expected.label}", CUSTOM_TASK_HINT)
+        raise InputError(f"the run of the report used {expected.label}", CUSTOM_TASK_HINT)
     actual = (custom_task.sha256, custom_task.declared_fingerprint)
     if actual != (expected.sha256, expected.fingerprint):
         raise InputError(
@@ -140,8 +140,8 @@ def _find_original(report: Report, folder: Path, against: AnyPath | None) -> Pat
     if against is not None:
         if read_model_file(against).sha256 != model.sha256:
             raise InputError(
-                f"{against} is not the original of the report: it has another hash",
-                "give the model of the run",
+                f"{against} is not the original of the report: its hash differs",
+                "pass the model of the run",
             )
         return Path(against)
     if model.path is None:
@@ -171,7 +171,7 @@ class _Remeasurement:
         splits = {**report.data.splits, "test": len(self.split)}
         changes: dict[str, Any] = {"data": report.data.replace(splits=splits)}
         if self.original is None:
-            notes.append(f"{NO_ORIGINAL}: give it with --against; its reported accuracy stands")
+            notes.append(f"{NO_ORIGINAL}: pass it with --against; its reported accuracy is used")
         else:
             changes["original"] = report.original.replace(accuracy=self.original)
         changes["pruned"], scores = self.measure_network(report.pruned)

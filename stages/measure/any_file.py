@@ -212,7 +212,7 @@ def make_evaluator(
     if not has_labels and other is None:
         raise InputError(
             "the data have no labels",
-            "give --against ORIGINAL.onnx, to measure how far the two agree",
+            "pass --against ORIGINAL.onnx, to compare the outputs of both",
         )
     sessions = [session] if other is None else [session, other]
     shapes = [each.infer_output_shapes(data.test) for each in sessions]
@@ -226,7 +226,7 @@ def make_evaluator(
     if not has_labels and shapes[0] != shapes[-1]:
         raise InputError(
             f"{sessions[0].path} and {sessions[-1].path} have different outputs",
-            "give two files of one model",
+            "pass two files of one model",
         )
     for each in sessions:
         each.positions = [output.position for output in task.outputs]

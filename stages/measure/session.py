@@ -135,7 +135,7 @@ class Session:
                     raise InputError(
                         f"output {position} of {self.path} has {len(output)} rows for {step} "
                         "samples",
-                        "give a model whose outputs have one row per sample",
+                        "pass a model whose outputs have one row per sample",
                     )
                 part.append(output[:count])
         return [np.concatenate(part).astype(np.float32, copy=False) for part in parts]

@@ -223,5 +223,5 @@ def test_run_signals_exit_with_130_and_keep_progress(example: Path, number: sign
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert "the same command resumes" in err
     assert "Traceback" not in err

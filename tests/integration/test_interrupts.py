@@ -74,7 +74,7 @@ def test_run_three_interrupts_exit_with_130_undamaged(
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "KeyboardInterrupt" not in err
-    assert err.endswith("interrupted; what is done is kept, the same command goes on\n")
+    assert err.endswith("interrupted; the same command resumes\n")
     if moment not in FILES:
         assert not (example / "run").exists()
         return
@@ -111,7 +111,7 @@ def interrupted(process: "subprocess.Popen[str]", times: int = 3) -> tuple[int, 
     return process.returncode, out, err.replace(INTERRUPTED, "")
 
 
-INTERRUPTED = "\ninterrupted; what is done is kept, the same command goes on\n"
+INTERRUPTED = "\ninterrupted; the same command resumes\n"
 LEAVES = "\nexcept KeyboardInterrupt:\n    interrupts.exit_interrupted()\n"
 
 

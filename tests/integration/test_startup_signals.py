@@ -29,7 +29,7 @@ def test_startup_signal_at_any_delay_exits_with_130(example: Path, seconds: floa
     process.send_signal(number)
     out, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
-    assert err.endswith("\ninterrupted; what is done is kept, the same command goes on\n")
+    assert err.endswith("\ninterrupted; the same command resumes\n")
     assert "Traceback" not in out + err
 
 

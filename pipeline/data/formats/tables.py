@@ -203,7 +203,7 @@ def _join_batches(
     duplicates = [name for name, count in Counter(schema.names).items() if count > 1]
     if duplicates:
         raise InputError(
-            f"{file} has two columns {duplicates[0]!r}", "give each column its own name"
+            f"{file} has two columns {duplicates[0]!r}", "name each column differently"
         )
     columns = _select_numeric(schema)
     num_rows = 0

@@ -193,7 +193,7 @@ def open_images(
     all_sources = [source for images in lists.values() for source in images.sources]
     log = CorruptImageLog(len(all_sources), options.settings.max_corrupt_images)
     headers, header_problems = read_headers(all_sources, options)
-    notes = log.add(header_problems, "it is left out")
+    notes = log.add(header_problems, "it is skipped")
     if not headers:
         raise InputError("none of the images can be used", "repair them, or use others")
     form = choose_image_form(headers, options)
@@ -206,7 +206,7 @@ def open_images(
             readable = [source for source in images.sources if source not in log.images]
             samples = ImageSamples(readable, form, options.settings.max_pixels, log)
             pixels, problems = samples.fetch(np.arange(len(readable)), None, NUM_THREADS)
-            notes += log.add(problems, "it is left out")
+            notes += log.add(problems, "it is skipped")
             if problems:
                 pixels = pixels[[source not in log.images for source in readable]]
         rows = [i for i, source in enumerate(images.sources) if source not in log.images]

@@ -31,7 +31,7 @@ from ltp_pipeline.system.scratch import temporary_folder
 MAX_SECONDS = 120
 MAX_MEMORY = 4 << 30  # bytes, in addition to ten times the size of the model
 NOTES = {
-    "auto": "the graph was simplified by onnxsim, because it could not be executed as it is",
+    "auto": "the graph was simplified by onnxsim, because the original graph could not be executed",
     "always": "the graph was simplified by onnxsim, as requested",
 }
 # Rewrites that merge or fuse tensors, which are then not in the graph under their names any more.

@@ -151,7 +151,7 @@ def test_int8_graph_keeps_recurrent_layers_float(op: str) -> None:
     assert built.quantization is not None
     left = built.quantization.float_layers
     assert len(left) == 2
-    assert all("recurrent layers stay float" in reason for reason in left.values())
+    assert all("recurrent layers compute in float" in reason for reason in left.values())
     assert all(name in built.notes[-1] for name in left)
     assert built.weight_names is not None
     assert set(left) < set(built.weight_names)

@@ -61,12 +61,12 @@ def test_compare_has_the_gain() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "better", "line"),
     [
-        (("at least", 2.0), (None, 2.5), None, "at least 2 → 2.5, cannot be told from bounds"),
+        (("at least", 2.0), (None, 2.5), None, "at least 2 → 2.5, cannot be computed from bounds"),
         (("at most", 2.0), (None, 2.5), True, "at most 2 → 2.5, better"),
         ((None, 2.0), ("at least", 2.5), True, "2 → at least 2.5, better"),
-        ((None, 2.0), ("at most", 2.5), None, "2 → at most 2.5, cannot be told from bounds"),
+        ((None, 2.0), ("at most", 2.5), None, "2 → at most 2.5, cannot be computed from bounds"),
         (("at least", 2.0), ("at most", 1.5), False, "at least 2 → at most 1.5, worse"),
-        (("at most", 2.0), (None, 1.5), None, "at most 2 → 1.5, cannot be told from bounds"),
+        (("at most", 2.0), (None, 1.5), None, "at most 2 → 1.5, cannot be computed from bounds"),
     ],
 )
 def test_compare_bounded_gain_if_the_bound_decides(before, after, better, line) -> None:

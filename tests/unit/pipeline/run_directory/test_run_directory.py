@@ -107,7 +107,7 @@ def test_load_weights_damaged_are_noted_and_unused(tmp_path: Path):
     assert run_directory.load_weights("pruned") is None
     assert run_directory.load_weights_metadata("pruned") is None
     assert notes == [
-        f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is no longer there; "
+        f"Note: {tmp_path}/run/weights/pruned.safetensors is damaged: it is missing; "
         "these weights are computed again"
     ]
 

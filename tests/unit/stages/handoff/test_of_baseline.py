@@ -65,7 +65,7 @@ def test_baseline_report_checks_gates_without_comparisons(
     assert not baseline_report.settings["gates"]["beat_baseline"]
     assert baseline_report.settings["gates"]["min_gain"] is None
     assert (
-        "gates that compare with a baseline are left out: beat_baseline, baseline_margin, min_gain"
+        "gates that compare with a baseline are skipped: beat_baseline, baseline_margin, min_gain"
         in baseline_report.notes
     )
 
