@@ -24,6 +24,7 @@ from onnx import (
 )
 from torch import Tensor
 
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.stages.import_model.values import TORCH_TYPES
 
@@ -77,13 +78,14 @@ class BodyFunction:
         node.CopyFrom(self.node)
         node.domain = _BODY_DOMAIN
         node.op_type = function.name
-        own_attributes = {attribute.name for attribute in node.attribute}
+        own_attributes = collect_names(node.attribute)
         for name, attribute in self.schema.attributes.items():
             if attribute.default_value.name and name not in own_attributes:
                 node.attribute.append(attribute.default_value)
         for i, x in enumerate(inputs):
-            node.input[i] = "" if x is None else f"input_{i}"
+            node.input[i] = ""
             if x is not None:
+                node.input[i] = f"input_{i}"
                 model.graph.input.add(name=node.input[i])
         for name in filter(None, node.output):
             model.graph.output.add(name=name)

@@ -17,7 +17,7 @@ from onnx import GraphProto, NodeProto, shape_inference
 from torch import Tensor
 
 from ltp_pipeline.graph.model import OnnxModel
-from ltp_pipeline.graph.nodes import get_attribute
+from ltp_pipeline.graph.nodes import collect_names, get_attribute
 from ltp_pipeline.graph.view import iter_uses
 from ltp_pipeline.stages.import_model.validity import SMALL_TENSOR_BYTES
 
@@ -26,18 +26,22 @@ RunFunction = Callable[[Mapping[str, Tensor]], tuple[Any, ...]]
 
 def get_declared_batch(graph: GraphProto) -> int | None:
     """Return the batch size that a graph fixes: the first dimension of most of its inputs."""
-    stored = {tensor.name for tensor in graph.initializer}
+    stored = collect_names(graph.initializer)
     sizes: list[int] = []
     for value in graph.input:
         dims = value.type.tensor_type.shape.dim
         if value.name not in stored and dims:
             sizes.append(dims[0].dim_value)
     size = _find_most_common(sizes)
-    return size if size > 0 else None
+    if size > 0:
+        return size
+    return None
 
 
 def _find_most_common(sizes: Sequence[int]) -> int:
-    return Counter(sizes).most_common(1)[0][0] if sizes else 0
+    if not sizes:
+        return 0
+    return Counter(sizes).most_common(1)[0][0]
 
 
 def relax_batch_size(model: OnnxModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -106,8 +110,9 @@ def run_in_chunks(run: RunFunction, inputs: Mapping[str, Tensor], size: int) -> 
     for part in torch.split(rows, size):
         part_inputs: dict[str, Tensor] = {}
         for name, x in inputs.items():
-            is_batched = x.dim() and len(x) == num_samples
-            part_inputs[name] = x[part.to(x.device)] if is_batched else x
+            part_inputs[name] = x
+            if x.dim() and len(x) == num_samples:
+                part_inputs[name] = x[part.to(x.device)]
         parts.append(run(part_inputs))
     return tuple(_join_parts(results, size, num_samples) for results in zip(*parts, strict=True))
 
@@ -141,9 +146,11 @@ def supports_any_batch(
     reversed_inputs: dict[str, Tensor] = {}
     larger_inputs: dict[str, Tensor] = {}
     for name, x in inputs.items():
-        reversed_inputs[name] = x.flip(-1) if name in batched and x.dim() > 1 else x
-        extra = reversed_inputs[name][:1]
-        larger_inputs[name] = torch.cat([x, extra]) if name in batched else x
+        reversed_inputs[name] = larger_inputs[name] = x
+        if name in batched:
+            if x.dim() > 1:
+                reversed_inputs[name] = x.flip(-1)
+            larger_inputs[name] = torch.cat([x, reversed_inputs[name][:1]])
     try:
         larger_outputs = run(larger_inputs)
         outputs = run(inputs)

@@ -101,7 +101,9 @@ class CompiledGraph:
         for name, slot in self.slots.items():
             values[slot] = state[name]
         for slot, name in zip(self.program.inputs, self.input_names, strict=True):
-            values[slot] = to_single_precision(inputs[name]) if self.is_half else inputs[name]
+            values[slot] = inputs[name]
+            if self.is_half:
+                values[slot] = to_single_precision(inputs[name])
         # All weights are on one device, so that the first one tells where they are.
         samples = [*inputs.values(), *(state[name] for name in list(self.slots)[:1])]
         off_cpu = any(isinstance(v, Tensor) and v.device.type != "cpu" for v in samples)

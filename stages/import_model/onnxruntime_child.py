@@ -116,11 +116,15 @@ def run_session(names: Sequence[str], folder: str) -> list[int | None]:
     arrays: list[Array] = []
     counts: list[int | None] = []
     for output in _session[1].run(None, feeds):
-        parts = output if isinstance(output, list) else [output]
+        parts = [output]
+        count = -1
+        if isinstance(output, list):
+            parts = output
+            count = len(parts)
         if not all(isinstance(part, np.ndarray) and part.dtype != object for part in parts):
             counts.append(None)
             continue
-        counts.append(len(parts) if isinstance(output, list) else -1)
+        counts.append(count)
         arrays += parts
     np.savez(Path(folder, _OUTPUTS), *arrays)
     return counts
@@ -129,4 +133,6 @@ def run_session(names: Sequence[str], folder: str) -> list[int | None]:
 def _take_output(arrays: Iterator[Array], count: int | None) -> Output:
     if count is None:
         return None
-    return next(arrays) if count < 0 else [next(arrays) for _ in range(count)]
+    if count < 0:
+        return next(arrays)
+    return [next(arrays) for _ in range(count)]

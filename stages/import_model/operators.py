@@ -49,4 +49,6 @@ def render_table() -> str:
 
 def _get_key(name: str, domain: str) -> str:
     domain = normalize_domain(domain)
-    return f"{domain}/{name}" if domain else name
+    if domain:
+        return f"{domain}/{name}"
+    return name

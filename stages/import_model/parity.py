@@ -22,6 +22,7 @@ from onnx import GraphProto
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
 from ltp_pipeline.graph.storage import write_model
 from ltp_pipeline.graph.view import GraphView, find_dependent_values
@@ -123,13 +124,17 @@ def find_fixed_batch(
                 run(tensors)
             except NodeError:
                 continue
-            return None if supports_any_batch(run, tensors, size, _is_equal) else size
+            if supports_any_batch(run, tensors, size, _is_equal):
+                return None
+            return size
     return None
 
 
 def _is_equal(actual: object, expected: torch.Tensor) -> bool:
     """Return True if two outputs of torch do not differ."""
-    max_relative = HALF_TOLERANCE if expected.dtype in HALF_TYPES else TOLERANCE
+    max_relative = TOLERANCE
+    if expected.dtype in HALF_TYPES:
+        max_relative = HALF_TOLERANCE
     difference = compare_outputs(actual, to_single_precision(expected).cpu().numpy())
     agreement = tolerance.check_tolerance(difference, max_relative, lambda: 0.0)
     return agreement is not Agreement.DIFFERENT
@@ -194,7 +199,9 @@ class _Comparison:
         has_half_inputs = any(i.type in ("FLOAT16", "BFLOAT16") for i in self.network.file.inputs)
         tensors = self.model.graph.initializer
         self.is_half = has_half_inputs or any(t.data_type in HALF_DATA_TYPES for t in tensors)
-        self.tolerance = HALF_TOLERANCE if self.is_half else TOLERANCE
+        self.tolerance = TOLERANCE
+        if self.is_half:
+            self.tolerance = HALF_TOLERANCE
 
     def compare(self, first_run: ParityRun) -> tuple[float | None, str | None]:
         """Return the largest difference, and which outputs could not be compared."""
@@ -270,7 +277,7 @@ class _Comparison:
             The outputs for which no such value could be compared.
         """
         flat, _ = flatten_model(self.network.file.model)
-        computed = {name for node in flat.graph.node for name in node.output}
+        computed = GraphView(flat.graph).producers
         sources: dict[str, list[str]] = {}
         labels: dict[str, str] = {}
         for output in outputs:
@@ -302,8 +309,7 @@ class _Comparison:
 
 def _find_sources(graph: GraphProto, output: str) -> list[str]:
     """Return values that depend on an input and that an output is computed from, nearest first."""
-    stored = {tensor.name for tensor in graph.initializer}
-    inputs = [value.name for value in graph.input if value.name not in stored]
+    inputs = collect_names(graph.input) - collect_names(graph.initializer)
     dependent = find_dependent_values(graph, inputs)
     producers = GraphView(graph).producers
     sources: dict[str, None] = {output: None}
@@ -313,7 +319,10 @@ def _find_sources(graph: GraphProto, output: str) -> list[str]:
         for name in front:
             if name in producers:
                 reads += producers[name].input
-        front = [n for n in reads if n in dependent and n in producers and n not in sources]
+        front = []
+        for name in reads:
+            if name in dependent and name in producers and name not in sources:
+                front.append(name)
         sources |= dict.fromkeys(front)
     del sources[output]
     return list(sources)

@@ -47,7 +47,10 @@ def iter_likely_inputs(
     sample_shapes = {name: array.shape[1:] for name, array in samples.items()}
     for shapes in _iter_shapes(infos, sample_shapes):
         is_small = sum(map(math.prod, shapes)) <= MAX_ELEMENTS
-        yield _make_random_inputs(infos, shapes) if is_small else None
+        if is_small:
+            yield _make_random_inputs(infos, shapes)
+        else:
+            yield None
 
 
 def iter_scaled_inputs(
@@ -57,7 +60,7 @@ def iter_scaled_inputs(
 
     In a model in half precision, large values would overflow.
     """
-    if not any(_is_floating(info) for info in infos):
+    if not any(map(_is_floating, infos)):
         return
     shapes = [array.shape for array in like.arrays.values()]
     for scale in SCALES:
@@ -84,8 +87,9 @@ def to_input(info: TensorInfo, samples: Array) -> Array:
 
     Samples are repeated if there are too few.
     """
-    size = info.shape[0] if info.shape else None
-    count = size if isinstance(size, int) and size > 0 else len(samples)
+    count = len(samples)
+    if info.shape and isinstance(info.shape[0], int) and info.shape[0] > 0:
+        count = info.shape[0]
     return np.resize(samples, (count, *samples.shape[1:])).astype(_get_numpy_type(info))
 
 
@@ -163,6 +167,8 @@ def _fill_shape(
             guess = channels
         if isinstance(dim, str):
             shape.append(symbol_sizes.setdefault(dim, guess))
+        elif dim is not None and dim > 0:
+            shape.append(dim)
         else:
-            shape.append(dim if dim is not None and dim > 0 else guess)
+            shape.append(guess)
     return tuple(shape)

@@ -95,7 +95,9 @@ class Instruction:
             raise
         except Exception as error:  # whatever torch raises, the user needs the node's name
             raise NodeError(f"{self.label}: {error or type(error).__name__}") from error
-        return result if isinstance(result, tuple) else (result,)
+        if isinstance(result, tuple):
+            return result
+        return (result,)
 
     def get_read_slots(self) -> list[int]:
         """Return the slots that the instruction reads, those that nested graphs capture too."""
@@ -236,8 +238,11 @@ class GraphCompiler:
             slot = self.define_slot(name)
             if name not in trained:
                 self.program.constants[slot] = self._widen(tensor)
-        inputs = [value.name for value in graph.input if value.name not in tensors]
-        self.program.inputs = tuple(self.define_slot(name) for name in inputs)
+        inputs = []
+        for value in graph.input:
+            if value.name not in tensors:
+                inputs.append(self.define_slot(value.name))
+        self.program.inputs = tuple(inputs)
         for node in graph.node:
             is_stored = is_standard(node, "Constant") and node.output and node.output[0] in tensors
             if not is_stored:
@@ -295,14 +300,22 @@ class GraphCompiler:
             self.program.instructions.append(instruction)
 
     def _widen(self, value: Any) -> Any:
-        return to_single_precision(value) if self.wide else value
+        if self.wide:
+            return to_single_precision(value)
+        return value
 
     def _make_instruction(
         self, node: NodeProto, inputs: tuple[int, ...], label: str
     ) -> Instruction:
         op = registry.find_op(node.op_type, self.opset, node.domain)
         keywords, branches = self._read_attributes(node, label)
-        outputs = tuple(self.define_slot(name) if name else ABSENT for name in node.output)
+        output_slots = []
+        for name in node.output:
+            if name:
+                output_slots.append(self.define_slot(name))
+            else:
+                output_slots.append(ABSENT)
+        outputs = tuple(output_slots)
         if op is None:
             schema = find_schema(node.op_type, self.opset, node.domain)
             body = BodyFunction(node, schema, self.opset, self._compile_body)
@@ -385,7 +398,9 @@ def _count_stored_elements(value: Any) -> int:
     """Return the number of elements that a value keeps in memory, lists included."""
     if isinstance(value, Tensor):
         return value.untyped_storage().nbytes() // max(value.element_size(), 1)
-    return sum(map(_count_stored_elements, value)) if isinstance(value, list | tuple) else 0
+    if isinstance(value, list | tuple):
+        return sum(map(_count_stored_elements, value))
+    return 0
 
 
 def _check_result_size(instruction: Instruction, arguments: Sequence[Any]) -> None:

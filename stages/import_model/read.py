@@ -10,6 +10,7 @@ from ltp_pipeline.exporters.files.decode import to_dense
 from ltp_pipeline.graph.edit import sort_topologically
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.model_file import ModelFile, TensorInfo
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.schemas import get_standard_opset
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import get_type_name
@@ -49,7 +50,7 @@ def read_model_file(source: AnyPath | ModelProto) -> ModelFile:
     if dense is not model:
         model = dense
         check_validity(model, path)
-    stored = {tensor.name for tensor in model.graph.initializer}
+    stored = collect_names(model.graph.initializer)
     return ModelFile(
         model=model,
         inputs=tuple(_describe_value(i) for i in model.graph.input if i.name not in stored),
@@ -85,6 +86,9 @@ def _describe_value(value: ValueInfoProto) -> TensorInfo:
     if tensor.HasField("shape"):
         dims: list[int | str | None] = []
         for dim in tensor.shape.dim:
-            dims.append(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None)
+            if dim.HasField("dim_value"):
+                dims.append(dim.dim_value)
+            else:
+                dims.append(dim.dim_param or None)
         shape = tuple(dims)
     return TensorInfo(value.name, get_type_name(tensor.elem_type), shape)

@@ -82,7 +82,9 @@ def run(
     norms = tuple(norms_by_input.values())
     forward, new_state = compile_graph(model)
     # Computed here, because the node stores the momentum in single precision.
-    statistics = [name for norm in norms for name in (norm.mean, norm.variance)]
+    statistics: list[str] = []
+    for norm in norms:
+        statistics += (norm.mean, norm.variance)
     fractions = dict.fromkeys(statistics, update_fraction(MOMENTUM))
     forward = replace(forward, update_fractions={**forward.update_fractions, **fractions})
     restored = replace(

@@ -13,6 +13,7 @@ from enum import Enum
 from onnx import GraphProto, NodeProto
 from torch import Tensor
 
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.graph.positions import find_frequencies
 from ltp_pipeline.graph.schemas import has_function_body
 from ltp_pipeline.graph.tensors import is_attention_mask
@@ -37,13 +38,15 @@ def assign_roles(
 
     def find_constant_slots(node: NodeProto) -> Collection[int]:
         op = registry.find_op(node.op_type, opset, node.domain)
-        return op.constants if op is not None else ()
+        if op is None:
+            return ()
+        return op.constants
 
     # Values that only set the shape, scale or padding of some operator are not data.
-    data = find_ancestors(graph, [output.name for output in graph.output], find_constant_slots)
+    data = find_ancestors(graph, collect_names(graph.output), find_constant_slots)
     frequencies = find_frequencies(graph)
     for node, slot, name in iter_uses(graph):
-        is_read_as_data = any(output in data for output in node.output)
+        is_read_as_data = not data.isdisjoint(node.output)
         if name in tensors and name not in frequencies and is_read_as_data:
             uses[name].add(_get_slot_role(node, slot, tensors[name], opset))
     return {name: _combine_roles(tensor, uses[name]) for name, tensor in tensors.items()}
@@ -62,7 +65,9 @@ def _get_slot_role(node: NodeProto, slot: int, tensor: Tensor, opset: int) -> Te
         return TensorRole.CONSTANT
     elif slot in op.weights:
         is_weight = True
-    return TensorRole.WEIGHT if is_weight else TensorRole.CONSTANT
+    if is_weight:
+        return TensorRole.WEIGHT
+    return TensorRole.CONSTANT
 
 
 def _combine_roles(tensor: Tensor, roles: set[TensorRole]) -> TensorRole:
@@ -71,4 +76,6 @@ def _combine_roles(tensor: Tensor, roles: set[TensorRole]) -> TensorRole:
         return TensorRole.CONSTANT
     if tensor.numel() == 0 or is_attention_mask(to_single_precision(tensor).numpy()):
         return TensorRole.CONSTANT
-    return TensorRole.WEIGHT if TensorRole.WEIGHT in roles else TensorRole.STATISTIC
+    if TensorRole.WEIGHT in roles:
+        return TensorRole.WEIGHT
+    return TensorRole.STATISTIC

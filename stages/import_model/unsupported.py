@@ -16,6 +16,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from ltp_pipeline.graph.constants import Constants, collect_constants, get_small_value
 from ltp_pipeline.graph.nodes import (
+    collect_names,
     format_node,
     format_nodes,
     get_subgraphs,
@@ -67,13 +68,11 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
 
     These are inputs of strings, quantized nodes, and control flow that depends on the data.
     """
-    stored = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in stored]
-    problems = [
-        f"input {value.name!r} holds strings; a network is trained on numbers"
-        for value in inputs
-        if value.type.tensor_type.elem_type == TensorProto.STRING
-    ]
+    inputs = collect_names(model.graph.input) - collect_names(model.graph.initializer)
+    problems = []
+    for value in model.graph.input:
+        if value.name in inputs and value.type.tensor_type.elem_type == TensorProto.STRING:
+            problems.append(f"input {value.name!r} holds strings; a network is trained on numbers")
     nodes = list(iter_nodes(model.graph))
     for function in model.functions:
         nodes += function.node
@@ -84,7 +83,7 @@ def find_inherent_problems(model: ModelProto) -> list[str]:
             "pass the model from before quantization"
         )
     if any(is_standard(node, "If", "Loop") for node in nodes):
-        dependent = find_dependent_values(model.graph, [value.name for value in inputs])
+        dependent = find_dependent_values(model.graph, inputs)
         problems += _iter_control_flow_problems(model.graph, dependent, {}, 1)
     return problems
 
@@ -219,7 +218,9 @@ def _find_attribute_problem(node: NodeProto, domain: str) -> str | None:
         if is_required and name not in names:
             return f"attribute {name!r} is missing"
     unknown = sorted(names - supported.keys())
-    return f"attribute {unknown[0]!r} is not supported" if unknown else None
+    if unknown:
+        return f"attribute {unknown[0]!r} is not supported"
+    return None
 
 
 def _iter_control_flow_problems(
@@ -268,7 +269,9 @@ def _count_rounds(
     can_stop = _has_own_condition(node)
     if not any(node.input[:1]) and not can_stop:
         return outer_rounds, "a loop that never ends"
-    value = get_small_value(constants, node.input[0]) if node.input else None
+    value = None
+    if node.input:
+        value = get_small_value(constants, node.input[0])
     if value is None or value.size != 1:
         return outer_rounds, None
     rounds = outer_rounds * max(int(value.reshape(-1)[0]), 1)
@@ -285,7 +288,7 @@ def _has_own_condition(node: NodeProto) -> bool:
     body = next(iter(get_subgraphs(node)), None)
     if body is None or not body.output:
         return False
-    passed = {body.input[1].name} if len(body.input) > 1 else set()
+    passed = collect_names(body.input[1:2])
     for inner in body.node:
         if is_standard(inner, "Identity", "Constant", "Cast") and passed.issuperset(inner.input):
             passed.update(inner.output)

@@ -116,7 +116,9 @@ def _check_text(message: Message) -> None:
     for field, value in message.ListFields():
         if field.name in ("doc_string", "type"):
             continue
-        parts = [value] if isinstance(value, str | bytes | Message) else value
+        parts = value
+        if isinstance(value, str | bytes | Message):
+            parts = [value]
         if field.type == FieldDescriptor.TYPE_MESSAGE:
             for part in parts:
                 _check_text(part)

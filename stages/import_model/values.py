@@ -71,8 +71,9 @@ def to_numpy(tensor: Tensor, data_type: int) -> Array:
 
 def to_single_precision(value: Any) -> Any:
     """Return a half-precision tensor in single precision, and any other value as it is."""
-    is_half = isinstance(value, Tensor) and value.dtype in HALF_TYPES
-    return value.float() if is_half else value
+    if isinstance(value, Tensor) and value.dtype in HALF_TYPES:
+        return value.float()
+    return value
 
 
 def is_number_constant(node: NodeProto) -> bool:
@@ -96,7 +97,10 @@ def get_constant_value(node: NodeProto, weights: Weights) -> Tensor:
     value = get_attribute_value(attribute)
     if isinstance(value, Tensor):
         return value
-    return torch.tensor(value, dtype=torch.float32 if "float" in attribute.name else torch.int64)
+    dtype = torch.int64
+    if "float" in attribute.name:
+        dtype = torch.float32
+    return torch.tensor(value, dtype=dtype)
 
 
 def get_attribute_value(attribute: AttributeProto) -> Any:

@@ -76,7 +76,9 @@ def measure_again(
     splits = open_model_data(file, settings.data, settings.train.seed, settings.task, custom_task)
     session = Session(path, is_foreign=True)
     original_path = _find_original(report, folder, against)
-    original = None if original_path is None else Session(original_path, is_foreign=True)
+    original = None
+    if original_path is not None:
+        original = Session(original_path, is_foreign=True)
     evaluator, splits = make_evaluator(
         splits,
         file.model.graph,
@@ -176,7 +178,9 @@ class _Remeasurement:
             changes["original"] = report.original.replace(accuracy=self.original)
         changes["pruned"], scores = self.measure_network(report.pruned)
         baseline = report.baseline
-        missing = None if baseline is None else self._find_missing_file(baseline)
+        missing = None
+        if baseline is not None:
+            missing = self._find_missing_file(baseline)
         if baseline is not None and missing is None:
             baseline, baseline_scores = self.measure_network(baseline)
             changes["baseline"] = self.measure_points(baseline)
@@ -188,8 +192,10 @@ class _Remeasurement:
             changes["baseline"] = baseline.replace(files=files)
             changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
         measured = complete(report.replace(**changes))
-        networks = zip(report.networks, measured.networks, strict=True)
-        for before, after in networks if missing is None else [(report.pruned, measured.pruned)]:
+        networks = list(zip(report.networks, measured.networks, strict=True))
+        if missing is not None:
+            networks = networks[:1]  # the baseline was not measured
+        for before, after in networks:
             if before.value is not None and after.value is not None:
                 notes.append(
                     f"{after.method} measured again: {report.metric.format_value(after.value)}, "
@@ -253,8 +259,10 @@ class _Remeasurement:
     def _find_missing_file(self, baseline: BaselineResult) -> str | None:
         """Return the path of the first file of the baseline that is not there, or None."""
         files = (*baseline.files, *self.report.baseline_points.values())
-        missing = (file.path for file in files if not (self.folder / file.path).is_file())
-        return next(missing, None)
+        for file in files:
+            if not (self.folder / file.path).is_file():
+                return file.path
+        return None
 
     def _compare(self, scores: Array, baseline_scores: Array) -> BaselineDifference:
         task = self.evaluator.task

@@ -120,23 +120,32 @@ def validate(
         distill_outputs_as,
         custom_task,
     )
-    sparse_session = None if session.library is None else SparseVsDenseSession(session)
+    sparse_session = None
+    if session.library is not None:
+        sparse_session = SparseVsDenseSession(session)
     compute_outputs = (sparse_session or session).compute_outputs
     accuracy, scores = evaluator(compute_outputs, data_splits.test)
     layer_names = [layer.name for layer in find_layer_weights(flatten_model(file.model)[0])]
-    counts = count_sparsity(file.model, layer_names) if layer_names else None
-    layers = counts.layers if counts else None
+    sparsity = compression = model_compression = nonzeros = None
+    if layer_names:
+        counts = count_sparsity(file.model, layer_names)
+        sparsity = counts.layers.sparsity
+        compression = counts.layers.compression
+        model_compression = counts.model.compression
+        nonzeros = counts.layers.nonzeros
     batch = data_splits.test.read_first(LATENCY_BATCHES[-1])
-    sessions = [session] if other is None else [session, other]
+    sessions = [session]
+    if other is not None:
+        sessions.append(other)
     timings = time_batch(sessions, batch.inputs)
     result = ValidationResult(
         path=os.fspath(model),
         metric=evaluator.task.metric,
         accuracy=accuracy,
-        sparsity=layers.sparsity if layers else None,
-        compression=layers.compression if layers else None,
-        model_compression=counts.model.compression if counts else None,
-        nonzeros=layers.nonzeros if layers else None,
+        sparsity=sparsity,
+        compression=compression,
+        model_compression=model_compression,
+        nonzeros=nonzeros,
         bytes=file.num_bytes,
         load_ms=session.load_ms,
         batch=len(batch),
@@ -214,12 +223,17 @@ def make_evaluator(
             "the data have no labels",
             "pass --against ORIGINAL.onnx, to compare the outputs of both",
         )
-    sessions = [session] if other is None else [session, other]
+    sessions = [session]
+    compute_original = None
+    if other is not None:
+        sessions.append(other)
+        compute_original = other.compute_outputs
     shapes = [each.infer_output_shapes(data.test) for each in sessions]
-    inferred = [
-        infer_task(data, graph, file_shapes, PROBE_SAMPLES, task_settings, distill_outputs_as)
-        for file_shapes in shapes
-    ]
+    inferred = []
+    for file_shapes in shapes:
+        inferred.append(
+            infer_task(data, graph, file_shapes, PROBE_SAMPLES, task_settings, distill_outputs_as)
+        )
     task, data = inferred[0]
     if custom_task is not None and isinstance(task, DistillationTask):
         task = CustomTaskAdapter(custom_task, task)
@@ -230,7 +244,7 @@ def make_evaluator(
         )
     for each in sessions:
         each.positions = [output.position for output in task.outputs]
-    return Evaluator(task, None if other is None else other.compute_outputs), data
+    return Evaluator(task, compute_original), data
 
 
 def _measure_agreement(

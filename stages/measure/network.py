@@ -197,20 +197,27 @@ def measure_network(
         files=tuple(file.result for file in measured),
         reasons=reasons,
     )
-    notes = dict.fromkeys(note for file in exported.files for note in file.notes)
-    return MeasuredNetwork(result, exact.scores, largest.counts.nonzeros, tuple(notes))
+    notes: list[str] = []
+    for exported_file in exported.files:
+        notes += exported_file.notes
+    unique_notes = tuple(dict.fromkeys(notes))
+    return MeasuredNetwork(result, exact.scores, largest.counts.nonzeros, unique_notes)
 
 
 def explain_missing_accuracy(accuracy: AccuracyResult) -> dict[str, str]:
     """Return the reasons of the values of an accuracy that are null, by their keys."""
     if accuracy.top1 is None:
         return dict.fromkeys(("accuracy.top1", "accuracy.top5"), NO_CLASSES)
-    return {} if accuracy.top5 is not None else {"accuracy.top5": FEW_CLASSES}
+    if accuracy.top5 is None:
+        return {"accuracy.top5": FEW_CLASSES}
+    return {}
 
 
 def explain_missing_counts(counts: PairedCounts | None) -> dict[str, str]:
     """Return the reason of missing counts of samples, by its key."""
-    return {"paired_counts": NOT_COUNTED} if counts is None else {}
+    if counts is None:
+        return {"paired_counts": NOT_COUNTED}
+    return {}
 
 
 def _measure_file(
@@ -223,7 +230,9 @@ def _measure_file(
     """Verify and measure a file that holds a network whose outputs in torch are `expected`."""
     task = original.evaluator.task
     sparse_kernels = file.result.sparse_kernels
-    library = None if sparse_kernels is None else sparse_ops_library()
+    library = None
+    if sparse_kernels is not None:
+        library = sparse_ops_library()
     positions = [output.position for output in task.outputs]
     session = Session(file.path, positions=positions, library=library)
     if sparse_kernels is None:
@@ -263,7 +272,9 @@ def _check_parity(
         ExportFailed: Outputs differ by more than rounding explains. Quantized files are not
             checked: quantization moves their outputs, and their accuracy shows by how much.
     """
-    kind = "fp16" if network.forward.is_half else file.weight_storage
+    kind: str = file.weight_storage
+    if network.forward.is_half:
+        kind = "fp16"
     limit = ROUNDED_TOLERANCES.get(kind, PARITY_TOLERANCE)
     limit = max(limit, ROUNDED_TOLERANCES.get(file.weight_storage, 0.0))
     parity = 0.0
@@ -291,8 +302,9 @@ def _estimate_noise(session: Session, inputs: Mapping[str, Array], position: int
     )
     smaller = {}
     for name, array in inputs.items():
-        is_float = array.dtype.kind == "f"
-        smaller[name] = np.nextafter(array, array.dtype.type(0)) if is_float else array
+        smaller[name] = array
+        if array.dtype.kind == "f":
+            smaller[name] = np.nextafter(array, array.dtype.type(0))
     expected = session.compute_outputs(inputs)[position]
     others = (unoptimized.compute_outputs(inputs), session.compute_outputs(smaller))
     return max(tolerance.max_difference(other[position], expected).difference for other in others)

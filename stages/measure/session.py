@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from ltp_pipeline.exporters.files.run_proof import PROVIDER
 from ltp_pipeline.exporters.graphs import fast
 from ltp_pipeline.exporters.sparse_ops.library import sparse_ops_library
 from ltp_pipeline.graph.model import OnnxModel
+from ltp_pipeline.graph.nodes import collect_names
 from ltp_pipeline.results.schema import FileLatencyResult, LatencyResult
 from ltp_pipeline.stages.import_model import onnxruntime_child
 from ltp_pipeline.system import child_process, memory, threads, tolerance
@@ -71,7 +71,9 @@ class Session:
         self.library = library
         self.positions = positions
         self.needs_trial = is_foreign
-        self.threads = 1 if is_single_threaded else threads.current_threads()
+        self.threads = 1
+        if not is_single_threaded:
+            self.threads = threads.current_threads()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised, so that logging would repeat them
         options.intra_op_num_threads = self.threads
@@ -91,7 +93,7 @@ class Session:
                 f"onnxruntime cannot load {path}: {line}", "check that the file is a model"
             ) from None
         self.load_ms = 1000 * (time.perf_counter() - start)
-        overridable = {info.name for info in self.session.get_overridable_initializers()}
+        overridable = collect_names(self.session.get_overridable_initializers())
         inputs = [info for info in self.session.get_inputs() if info.name not in overridable]
         self.half_inputs = {info.name for info in inputs if info.type == "tensor(float16)"}
         self.fixed_batch: int | None = None
@@ -112,7 +114,10 @@ class Session:
         for output in self._run_batch(split.read(rows).inputs):
             is_float = isinstance(output, np.ndarray) and output.dtype.kind == "f"
             has_rows = is_float and output.shape[:1] == (num_samples,)
-            shapes.append((PROBE_SAMPLES, *output.shape[1:]) if has_rows else None)
+            if has_rows:
+                shapes.append((PROBE_SAMPLES, *output.shape[1:]))
+            else:
+                shapes.append(None)
         return shapes
 
     def compute_outputs(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -256,7 +261,10 @@ def compare_latency(session: Session, original: Session, split: Split) -> list[F
 
 def _check_input_size(path: Path, name: str, shape: Sequence[int | str | None]) -> None:
     """Raise UnsupportedModel if an input does not fit into the free memory."""
-    size = FLOAT_BYTES * math.prod(axis for axis in shape if isinstance(axis, int))
+    size = FLOAT_BYTES
+    for axis in shape:
+        if isinstance(axis, int):
+            size *= axis
     free = memory.available_memory()
     if free is not None and size > free:
         raise UnsupportedModel(

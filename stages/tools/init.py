@@ -72,8 +72,11 @@ def init(
     settings = load_settings(None, options=sections)
     inspection = inspect(model)
     search = _try_original(model, settings, task)
+    task_origin = None
+    if task is not None:
+        task_origin = task.origin
     values = {
-        "custom_task": None if task is None else task.origin,
+        "custom_task": task_origin,
         "model": inspection,
         "file_name": model.name,
         "max_named": MAX_NAMED,
@@ -139,7 +142,8 @@ def _suggest_settings(
     data.pop("path", None)
     path = None
     if settings.data.path is not None:
-        path = os.path.relpath(settings.data.path.resolve(), model.parent.resolve())
+        relative_path = os.path.relpath(settings.data.path.resolve(), model.parent.resolve())
+        path = Path(relative_path).as_posix()
     by_input = data.pop("inputs", {})
     inputs = []
     if search is not None and task is None:
@@ -157,7 +161,7 @@ def _suggest_settings(
     if search is not None and search.trial.value is not None:
         budget = search.trial.task.metric.default_budget(search.trial.value)
     return {
-        "path": None if path is None else Path(path).as_posix(),
+        "path": path,
         "passed": sections,
         "inputs": inputs,
         "has_default_budget": settings.has_default_budget,
@@ -175,7 +179,9 @@ def _suggest_input(
     scale = BYTE_SCALE
     if search is not None:
         chosen = search.trial.inputs.get(name, {})
-        scaled = search.trial if "scale" in chosen else search.scaled_trials.get(name)
+        scaled = search.scaled_trials.get(name)
+        if "scale" in chosen:
+            scaled = search.trial
     if scaled is not None:
         scale = scaled.inputs[name]["scale"]
     return {

@@ -148,8 +148,15 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
     weights = find_layer_weights(prepared, patterns.include, patterns.exclude, readers)
     others = find_other_weights(prepared, weights, readers)
     layers = _inspect_layers(prepared, weights)
-    elements = sum(layer.elements for layer in layers)
-    nonzeros = sum(layer.nonzeros for layer in layers)
+    elements = nonzeros = prunable_elements = 0
+    for layer in layers:
+        elements += layer.elements
+        nonzeros += layer.nonzeros
+        if layer.prunable:
+            prunable_elements += layer.elements
+    sparsity = None
+    if elements:
+        sparsity = (elements - nonzeros) / elements
     proto = file.model.proto
     result = InspectionResult(
         path=os.fspath(model),
@@ -169,8 +176,8 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         others=tuple(others),
         layer_elements=elements,
         float_elements=elements + sum(group.elements for group in others),
-        prunable_elements=sum(layer.elements for layer in layers if layer.prunable),
-        sparsity=(elements - nonzeros) / elements if elements else None,
+        prunable_elements=prunable_elements,
+        sparsity=sparsity,
         unpruned=describe_other_weights(weights, others),
         notes=tuple(notes),
     )
@@ -180,8 +187,9 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
 def _inspect_layers(model: OnnxModel, weights: Sequence[LayerWeight]) -> tuple[InspectedLayer, ...]:
     """Return the layer weights with their nonzeros."""
     total = sum(weight.elements for weight in weights)
-    return tuple(
-        InspectedLayer(
+    layers = []
+    for weight in weights:
+        layer = InspectedLayer(
             name=weight.name,
             op=weight.op,
             shape=weight.shape,
@@ -192,8 +200,8 @@ def _inspect_layers(model: OnnxModel, weights: Sequence[LayerWeight]) -> tuple[I
             reason=weight.reason,
             block_axis=weight.block_axis,
         )
-        for weight in weights
-    )
+        layers.append(layer)
+    return tuple(layers)
 
 
 def _inspect_operators(model: ModelProto) -> tuple[InspectedOperator, ...]:
@@ -224,11 +232,12 @@ def _count_folded_norms(graph: GraphProto) -> int:
 
 def _describe_plan(result: InspectionResult) -> tuple[str, ...]:
     """Return what `run` would do, a sentence in each line of the template."""
-    sizes = [size for info in result.inputs for size in (info.shape or ())[1:]]
-    values = {
-        "result": result,
-        "has_open_sizes": not all(isinstance(size, int) for size in sizes),
-    }
+    has_open_sizes = False
+    for info in result.inputs:
+        for size in (info.shape or ())[1:]:
+            if not isinstance(size, int):
+                has_open_sizes = True
+    values = {"result": result, "has_open_sizes": has_open_sizes}
     filters = {"pluralize": pluralize}
     page = render_template(Path(__file__).parent, "plan.txt.j2", values, filters)
-    return tuple(line for line in page.splitlines() if line)
+    return tuple(filter(None, page.splitlines()))

@@ -126,7 +126,7 @@ def quantize(
     check_metric_limits(evaluator.task.metric, settings.gates, export=settings.export)
     context = GraphContext(
         flat,
-        {name: flat.get_array(name) for name in weight_names},
+        flat.get_arrays(weight_names),
         weight_names,
         export.select_feeds(file.inputs, data),
         make_calibration(file.inputs, data, evaluator, settings.export, say),
@@ -148,9 +148,8 @@ def _iter_batches(inputs: Sequence[TensorInfo], split: Split, count: int) -> Ite
     rows = _select_evenly(len(split), min(count, len(split)))
     batch_size = BATCH_SIZE
     for info in inputs:
-        size = info.shape[0] if info.shape else None
-        if isinstance(size, int) and size > 0:
-            batch_size = size
+        if info.shape and isinstance(info.shape[0], int) and info.shape[0] > 0:
+            batch_size = info.shape[0]
             break
     for start in range(0, len(rows), batch_size):
         batch = split.read(rows[start : start + batch_size]).inputs
