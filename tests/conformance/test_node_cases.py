@@ -78,4 +78,4 @@ def test_table_of_operators_is_current() -> None:
     finally:
         sys.path.remove(str(ROOT / "scripts"))
     written = (ROOT / "docs" / "reference" / "operators.md").read_text(encoding="utf-8")
-    assert written == write_operators.table(), "run python scripts/write_operators.py"
+    assert written == write_operators.make_page(), "run python scripts/write_operators.py"
