@@ -129,7 +129,9 @@ def check_values(column: DataColumn, dtype: np.dtype[Any], rows: Array | None = 
     if bad is None:
         return
     sample, value = bad
-    message = f"{column.origin} holds {value} in sample {sample if rows is None else rows[sample]}"
+    if rows is not None:
+        sample = rows[sample]
+    message = f"{column.origin} holds {value} in sample {sample}"
     if not np.isfinite(value):
         raise InputError(message, REPAIR_HINT)
     raise InputError(
@@ -330,8 +332,10 @@ def check_table_rows(name: str, tokens: Samples, size: int, rows: Array | None =
     bad = _find_bad_value(tokens, lambda values: (values < -size) | (values >= size))
     if bad is not None:
         sample, token = bad
+        if rows is not None:
+            sample = rows[sample]
         raise InputError(
-            f"sample {sample if rows is None else rows[sample]} of input {name!r} holds token"
+            f"sample {sample} of input {name!r} holds token"
             f" {int(token)}, but the model's table has {size} rows (0 to {size - 1})",
             "make the tokens with the tokenizer that the model was trained with",
         )

@@ -53,10 +53,10 @@ def group_columns(
     _check_same_names(path, keys_by_part)
     parts: dict[str, Part] = {}
     for part, columns in keys_by_part.items():
-        parts[part] = {
-            name: _load_column(path, key, offsets_by_key.get(key), load)
-            for name, key in columns.items()
-        }
+        loaded = {}
+        for name, key in columns.items():
+            loaded[name] = _load_column(path, key, offsets_by_key.get(key), load)
+        parts[part] = loaded
     return parts
 
 
@@ -83,7 +83,9 @@ def _group_keys(path: Path, keys: Collection[str]) -> dict[str, dict[str, str]]:
 
 def _check_same_names(path: Path, parts: Mapping[str, Mapping[str, str]]) -> None:
     """Raise InputError if a part lacks a column that another part has."""
-    names = dict.fromkeys(name for columns in parts.values() for name in columns)
+    names: dict[str, str] = {}
+    for columns in parts.values():
+        names |= columns
     for part, columns in parts.items():
         for name in names:
             if name not in columns:
@@ -121,7 +123,9 @@ def renumber_classes(
         InputError: If a class has no number.
     """
     numbers, positions = np.unique(labels, return_inverse=True)
-    present = [str(number) if names is None else names[number] for number in numbers]
+    present = list(map(str, numbers))
+    if names is not None:
+        present = [names[number] for number in numbers]
     missing = [name for name in present if name not in classes]
     if missing:
         raise InputError(

@@ -186,7 +186,9 @@ class Split:
     def labels(self) -> Array | None:
         """Class number of each sample; None if samples have no class numbers."""
         target = self.targets.get(TARGET)
-        return target.take(self.rows) if isinstance(target, ClassNumbers) else None
+        if isinstance(target, ClassNumbers):
+            return target.take(self.rows)
+        return None
 
     @cached_property
     def inspected_targets(self) -> Array:
@@ -200,12 +202,12 @@ class Split:
 
     def count_workers(self, is_augmented: bool) -> int:
         """Return the number of worker processes for reading; 0 if no file has to be decoded."""
-        needs_decoding = any(
-            source.samples.needs_decoding(is_augmented and source.is_augmented)
-            for source in self.inputs.values()
-            if isinstance(source.samples, FileSamples)
-        )
-        return self.num_workers if needs_decoding else 0
+        for source in self.inputs.values():
+            if isinstance(source.samples, FileSamples):
+                changes_images = is_augmented and source.is_augmented
+                if source.samples.needs_decoding(changes_images):
+                    return self.num_workers
+        return 0
 
     def read_first(self, count: int) -> Batch:
         """Return the first samples, at most `count`."""
@@ -223,10 +225,9 @@ class Split:
 
     def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> Any:
         """Read these rows of the stored samples for `make_batch` without changing the split."""
-        inputs = {
-            name: source.fetch(rows, augment_seed, num_threads)
-            for name, source in self.inputs.items()
-        }
+        inputs = {}
+        for name, source in self.inputs.items():
+            inputs[name] = source.fetch(rows, augment_seed, num_threads)
         targets = {name: samples.take(rows) for name, samples in self.targets.items()}
         return inputs, targets
 

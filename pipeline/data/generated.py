@@ -57,7 +57,9 @@ def _find_range(samples: Iterable[Samples]) -> tuple[float, float]:
                 lowest.append(chunk.min().item())
                 highest.append(chunk.max().item())
     low, high = min(lowest, default=0), max(highest, default=0)
-    return (int(low), int(high)) if isinstance(low, bool) else (low, high)
+    if isinstance(low, bool):
+        return int(low), int(high)
+    return low, high
 
 
 def describe_masks(data: DatasetSplits) -> list[str]:

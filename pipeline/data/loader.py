@@ -63,12 +63,16 @@ def iter_batches(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    rows = split.rows if order is None else split.rows[np.asarray(order)]
-    end = len(rows) - len(rows) % batch_size if drop_last else len(rows)
-    requests = [
-        SampleRequest(rows[start : min(start + batch_size, end)], augment_seed)
-        for start in range(0, end, batch_size)
-    ]
+    rows = split.rows
+    if order is not None:
+        rows = rows[np.asarray(order)]
+    end = len(rows)
+    if drop_last:
+        end -= end % batch_size
+    requests = []
+    for start in range(0, end, batch_size):
+        batch_rows = rows[start : min(start + batch_size, end)]
+        requests.append(SampleRequest(batch_rows, augment_seed))
     return _iter_requests(split, requests)
 
 

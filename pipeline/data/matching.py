@@ -109,7 +109,9 @@ def _name_target(part: Part, inputs: Sequence[TensorInfo], setting: str | None) 
             f"the data have several columns that may be the target: {_join_names(names)}",
             f'set target in [task], for example target = "{names[0]}"',
         )
-    return names[0] if names else None
+    if names:
+        return names[0]
+    return None
 
 
 def _check_numeric(column: DataColumn, consumer: str, hint: str) -> None:
@@ -160,7 +162,8 @@ def _match_masks(
 
 def _find_missing(inputs: Sequence[TensorInfo], *matches: Mapping[str, str]) -> list[TensorInfo]:
     """Return the inputs that have no match."""
-    return [info for info in inputs if not any(info.name in names for names in matches)]
+    matched: set[str] = set().union(*matches)
+    return [info for info in inputs if info.name not in matched]
 
 
 def _is_mask(info: TensorInfo) -> bool:

@@ -72,7 +72,9 @@ class OpenPart(NamedTuple):
     def groups(self) -> Array:
         """Groups that are divided evenly among splits: classes, or one group of all samples."""
         first = next(iter(self.columns.values()))
-        return np.zeros(len(first.samples), np.int64) if self.labels is None else self.labels
+        if self.labels is None:
+            return np.zeros(len(first.samples), np.int64)
+        return self.labels
 
 
 def open_data(
@@ -107,17 +109,18 @@ def open_data(
         _check_part(part, recipes, settings, inputs, labeled_outputs)
     groups = {name: part.groups for name, part in parts.items()}
     rows, split_notes = divide_rows(groups, settings.validation_fraction, seed)
-    splits = {
-        name: _make_split(name, parts[source], chosen, recipes, settings)
-        for name, (source, chosen) in rows.items()
-    }
+    splits = {}
+    for name, (source, chosen) in rows.items():
+        splits[name] = _make_split(name, parts[source], chosen, recipes, settings)
     if rows["test"] is rows["val"]:
         splits["test"] = splits["val"]
     digest = hashlib.sha256(raw.fingerprint.encode())
     for name in ("train", "val", "test"):
         digest.update(f"{name} {rows[name][0]} ".encode() + splits[name].rows.tobytes())
     notes = [*raw.notes, *_describe_unused(first_part, match.unused), *split_notes]
-    class_names = list_class_names(settings.classes) if settings.classes else raw.class_names
+    class_names = raw.class_names
+    if settings.classes:
+        class_names = list_class_names(settings.classes)
     return DatasetSplits(
         splits["train"],
         splits["val"],
@@ -237,14 +240,16 @@ class PartOpener(NamedTuple):
     def open_part(self, part: Part) -> OpenPart:
         """Return the columns of a part for the inputs of the model, with padding and masks."""
         sources = {name: part[column] for name, column in self.match.inputs.items()}
-        target = None if self.match.target is None else part[self.match.target]
-        matched = (*sources.values(), target)
-        checks.check_sizes([column for column in matched if column is not None])
-        columns = {
-            info.name: self._pad_column(sources[info.name], info)
-            for info in self.inputs
-            if info.name in sources
-        }
+        matched = list(sources.values())
+        target = None
+        if self.match.target is not None:
+            target = part[self.match.target]
+            matched.append(target)
+        checks.check_sizes(matched)
+        columns = {}
+        for info in self.inputs:
+            if info.name in sources:
+                columns[info.name] = self._pad_column(sources[info.name], info)
         for mask, name in self.match.masks.items():
             sequences, origin = columns[name].samples, columns[name].origin
             assert isinstance(sequences, RaggedSamples)  # noqa: S101 - masks belong to sequences
@@ -287,8 +292,11 @@ class PartOpener(NamedTuple):
         samples = column.samples
         if not isinstance(samples, RaggedSamples):
             return column
-        dim = info.shape[1] if info.shape is not None and len(info.shape) > 1 else None
-        width = dim if isinstance(dim, int) and dim > 0 else None
+        width = None
+        if info.shape is not None and len(info.shape) > 1:
+            dim = info.shape[1]
+            if isinstance(dim, int) and dim > 0:
+                width = dim
         lengths = np.diff(samples.offsets)
         if width is not None and lengths.max() > width:
             row = int(np.argmax(lengths > width))

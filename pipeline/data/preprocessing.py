@@ -97,7 +97,9 @@ def describe_steps(recipe: InputRecipe) -> tuple[str, ...]:
         steps += _describe_decoding(recipe.image)
     if recipe.pad is not None and recipe.stored is not None and recipe.stored.shape:
         width = recipe.stored.shape[0]
-        length = "the longest of their batch" if width is None else f"a length of {width}"
+        length = "the longest of their batch"
+        if width is not None:
+            length = f"a length of {width}"
         pad = int(recipe.pad) if recipe.pad.is_integer() else recipe.pad
         steps.append(f"fill sequences up with {pad} at their ends, to {length}")
     if recipe.add_channel:

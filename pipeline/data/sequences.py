@@ -105,8 +105,9 @@ def select_rows(samples: Mapping[str, Samples], rows: Array) -> dict[str, Sample
 
 def mark_values(lengths: Array, width: int | None) -> Array:
     """Return a mask of the values of sequences that are padded to a width, or to the longest."""
-    longest = max(int(lengths.max(initial=0)), 1) if width is None else width
-    has_value: Array = np.arange(longest) < lengths[:, None]
+    if width is None:
+        width = max(int(lengths.max(initial=0)), 1)
+    has_value: Array = np.arange(width) < lengths[:, None]
     return has_value
 
 

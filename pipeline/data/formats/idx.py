@@ -144,7 +144,10 @@ def _load_array(file: IdxFile) -> Array:
     with _explain_gzip_errors(file.path):
         values = file.content.read(file.num_bytes + 1)
     if len(values) != file.num_bytes:
-        raise _make_size_error(file, "more" if len(values) > file.num_bytes else "fewer")
+        amount = "fewer"
+        if len(values) > file.num_bytes:
+            amount = "more"
+        raise _make_size_error(file, amount)
     return np.frombuffer(values, file.dtype).reshape(file.shape)
 
 

@@ -45,9 +45,11 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
             sources, labels, f"images in {part.folder}", f"classes in {part.folder}"
         )
     prefix = len(os.fspath(path)) + 1
-    fingerprint = hash_files(
-        [(file[prefix:], file) for part in folders.values() for file in part.files]
-    )
+    named_files = []
+    for part in folders.values():
+        for file in part.files:
+            named_files.append((file[prefix:], file))
+    fingerprint = hash_files(named_files)
     parts, image_notes = open_images(lists, options)
     all_notes = (*notes, *sizes.notes, *image_notes)
     return RawDataset(parts, fingerprint, "NHWC", all_notes, tuple(names) or None)

@@ -43,11 +43,10 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     sizes = limits.inspect_files([path])
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {
-                member.filename.removesuffix(SUFFIX): member
-                for member in archive.infolist()
-                if member.filename.endswith(SUFFIX)
-            }
+            members = {}
+            for member in archive.infolist():
+                if member.filename.endswith(SUFFIX):
+                    members[member.filename.removesuffix(SUFFIX)] = member
             limits.check_member_names(archive.namelist(), path)
             unpacked = sum(member.file_size for member in members.values())
             limits.check_size(path, sizes, options.settings.max_bytes, unpacked)

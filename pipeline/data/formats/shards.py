@@ -76,9 +76,11 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
             notes.append(f"the samples in {folder} have no .cls, and so no labels")
         images = [sample.image for sample in samples]
         lists[name] = ImageList(images, labels, f"shards in {folder}", f".cls members in {folder}")
-    fingerprint = hash_files(
-        [(f"{name}/{s.name}", os.fspath(s)) for name, shards in splits.items() for s in shards]
-    )
+    named_files = []
+    for name, shards in splits.items():
+        for shard in shards:
+            named_files.append((f"{name}/{shard.name}", os.fspath(shard)))
+    fingerprint = hash_files(named_files)
     parts, image_notes = open_images(lists, options)
     return RawDataset(parts, fingerprint, "NHWC", (*notes, *image_notes))
 
@@ -113,7 +115,9 @@ def index_shard(shard: Path) -> list[ShardSample]:
                     f" ({', '.join(members)})",
                     "write one image for each sample, its members side by side",
                 )
-            label = _read_label(members["cls"]) if "cls" in members else None
+            label = None
+            if "cls" in members:
+                label = _read_label(members["cls"])
             samples.append(ShardSample(images[0], label))
     except TAR_ERRORS as error:
         raise InputError(

@@ -66,7 +66,9 @@ class TableFile(NamedTuple):
 
 def can_read(path: Path) -> bool:
     """Return whether a path is a table, or a folder with tables in it or in its folders."""
-    return path.suffix in SUFFIXES if path.is_file() else path.is_dir() and bool(_list_files(path))
+    if path.is_file():
+        return path.suffix in SUFFIXES
+    return path.is_dir() and bool(_list_files(path))
 
 
 def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
@@ -74,12 +76,13 @@ def read_dataset(path: Path, options: LoadOptions) -> RawDataset:
     files = _list_files(path)
     sizes = limits.inspect_files(files)
     limit = SizeLimit(path, sizes, options.settings.max_bytes)
-    parts = {
-        split: _read_columns(split_files, limit)
-        for split, split_files in _group_files(path, files).items()
-    }
+    parts = {}
+    for split, split_files in _group_files(path, files).items():
+        parts[split] = _read_columns(split_files, limit)
     _convert_even_lists(parts)
-    names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
+    names = [path.name]
+    if path.is_dir():
+        names = [str(file.relative_to(path)) for file in files]
     fingerprint = hash_files(list(zip(names, map(str, files), strict=True)))
     return RawDataset(parts, fingerprint, notes=sizes.notes, is_table=True)
 
@@ -89,13 +92,12 @@ def _list_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     folders = [path, *(folder for folder in sorted(path.iterdir()) if folder.is_dir())]
-    files = [
-        file
-        for folder in folders
-        for file in folder.iterdir()
-        if file.suffix in SUFFIXES and not file.is_dir()
-    ]
-    return sorted(file for file in files if not file.match(CACHE_FILES))
+    files = []
+    for folder in folders:
+        for file in folder.iterdir():
+            if file.suffix in SUFFIXES and not file.is_dir() and not file.match(CACHE_FILES):
+                files.append(file)
+    return sorted(files)
 
 
 def _group_files(path: Path, files: Sequence[Path]) -> dict[str, list[Path]]:
@@ -104,7 +106,9 @@ def _group_files(path: Path, files: Sequence[Path]) -> dict[str, list[Path]]:
         return {"all": list(files)}
     words = {}
     for file in files:
-        folder = file.parent.name if file.parent != path else ""
+        folder = ""
+        if file.parent != path:
+            folder = file.parent.name
         words[file] = f"{folder} {file.stem}"
     return group_by_split(path, words)
 
@@ -115,7 +119,9 @@ def _read_columns(files: Sequence[Path], limit: SizeLimit) -> dict[str, DataColu
 
     tables = [read_table(file, limit) for file in files]
     schema = tables[0].schema
-    names = files[0].name if len(files) == 1 else f"{files[0].name} and {len(files) - 1} more"
+    names = files[0].name
+    if len(files) > 1:
+        names += f" and {len(files) - 1} more"
     if not all(table.schema.equals(schema) for table in tables):
         raise InputError(
             f"{names} have different columns", "store the same columns in all files of a split"

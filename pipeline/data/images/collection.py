@@ -157,7 +157,9 @@ class ImageSamples:
         candidates = [row] if self.replacements is None else self.replacements.iter_candidates(row)
         for candidate in candidates:
             source = self.sources[candidate]
-            seed = None if augment_seed is None else f"{augment_seed}/{candidate}"
+            seed = None
+            if augment_seed is not None:
+                seed = f"{augment_seed}/{candidate}"
             try:
                 return decode_image(source, self.form, self.max_pixels, seed), problems
             except CorruptImageError as error:
@@ -190,7 +192,9 @@ def open_images(
         lists: Images by the names of the parts.
         options: Size and channels of decoded images, and limits.
     """
-    all_sources = [source for images in lists.values() for source in images.sources]
+    all_sources: list[ImageSource] = []
+    for images in lists.values():
+        all_sources += images.sources
     log = CorruptImageLog(len(all_sources), options.settings.max_corrupt_images)
     headers, header_problems = read_headers(all_sources, options)
     notes = log.add(header_problems, "it is skipped")
@@ -284,7 +288,9 @@ def choose_image_form(headers: Sequence[ImageHeader], options: LoadOptions) -> I
         )
     channels = options.channels
     if channels is None:
-        channels = 1 if all(header.mode in GREY_MODES for header in headers) else 3
+        channels = 3
+        if all(header.mode in GREY_MODES for header in headers):
+            channels = 1
     first = headers[0]
     other = next((header for header in headers if header.size != first.size), None)
     if options.size is None and other is not None:
