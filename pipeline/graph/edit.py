@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from ltp_pipeline.graph.nodes import get_subgraphs, iter_graphs
+from ltp_pipeline.graph.nodes import collect_names, get_subgraphs, iter_graphs
 from ltp_pipeline.graph.view import iter_read_names
 
 
@@ -85,14 +85,17 @@ def raise_ir_version(model: ModelProto, version: int) -> None:
     therefore removes these inputs, so that weights stay constant.
     """
     if model.ir_version < 4 <= version:
-        drop_inputs(model.graph, {tensor.name for tensor in model.graph.initializer})
+        drop_inputs(model.graph, collect_names(model.graph.initializer))
     model.ir_version = max(model.ir_version, version)
 
 
 def copy_fields(source: Message, target: Message, skip: Collection[str]) -> None:
     """Copy the fields of a protobuf message into another one, except those named in `skip`."""
     # ListFields would fetch the skipped fields too, which may be as large as a model.
-    for name in (field.name for field in source.DESCRIPTOR.fields if field.name not in skip):
+    for field in source.DESCRIPTOR.fields:
+        name = field.name
+        if name in skip:
+            continue
         value = getattr(source, name)
         if hasattr(value, "extend"):
             getattr(target, name).extend(value)
@@ -118,8 +121,9 @@ class UniqueNames:
         """Take the names of all values of a graph, those of nested graphs included."""
         names = cls(iter_read_names(graph))
         for nested in iter_graphs(graph):
-            names.taken.update(value.name for value in (*nested.initializer, *nested.input))
-            names.taken.update(output for node in nested.node for output in node.output)
+            names.taken |= collect_names((*nested.initializer, *nested.input))
+            for node in nested.node:
+                names.taken.update(node.output)
         names.taken.discard("")
         return names
 

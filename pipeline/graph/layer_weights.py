@@ -175,11 +175,9 @@ def find_other_weights(
     groups: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
     for name, counts in iter_stored_float_weights(model):
         if name not in layer_names:
-            key = (
-                _describe_role(readers[name][0])
-                if name in readers
-                else ("", "not read by any operator")
-            )
+            key = ("", "not read by any operator")
+            if name in readers:
+                key = _describe_role(readers[name][0])
             groups[key].append((counts.elements, name))
     others: list[OtherWeights] = []
     for (operator, role), members in groups.items():
@@ -248,7 +246,8 @@ def find_normalized_weights(graph: GraphProto, layer_weights: Collection[LayerWe
             passes = normalizes or (leads_on and _keeps_scale(node, value, stored))
             is_normalized[value] = is_normalized.get(value, True) and passes
         for nested in get_subgraphs(node):
-            is_normalized.update((value, False) for inner in nested.node for value in inner.input)
+            for inner in nested.node:
+                is_normalized |= dict.fromkeys(inner.input, False)
     names = {weight.name for weight in layer_weights}
     normalized: set[str] = set()
     for name, uses in find_readers(graph).items():
@@ -313,13 +312,17 @@ def _get_block_axis(name: str, shape: tuple[int, ...], uses: Sequence[TensorRead
         if shape[axis] % (BLOCK_SIZE * groups):
             return None
         axes.add(axis)
-    return axes.pop() if len(axes) == 1 else None
+    if len(axes) != 1:
+        return None
+    return axes.pop()
 
 
 def _find_other_use(uses: Sequence[TensorReader]) -> str | None:
     """Return why a weight that is also read as something else cannot be pruned."""
     nodes = [use.node for use in uses if not use.is_weight]
-    return f"also read by {format_nodes(nodes)}" if nodes else None
+    if nodes:
+        return f"also read by {format_nodes(nodes)}"
+    return None
 
 
 def _find_exclusion(name: str, include: Sequence[str], exclude: Sequence[str]) -> str | None:

@@ -68,7 +68,9 @@ def find_readers(graph: GraphProto) -> dict[str, list[TensorReader]]:
     Nodes of nested graphs are included. A tensor that a graph puts out is read by a node of the
     operator "output".
     """
-    reads = {name for node in iter_nodes(graph) for name in node.input}
+    reads: set[str] = set()
+    for node in iter_nodes(graph):
+        reads.update(node.input)
     for nested in iter_graphs(graph):
         reads.update(output.name for output in nested.output)
     sources: dict[str, tuple[str, ...]] = {}
@@ -153,6 +155,9 @@ def get_output_axis(node: NodeProto, slot: int = 1) -> int:
     if node.op_type == "ConvTranspose":
         return 1
     if node.op_type == "Gemm":
-        is_transposed = bool(get_attribute(node, "transB" if slot else "transA", 0))
+        attribute = "transA"
+        if slot:
+            attribute = "transB"
+        is_transposed = bool(get_attribute(node, attribute, 0))
         return int(is_transposed != bool(slot))
     return 0

@@ -54,7 +54,9 @@ def read_model_with_data(path: Path) -> tuple[OnnxModel, list[Path]]:
     for name, tensor in iter_named_tensors(proto, sparse=True):
         if tensor.external_data or tensor.data_location:
             external.append((name, tensor))
-    unique = {name for name, _ in iter_unique_floats(proto)} if external else set()
+    unique: set[str] = set()
+    if external:
+        unique = {name for name, _ in iter_unique_floats(proto)}
     for name, tensor in external:
         if tensor.data_location == TensorProto.EXTERNAL:
             source, content = _read_external(tensor, path.parent)

@@ -227,9 +227,10 @@ def iter_graph_tensors(
     for nested in iter_graphs(graph):
         for tensor in nested.initializer:
             yield tensor.name, tensor
-        for part in nested.sparse_initializer if sparse else ():
-            yield "", part.values
-            yield "", part.indices
+        if sparse:
+            for part in nested.sparse_initializer:
+                yield "", part.values
+                yield "", part.indices
         yield from _iter_node_tensors(nested.node)
 
 
@@ -238,8 +239,10 @@ def _iter_node_tensors(nodes: Collection[NodeProto]) -> Iterator[tuple[str, Tens
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("t"):
-                is_stored = attribute.name == "value" and get_constant_tensor(node) is not None
-                yield node.output[0] if is_stored else "", attribute.t
+                name = ""
+                if attribute.name == "value" and get_constant_tensor(node) is not None:
+                    name = node.output[0]
+                yield name, attribute.t
             if attribute.HasField("sparse_tensor"):
                 yield "", attribute.sparse_tensor.values
                 yield "", attribute.sparse_tensor.indices

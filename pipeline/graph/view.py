@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from onnx import GraphProto, NodeProto
 
-from ltp_pipeline.graph.nodes import SHAPE_OPERATORS, get_subgraphs, is_standard, iter_nodes
+from ltp_pipeline.graph.nodes import (
+    SHAPE_OPERATORS,
+    collect_names,
+    get_subgraphs,
+    is_standard,
+    iter_nodes,
+)
 
 
 class ValueUse(NamedTuple):
@@ -69,7 +75,8 @@ def iter_uses(
     Yields:
         The node, its input slot, and the name of the value.
     """
-    sources = {} if sources is None else sources
+    if sources is None:
+        sources = {}
     for node in graph.node:
         is_passed = is_standard(node, *through) and bool(node.output)
         for slot, value in enumerate(node.input):
@@ -80,7 +87,9 @@ def iter_uses(
                 yield node, slot, name
         for nested in get_subgraphs(node):
             yield from iter_uses(nested, through, outputs, ChainMap({}, sources))
-    for output in graph.output if outputs else ():
+    if not outputs:
+        return
+    for output in graph.output:
         name = sources.get(output.name, output.name)
         yield NodeProto(op_type="output", name=output.name), 0, name
 
@@ -110,12 +119,14 @@ def find_ancestors(
     for node in reversed(graph.node):
         if names.isdisjoint(node.output):
             continue
-        ignored_slots = find_ignored_slots(node) if find_ignored_slots else ()
+        ignored_slots: Collection[int] = ()
+        if find_ignored_slots:
+            ignored_slots = find_ignored_slots(node)
         for slot, name in enumerate(node.input):
             if name and slot not in ignored_slots:
                 names.add(name)
         for nested in get_subgraphs(node):
-            nested_outputs = [output.name for output in nested.output]
+            nested_outputs = collect_names(nested.output)
             names |= find_ancestors(nested, nested_outputs, find_ignored_slots)
     return names
 
@@ -136,7 +147,7 @@ def find_dependent_values(graph: GraphProto, sources: Iterable[str]) -> set[str]
 
 def _add_dependent_values(graph: GraphProto, names: set[str]) -> None:
     for node in graph.node:
-        depends = any(name in names for name in node.input)
+        depends = not names.isdisjoint(node.input)
         for nested in get_subgraphs(node):
             _add_nested_values(node, nested, names)
             depends = depends or any(output.name in names for output in nested.output)

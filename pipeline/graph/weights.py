@@ -53,9 +53,15 @@ def find_integer_weights(graph: GraphProto) -> tuple[set[str], set[str]]:
         return weights, scales
     for node, slot, name in iter_uses(graph, through=("Identity", "Transpose")):
         if is_standard(node, "DequantizeLinear", "QuantizeLinear"):
-            (scales if slot else weights).add(name)
+            if slot:
+                scales.add(name)
+            else:
+                weights.add(name)
         elif is_standard(node, *_INTEGER_PRODUCTS):
-            (scales if slot > 1 else weights).add(name)
+            if slot > 1:
+                scales.add(name)
+            else:
+                weights.add(name)
         elif is_standard(node, "DynamicQuantizeLinear"):
             dynamic_ranges.update(node.output[1:])
         elif is_standard(node, "Mul") and dynamic_ranges.intersection(node.input):

@@ -136,15 +136,19 @@ def _describe_model(network: Network) -> ModelInfo:
     file = network.file
     layer_names = {layer.name for layer in network.layer_weights}
     elements = {name: counts.elements for name, counts in iter_float_weights(file.model)}
-    others = [
-        WeightInfo(name=name, elements=count)
-        for name, count in elements.items()
-        if name not in layer_names
-    ]
+    others = []
+    for name, count in elements.items():
+        if name not in layer_names:
+            others.append(WeightInfo(name=name, elements=count))
     others.sort(key=lambda weight: -weight.elements)
+    model_name = "model"
+    path = None
+    if file.path:
+        model_name = file.path.name
+        path = str(file.path)
     return ModelInfo(
-        name=file.path.name if file.path else "model",
-        path=str(file.path) if file.path else None,
+        name=model_name,
+        path=path,
         sha256=file.sha256,
         opset=file.opset,
         float_elements=sum(elements.values()),
@@ -157,7 +161,15 @@ def _describe_model(network: Network) -> ModelInfo:
 
 def _describe_data(context: RunContext) -> DataInfo:
     data = context.data
-    path = context.settings.data.path
+    path = None
+    if context.settings.data.path is not None:
+        path = str(context.settings.data.path)
+    classes = None
+    if context.task.metric.is_accuracy:
+        classes = data.num_classes
+    class_names = None
+    if data.class_names is not None:
+        class_names = tuple(data.class_names)
     inputs = {}
     for name, recipe in describe_inputs(data).items():
         stored_shape = data.test.inputs[name].samples.shape
@@ -167,12 +179,12 @@ def _describe_data(context: RunContext) -> DataInfo:
             preprocessing=recipe,
         )
     return DataInfo(
-        path=None if path is None else str(path),
-        classes=data.num_classes if context.task.metric.is_accuracy else None,
+        path=path,
+        classes=classes,
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs=inputs,
         notes=tuple(data.notes),
-        class_names=None if data.class_names is None else tuple(data.class_names),
+        class_names=class_names,
     )
 
 

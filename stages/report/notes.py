@@ -29,11 +29,10 @@ def list_file_notes(
     file_notes: Iterable[str], network: NetworkResult, original_bytes: int
 ) -> list[str]:
     """Return the notes of a network's files, and notes about missing and large files."""
-    skipped = {
-        key.removeprefix(FILE_REASON_PREFIX): reason
-        for key, reason in network.reasons.items()
-        if key.startswith(FILE_REASON_PREFIX)
-    }
+    skipped = {}
+    for key, reason in network.reasons.items():
+        if key.startswith(FILE_REASON_PREFIX):
+            skipped[key.removeprefix(FILE_REASON_PREFIX)] = reason
     notes = [*file_notes, *describe_skipped_files(skipped)]
     for file in network.files:
         if file.encoding != "dense" and (file.bytes or 0) >= original_bytes:

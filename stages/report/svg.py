@@ -107,11 +107,14 @@ def add_legend(figure: Figure, axes: Axes, marker_scale: float = 1) -> None:
     """Add the legend above the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
+        num_columns = 1
+        if max(map(len, labels)) <= MAX_LABEL:
+            num_columns = 2
         figure.legend(
             handles,
             labels,
             loc="outside upper left",
-            ncols=2 if max(map(len, labels)) <= MAX_LABEL else 1,
+            ncols=num_columns,
             borderpad=0,
             handlelength=1.6,
             markerscale=marker_scale,
@@ -138,4 +141,6 @@ def format_power(value: float) -> str:
 def shorten_name(name: str) -> str:
     """Return the end of a long name, because that is where the names of layers differ."""
     printable = make_printable(name)
-    return printable if len(printable) <= MAX_NAME else f"…{printable[1 - MAX_NAME :]}"
+    if len(printable) <= MAX_NAME:
+        return printable
+    return f"…{printable[1 - MAX_NAME :]}"

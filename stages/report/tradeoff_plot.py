@@ -122,14 +122,16 @@ def _draw_gain(axes: Axes, report: Report) -> None:
         place, shift, align = max(other, compression), -4, "right"
     bound = f"{baseline.gain_bound} " if baseline.gain_bound else ""
     # The baseline gets worse to the right, so that the better side of the level is free.
-    is_up = report.metric.higher_is_better
+    rise, edge = -4, "top"
+    if report.metric.higher_is_better:
+        rise, edge = 4, "bottom"
     axes.annotate(
         f"gain {bound}{baseline.gain:.3g}",
         (place, level),
-        (shift, 4 if is_up else -4),
+        (shift, rise),
         textcoords="offset points",
         ha=align,
-        va="bottom" if is_up else "top",
+        va=edge,
     )
 
 

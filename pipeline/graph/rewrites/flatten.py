@@ -150,8 +150,9 @@ def _find_branch(
         return None
     branch_name = "then_branch" if condition.all() else "else_branch"
     branch: GraphProto = next(a.g for a in node.attribute if a.name == branch_name)
-    has_shared_name = any(name_counts[name] > 1 for name in collect_stored_tensors(branch))
-    return None if has_shared_name else branch
+    if any(name_counts[name] > 1 for name in collect_stored_tensors(branch)):
+        return None
+    return branch
 
 
 def _name_branch_values(

@@ -49,10 +49,14 @@ def normalize_model(model: OnnxModel) -> tuple[OnnxModel, list[str]]:
     for part in (proto.graph, *proto.functions):
         operators.update(node.op_type for node in iter_nodes(part))
     for edit, edited_operators, note in _EDITS:
-        count = 0 if operators.isdisjoint(edited_operators) else edit(proto, weights)
+        if operators.isdisjoint(edited_operators):
+            continue
+        count = edit(proto, weights)
         if count:
             notes.append(note.format(count))
-    return (OnnxModel(proto, weights), notes) if notes else (model, notes)
+    if notes:
+        model = OnnxModel(proto, weights)
+    return model, notes
 
 
 def _leave_training_mode(model: ModelProto, _weights: dict[str, Array]) -> int:
@@ -60,12 +64,13 @@ def _leave_training_mode(model: ModelProto, _weights: dict[str, Array]) -> int:
     graph = model.graph
     nodes: list[NodeProto] = []
     for part in (graph, *model.functions):
-        nodes += [node for node in iter_nodes(part) if _may_be_in_training_mode(node)]
+        nodes += filter(_may_be_in_training_mode, iter_nodes(part))
     constants = collect_constants(graph)
     reads = set(iter_read_names(graph))
     for function in model.functions:
         reads.update(function.output)
-        reads.update(name for node in function.node for name in node.input)
+        for node in function.node:
+            reads.update(node.input)
     count = 0
     for node in nodes:
         if node.op_type == "Dropout":

@@ -14,7 +14,7 @@ from typing import Any
 from onnx import GraphProto, helper
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.graph.edit import drop_inputs, set_initializers, set_nodes
+from ltp_pipeline.graph.edit import drop_initializers, drop_inputs, set_nodes
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.storage import read_model, write_model
 from ltp_pipeline.graph.tensors import (
@@ -115,11 +115,12 @@ def _move_settings_to_nodes(graph: GraphProto) -> None:
 
     Only Constant nodes are folded when onnxsim is told to leave initializers alone.
     """
-    settings = [
-        t for t in graph.initializer if t.data_type not in FLOAT_TYPES or count_elements(t) == 1
-    ]
-    names = {tensor.name for tensor in settings}
-    constants = [helper.make_node("Constant", [], [t.name], value=t) for t in settings]
+    names = set()
+    constants = []
+    for tensor in graph.initializer:
+        if tensor.data_type not in FLOAT_TYPES or count_elements(tensor) == 1:
+            names.add(tensor.name)
+            constants.append(helper.make_node("Constant", [], [tensor.name], value=tensor))
     set_nodes(graph, [*constants, *graph.node])
-    set_initializers(graph, [t for t in graph.initializer if t.name not in names])
+    drop_initializers(graph, names)
     drop_inputs(graph, names)
