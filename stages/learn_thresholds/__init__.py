@@ -24,7 +24,7 @@ from ltp_pipeline.stages.learn_thresholds.blocks import weight_sizes
 from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
-from ltp_pipeline.stages.learn_thresholds.masks import min_kept_counts, target_nonzeros
+from ltp_pipeline.stages.learn_thresholds.masks import min_kept_counts, target_cost
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
@@ -122,7 +122,7 @@ def make_pruning_method(
         return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
     target = settings.budget.requested_compression
     compression = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
-    count = target_nonzeros(network.layer_weights, nonzeros, lowest, compression)
+    count = target_cost(network.layer_weights, nonzeros, lowest, compression)
     if target and aggressiveness == 0:
         return FixedMaskPruning(layer_weights, lowest, count, axes)
     total = sum(w.numel() for w in layer_weights.values())

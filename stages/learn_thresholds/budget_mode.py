@@ -1,8 +1,8 @@
-"""Budget mode: the number of kept weights goes in as a schedule, and λ comes out.
+"""Budget mode: the cost of the kept weights goes in as a schedule, and λ comes out.
 
-Each threshold follows the loss on its own, (R3). The regularizer pulls on all of them alike in
-log τ, so it multiplies them by a common factor. That factor is solved for instead of tuned: it
-leaves exactly the scheduled number of weights above the thresholds, (R4).
+Thresholds begin in proportion to the cost of one weight. They move until every layer loses the
+same for each unit of cost that it saves, (R3). A common factor is solved for instead of tuned: it
+leaves weights of exactly the scheduled cost above the thresholds, (R4).
 docs/explanation/method.md has the derivation.
 """
 
@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
 from ltp_pipeline.stages.learn_thresholds.functional import (
+    balance_step,
+    gate_slopes,
     kept_norm_ratio,
-    log_threshold_step,
     rectified_gates,
     rectified_prune,
 )
@@ -29,6 +30,9 @@ from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
 MAX_SOLVES = 200  # number of times that λ is solved for in a phase
+# Log thresholds move by at most this in a phase, beyond the common factor: by a factor of 400.
+MAX_LOG_CHANGE = 6.0
+MEAN_STEPS = 20  # number of steps over which gradients of thresholds are averaged
 MIN_GATE = 1e-3  # a kept weight is not zero, even at its threshold
 # Small layers are pruned together, up to this number of weights, which fit into a cache.
 MAX_GROUP_WEIGHTS = 2**18
@@ -47,25 +51,34 @@ class SolvedLambdaPruning:
         schedule: PruningSchedule,
         scaled: Collection[str] = (),
         axes: BlockAxes = NO_BLOCKS,
+        costs: Mapping[str, int] | None = None,
+        is_learned: bool = True,
     ) -> None:
         """Solve for the first thresholds.
 
         Args:
             layer_weights: The weights being pruned, by layer; training changes them in place.
             lowest: The smallest number of weights that each layer keeps.
-            schedule: Number of kept weights and gate widths.
+            schedule: Cost of the kept weights, and gate widths.
             scaled: Layers without a normalization layer behind them; these keep their norm. (R6).
             axes: Axis of the output channels of layers that are pruned in blocks.
+            costs: Cost of one weight of each layer; None if the budget counts weights.
+            is_learned: False to keep thresholds in proportion to costs, for comparisons.
         """
         self.layer_weights = layer_weights
         self.lowest = lowest
         self.schedule = schedule
         self.scaled = frozenset(scaled)
         self.axes = axes
+        self.costs = costs
+        self.is_learned = is_learned
         device = next(iter(layer_weights.values())).device
-        self.log_tau = self.threshold_leaf = torch.full(
-            (len(layer_weights),), math.log(TINY), device=device, requires_grad=True
-        )
+        self.cost_of_weight = torch.ones(len(layer_weights), device=device)
+        if costs is not None:
+            self.cost_of_weight = torch.tensor([costs[n] for n in layer_weights], device=device)
+        start = (self.cost_of_weight / self.cost_of_weight.max()).log() + math.log(TINY)
+        self.log_tau = self.threshold_leaf = start.requires_grad_()
+        self.mean_gradient = torch.zeros_like(start)  # of the loss with respect to log τ
         self.lam = 0.0
         self.groups = list(_group_small_layers({n: w.numel() for n, w in layer_weights.items()}))
         with torch.no_grad():
@@ -106,20 +119,19 @@ class SolvedLambdaPruning:
 
     @torch.no_grad()
     def after_backward(self, position: StepPosition) -> None:
-        """Move the thresholds by (R3), and solve for λ in MAX_SOLVES of the steps."""
+        """Average the gradients; in MAX_SOLVES of the steps, move the thresholds by (R3), (R4)."""
         assert self.log_tau.grad is not None  # noqa: S101 - called after backward
-        widths = self.tau.new_tensor(self.widths)
-        self.log_tau += log_threshold_step(self.log_tau.grad, position.threshold_lr, widths)
-        self.log_tau.grad = None
         completed = position.step + 1
+        weight = max(1 / completed, 1 / MEAN_STEPS)
+        self.mean_gradient.lerp_(self.log_tau.grad, weight)
+        self.log_tau.grad = None
         progress = completed / position.steps
-        self.widths = self._gate_widths(progress)
         interval = max(position.steps // MAX_SOLVES, 1)
         if completed % interval == 0:
-            before = self.log_tau.mean()
+            if self.is_learned:
+                self.log_tau += self._balance(MAX_LOG_CHANGE * interval / position.steps)
             self._solve_lambda(self.schedule.count_at(progress))
-            change = float(self.log_tau.mean() - before)
-            self.lam = change / (interval * position.threshold_lr)
+        self.widths = self._gate_widths(progress)
 
     @torch.no_grad()
     def pruned_weights(self, progress: float) -> dict[str, Tensor]:
@@ -128,7 +140,7 @@ class SolvedLambdaPruning:
         self._solve_lambda(count)
         tau = dict(zip(self.layer_weights, self.tau.unbind(), strict=True))
         sizes = weight_sizes(self.layer_weights, self.axes)
-        masks = keep_exactly(sizes, tau, self.lowest, count, self.axes)
+        masks = keep_exactly(sizes, tau, self.lowest, count, self.axes, self.costs)
         gates = rectified_gates(list(sizes.values()), self.tau, self.widths)
         pruned: dict[str, Tensor] = {}
         for (name, w), gate in zip(self.layer_weights.items(), gates, strict=True):
@@ -138,13 +150,18 @@ class SolvedLambdaPruning:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the thresholds, the widths of the gates, and λ for the log."""
-        widths = torch.tensor(self.widths, dtype=torch.float64)
-        return {"log_tau": self.log_tau, "widths": widths, "lambda": torch.tensor(self.lam)}
+        return {
+            "log_tau": self.log_tau,
+            "mean_gradient": self.mean_gradient,
+            "widths": torch.tensor(self.widths, dtype=torch.float64),
+            "lambda": torch.tensor(self.lam),
+        }
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         self.log_tau.copy_(state["log_tau"])
+        self.mean_gradient.copy_(state["mean_gradient"])
         self.widths = state["widths"].tolist()
         self.lam = float(state["lambda"])
 
@@ -152,11 +169,19 @@ class SolvedLambdaPruning:
         """Return λ as it was last solved, and the learning rate of the thresholds."""
         return {"lambda": self.lam, "threshold_lr": position.threshold_lr}
 
-    def _solve_lambda(self, count: int) -> None:
-        """Multiply all thresholds by the factor that leaves `count` weights. (R4)."""
+    def _balance(self, rate: float) -> Tensor:
+        """Return the change of log thresholds towards equal prices, and note the price. (R3)."""
+        sizes = weight_sizes(self.layer_weights, self.axes)
+        slopes = gate_slopes(list(sizes.values()), self.tau, self.widths)
+        saved = float((self.cost_of_weight * slopes).sum())
+        self.lam = float(self.mean_gradient.sum()) / saved if saved else 0.0
+        return balance_step(self.mean_gradient, slopes, self.cost_of_weight, rate)
+
+    def _solve_lambda(self, budget: int) -> None:
+        """Multiply all thresholds by the factor that leaves weights of this cost. (R4)."""
         tau = dict(zip(self.layer_weights, self.tau.unbind(), strict=True))
         sizes = weight_sizes(self.layer_weights, self.axes)
-        thresholds = scale_thresholds(sizes, tau, self.lowest, count)
+        thresholds = scale_thresholds(sizes, tau, self.lowest, budget, self.costs)
         self.log_tau.copy_(torch.stack(thresholds).log())
 
     def _gate_widths(self, progress: float) -> list[float]:

@@ -15,30 +15,32 @@ from ltp_pipeline.stages.train.phase import StepPosition
 
 
 class FixedMaskPruning:
-    """One threshold for all layers, whose masks stay fixed from the first step on."""
+    """Thresholds in proportion to costs, whose masks stay fixed from the first step on."""
 
     def __init__(
         self,
         layer_weights: Mapping[str, Tensor],
         lowest: Mapping[str, int],
-        count: int,
+        budget: int,
         axes: BlockAxes = NO_BLOCKS,
+        costs: Mapping[str, int] | None = None,
     ) -> None:
         """Choose the masks.
 
         Args:
             layer_weights: The weights being pruned, by layer.
             lowest: The smallest number of weights that each layer keeps.
-            count: Number of weights to keep in all layers together.
+            budget: Cost of the weights to keep in all layers together.
             axes: Axis of the output channels of layers that are pruned in blocks.
+            costs: Cost of one weight of each layer; None if the budget counts weights.
         """
         self.layer_weights = layer_weights
         unit = next(iter(layer_weights.values())).new_ones(())
-        equal_thresholds = dict.fromkeys(layer_weights, unit)
+        starts = {name: unit * (costs[name] if costs else 1) for name in layer_weights}
         with torch.no_grad():
             sizes = weight_sizes(layer_weights, axes)
-            self.masks = keep_exactly(sizes, equal_thresholds, lowest, count, axes)
-            thresholds = scale_thresholds(sizes, equal_thresholds, lowest, count)
+            self.masks = keep_exactly(sizes, starts, lowest, budget, axes, costs)
+            thresholds = scale_thresholds(sizes, starts, lowest, budget, costs)
             self.tau = self.threshold_leaf = torch.stack(thresholds)
         self.count = sum(int(mask.sum()) for mask in self.masks.values())
         self.T = torch.zeros_like(self.tau)

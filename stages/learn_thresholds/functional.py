@@ -10,8 +10,8 @@ printed ones. Symbols:
 
 Equations (R1) to (R3), (R6) and (R8) are our own, a small step from the paper's;
 docs/explanation/method.md derives them. In these, r stands for the size of a weight: the weight w
-itself, or the root mean square of the block that w is pruned with (R8). The gate is ρ, and its
-width in units of τ is c.
+itself, or the root mean square of the block that w is pruned with (R8). The gate is ρ, its width in
+units of τ is c, and κ is the cost of one weight of a layer.
 """
 
 from collections.abc import Collection, Sequence
@@ -177,13 +177,43 @@ def kept_norm_ratio(w: Tensor, v: Tensor) -> Tensor:
     return s
 
 
-def log_threshold_step(grad_loss: Tensor, lr: float, cs: Tensor) -> Tensor:
-    """Evaluate Δ log τ = -η c ∂L/∂log τ, clipped to η. (R3).
+def gate_slopes(rs: list[Tensor], taus: Tensor, cs: Sequence[float]) -> Tensor:
+    """Evaluate D = -∂n/∂log τ for the soft count n = Σ ρ of each layer, as eq. (16) does. (R3).
 
-    This is eq. (8) free of scale and without λ, which is solved for. The gradient grows as 1/c,
-    because the gate rises within cτ; the factor c removes that growth.
+    D = Σ (1 - ρ²) r² / 2cτ over the weights with ρ > 0.
+
+    Args:
+        rs: r of each layer.
+        taus: Thresholds of the layers.
+        cs: Gate widths of the layers.
     """
-    return -lr * (cs * grad_loss).clamp(-1, 1)
+    gates = rectified_gates(rs, taus, cs)
+    sums = []
+    for r, gate in zip(rs, gates, strict=True):
+        is_open = gate.sign()
+        sums.append(torch.dot((is_open - gate.square()).flatten(), r.square().flatten()))
+    return torch.stack(sums) / (2 * taus.new_tensor(cs) * taus)
+
+
+def balance_step(grad_loss: Tensor, slopes: Tensor, costs: Tensor, rate: float) -> Tensor:
+    """Evaluate Δ log τ = -rate · log(m / λ), limited to ±rate, with m = G / (κ D). (R3).
+
+    This moves towards the fixed point of eq. (8), where every layer loses the same for each unit of
+    cost that it saves: m is that loss in a layer, and λ = Σ G / Σ κ D in all layers together. The
+    step depends neither on the scale of the loss nor on the size of a layer.
+
+    Args:
+        grad_loss: G = ∂L/∂log τ of each layer.
+        slopes: D of each layer.
+        costs: κ of each layer.
+        rate: The largest step.
+    """
+    saved = (costs * slopes).clamp_min(torch.finfo(slopes.dtype).tiny)
+    lam = grad_loss.sum() / saved.sum()
+    if not lam > 0:  # the loss does not rise with the thresholds, so there is nothing to balance
+        return torch.zeros_like(grad_loss)
+    prices = grad_loss / saved / lam
+    return -rate * prices.clamp_min(torch.finfo(prices.dtype).tiny).log().clamp(-1, 1)
 
 
 class _RectifiedPrune(torch.autograd.Function):

@@ -2,7 +2,8 @@
 
 In this module, `sizes` is r of blocks.py for each layer: the tensor by which the size of its
 weights is compared. It is the weights themselves, or the root mean square of their blocks.
-`lowest` is the smallest number of weights that each layer keeps.
+`lowest` is the smallest number of weights that each layer keeps. `costs` is κ, the cost of one
+weight of each layer; None if a budget counts weights.
 """
 
 import math
@@ -66,16 +67,21 @@ def keep_exactly(
     sizes: Mapping[str, Tensor],
     tau: Mapping[str, Tensor],
     lowest: Mapping[str, int],
-    count: int,
+    budget: int,
     axes: BlockAxes = NO_BLOCKS,
+    costs: Mapping[str, int] | None = None,
 ) -> dict[str, Tensor]:
-    """Return masks that keep exactly `count` weights in all layers together.
+    """Return masks whose weights cost `budget` in all layers together.
 
-    Each layer keeps its `lowest` largest weights. The remaining ones are those largest in r²/τ. A
-    block that would be kept only in part is pruned, so up to BLOCK - 1 fewer weights stay.
+    Each layer keeps its `lowest` largest weights. The remaining ones are those largest in r²/τ.
+    Without `costs`, exactly `budget` weights stay. With costs, the weights cost at most `budget`.
+    A block that would be kept only in part is pruned, so up to BLOCK - 1 fewer weights stay.
     """
     ratios, lengths = _threshold_ratios(sizes, tau, lowest)
-    parts = torch.split(_mask_largest(ratios, count), lengths)
+    if costs is None:
+        parts = torch.split(_mask_largest(ratios, budget), lengths)
+    else:
+        parts = torch.split(ratios > _affordable_ratio(ratios, lengths, costs, budget), lengths)
     masks: dict[str, Tensor] = {}
     for (name, r), part in zip(sizes.items(), parts, strict=True):
         mask = part.view_as(r)
@@ -95,15 +101,24 @@ def whole_block_mask(mask: Tensor, r: Tensor, axis: int) -> Tensor:
 
 
 def scale_thresholds(
-    sizes: Mapping[str, Tensor], tau: Mapping[str, Tensor], lowest: Mapping[str, int], count: int
+    sizes: Mapping[str, Tensor],
+    tau: Mapping[str, Tensor],
+    lowest: Mapping[str, int],
+    budget: int,
+    costs: Mapping[str, int] | None = None,
 ) -> list[Tensor]:
-    """Multiply all thresholds by the common factor that leaves `count` weights above them.
+    """Multiply all thresholds by the common factor that leaves weights of cost `budget` above them.
 
     A threshold is lowered further if its layer would keep fewer than its `lowest` weights.
     """
-    ratios, _ = _threshold_ratios(sizes, tau, lowest)
-    below = ratios.numel() - count
-    factor = _kth_smallest(ratios, below) if below > 0 else ratios.new_zeros(())
+    ratios, lengths = _threshold_ratios(sizes, tau, lowest)
+    below = ratios.numel() - budget
+    if costs is not None:
+        factor = _affordable_ratio(ratios, lengths, costs, budget)
+    elif below > 0:
+        factor = _kth_smallest(ratios, below)
+    else:
+        factor = ratios.new_zeros(())
     if not factor > 0:  # only weights that are zero already have to go
         factor = ratios[ratios > 0].min() / 2
     thresholds = []
@@ -119,13 +134,14 @@ def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
     return sum(int(is_kept(r.detach(), t).sum()) for r, t in layers)
 
 
-def target_nonzeros(
+def target_cost(
     layers: Sequence[LayerWeight],
     nonzeros: Mapping[str, int],
     lowest: Mapping[str, int],
     compression: float,
+    costs: Mapping[str, int] | None = None,
 ) -> int:
-    """Return the number of weights that prunable layers may keep to reach a compression ratio.
+    """Return what the weights of prunable layers may cost to reach a compression ratio.
 
     Layers that are excluded from pruning count toward the target too.
 
@@ -133,16 +149,20 @@ def target_nonzeros(
         layers: All layer weights of the network.
         nonzeros: Number of nonzeros of each layer at present.
         lowest: The smallest number of weights that each prunable layer keeps.
-        compression: Elements of all layers / their nonzeros.
+        compression: Cost of all elements / cost of their nonzeros.
+        costs: Cost of one weight of each layer.
 
     Raises:
         InputError: The target is out of reach, or the network has it already.
     """
-    elements = sum(layer.elements for layer in layers)
-    excluded = sum(nonzeros[layer.name] for layer in layers if not layer.is_prunable)
+    costs = dict.fromkeys(nonzeros, 1) if costs is None else costs
+    elements = sum(costs[layer.name] * layer.elements for layer in layers)
+    excluded = sum(
+        costs[layer.name] * nonzeros[layer.name] for layer in layers if not layer.is_prunable
+    )
     # A quotient may have been rounded down before.
     count = math.floor(elements / compression * (1 + 1e-12)) - excluded
-    least = sum(lowest.values())
+    least = sum(costs[name] * n for name, n in lowest.items())
     if count < least:
         raise InputError(
             f"compression {compression:g}× is out of reach: {excluded:,} weights are excluded from "
@@ -150,7 +170,7 @@ def target_nonzeros(
             f"so {elements / (excluded + least):.1f}× is the most",
             "set a lower target, lower method.min_layer_density, or exclude fewer layers",
         )
-    present = sum(nonzeros.values())
+    present = sum(costs[name] * n for name, n in nonzeros.items())
     if count + excluded >= present:
         raise InputError(
             f"the model already has compression {elements / present:.2f}×, "
@@ -180,6 +200,34 @@ def _threshold_ratios(
         ratio[torch.topk(ratio, lowest[name], sorted=False).indices] = torch.inf
         parts.append(ratio)
     return torch.cat(parts), [p.numel() for p in parts]
+
+
+def _affordable_ratio(
+    ratios: Tensor, lengths: Sequence[int], costs: Mapping[str, int], budget: int
+) -> Tensor:
+    """Return the smallest ratio above which weights cost at most `budget`, by bisection.
+
+    Positive floats have the order of their bits, so 31 comparisons find the exact value.
+
+    Args:
+        ratios: r²/τ of all weights, float32.
+        lengths: Number of weights of each layer.
+        costs: Cost of one weight of each layer, in the same order.
+        budget: The largest cost.
+    """
+    parts = torch.split(ratios.view(torch.int32), list(lengths))
+    low = -1
+    high = int(ratios.new_full((), torch.inf).view(torch.int32)) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        cost = sum(
+            c * int((part > middle).sum()) for c, part in zip(costs.values(), parts, strict=True)
+        )
+        if cost <= budget:
+            high = middle
+        else:
+            low = middle
+    return torch.tensor(high, dtype=torch.int32, device=ratios.device).view(torch.float32)
 
 
 def _mask_largest(values: Tensor, count: int) -> Tensor:

@@ -7,6 +7,7 @@ from ltp_pipeline.stages.learn_thresholds.budget_mode import (
     SolvedLambdaPruning,
     _group_small_layers,
 )
+from ltp_pipeline.stages.learn_thresholds.functional import rectified_gates
 from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
@@ -139,20 +140,42 @@ def test_budget_mode_low_compression_starts_unscaled():
     assert torch.dist(pruned, live * kept) < 0.1 * torch.linalg.vector_norm(live * kept)
 
 
-def test_lambda_is_solved_two_hundred_times_or_at_each_step_and_is_the_pull_of_a_step_on_log_thresholds(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_thresholds_move_two_hundred_times_or_at_each_step(monkeypatch: pytest.MonkeyPatch):
     method = make()
-    assert method.log_values(StepPosition(0, 0, 500, threshold_lr=0.01))["lambda"] == 0
     solved = []
-    monkeypatch.setattr(
-        method, "_solve_lambda", lambda _: (solved.append(step), method.log_tau.add_(0.3))
-    )
+    monkeypatch.setattr(method, "_solve_lambda", lambda _: solved.append(step))
     for step in range(600):
         method.log_tau.grad = torch.zeros_like(method.log_tau)
         method.after_backward(StepPosition(0, step, 600, threshold_lr=0.01))
     assert solved == list(range(2, 600, 3))
-    assert method.lam == pytest.approx(0.3 / (3 * 0.01), rel=1e-4)
+
+
+def test_lambda_is_the_loss_for_each_weight_that_a_common_factor_of_thresholds_removes():
+    method = make(100, scales=(1.0, 1.0))
+    learn(method, (1.0, 1.0))
+
+    def loss_and_count(factor: float) -> tuple[float, float]:
+        ws = list(method.layer_weights.values())
+        gates = rectified_gates(ws, factor * method.tau, method.widths)
+        loss = sum((w * (gate - 1)).square().sum() for w, gate in zip(ws, gates, strict=True))
+        return float(loss), float(sum(gate.sum() for gate in gates))
+
+    with torch.no_grad():
+        (low, more), (high, fewer) = loss_and_count(0.99), loss_and_count(1.01)
+    assert method.lam == pytest.approx((high - low) / (more - fewer), rel=0.1)
+
+
+def test_thresholds_stay_in_proportion_to_costs_if_they_are_not_learned():
+    live = {n: torch.randn(500).requires_grad_() for n in ("a", "b")}
+    costs = {"a": 1.0, "b": 9.0}
+    schedule = PruningSchedule.to_target(5_000, 5_000, 500, 1.0)
+    method = SolvedLambdaPruning(
+        live, dict.fromkeys(live, 4), schedule, costs=costs, is_learned=False
+    )
+    learn(method, (1.0, 1.0), steps=50)
+    kept = {n: int(w.count_nonzero()) for n, w in method.pruned_weights(1.0).items()}
+    assert float(method.tau[1] / method.tau[0]) == pytest.approx(9.0, rel=1e-4)
+    assert 491 <= kept["a"] + 9 * kept["b"] <= 500
 
 
 def test_hard_network_has_the_forward_values():

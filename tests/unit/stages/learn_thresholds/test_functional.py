@@ -1,5 +1,7 @@
 """The paper's equations against closed forms and finite differences, in float64."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -203,14 +205,51 @@ def test_r6_within_r2_is_a_constant_factor_in_values_and_gradients():
     assert all(map(torch.equal, gradients, expected))
 
 
-def test_r3_moves_log_thresholds_against_the_loss_and_never_by_more_than_the_learning_rate():
-    step = F.log_threshold_step(torch.tensor([0.5, -0.5, 100.0, -100.0]), lr=0.1, cs=torch.ones(4))
-    assert step.tolist() == pytest.approx([-0.05, 0.05, -0.1, 0.1])
+def test_gate_slopes_are_the_derivative_of_the_soft_count_by_log_thresholds():
+    ws = [weights(0), 3 * weights(1)]
+    taus = torch.tensor([0.2, 1.5], dtype=torch.float64)
+    cs = [0.7, 0.2]
+
+    def soft_counts(log_taus: torch.Tensor) -> torch.Tensor:
+        gates = F.rectified_gates(ws, log_taus.exp(), cs)
+        return torch.stack([gate.sum() for gate in gates])
+
+    step = 1e-6
+    expected = (soft_counts(taus.log() - step) - soft_counts(taus.log() + step)) / (2 * step)
+    assert torch.allclose(F.gate_slopes(ws, taus, cs), expected, rtol=1e-5)
 
 
-def test_r3_takes_the_steepness_of_a_narrow_gate_out_of_the_step():
-    step = F.log_threshold_step(torch.tensor([0.5, -5.0, 100.0]), 0.1, torch.full((3,), 0.1))
-    assert step.tolist() == pytest.approx([-0.005, 0.05, -0.1])
+def test_balance_step_lowers_thresholds_of_layers_that_lose_more_for_the_cost_they_save():
+    step = F.balance_step(
+        torch.tensor([3.0, 1.0, 2.0]), torch.tensor([1.0, 1.0, 1.0]), torch.ones(3), rate=0.1
+    )
+    assert step.tolist() == pytest.approx([-0.1 * math.log(1.5), 0.1 * math.log(2), 0.0], abs=1e-6)
+
+
+def test_balance_step_is_zero_where_loss_for_saved_cost_is_equal():
+    slopes = torch.tensor([1.0, 5.0, 0.2])
+    costs = torch.tensor([1.0, 4.0, 100.0])
+    step = F.balance_step(0.3 * slopes * costs, slopes, costs, rate=0.1)
+    assert step.abs().max().item() < 1e-6
+
+
+def test_balance_step_does_not_depend_on_the_scale_of_the_loss():
+    grads = torch.tensor([3.0, 1.0, 2.0])
+    slopes = torch.tensor([1.0, 2.0, 1.0])
+    steps = [F.balance_step(k * grads, slopes, torch.ones(3), 0.1) for k in (1.0, 1e-4, 1e4)]
+    assert torch.allclose(steps[0], steps[1])
+    assert torch.allclose(steps[0], steps[2])
+
+
+def test_balance_step_is_limited_to_the_rate():
+    step = F.balance_step(torch.tensor([1e6, -1.0, 1.0]), torch.ones(3), torch.ones(3), rate=0.1)
+    assert step.tolist() == pytest.approx([-0.1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("grads", [[0.0, 0.0], [-2.0, 1.0]])
+def test_balance_step_is_zero_if_the_loss_does_not_rise_with_the_thresholds(grads: list[float]):
+    step = F.balance_step(torch.tensor(grads), torch.ones(2), torch.ones(2), rate=0.1)
+    assert step.tolist() == [0.0, 0.0]
 
 
 def test_r6_brings_a_layer_back_to_the_norm_of_what_is_kept_and_passes_no_gradient():

@@ -84,7 +84,7 @@ def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[LayerWeig
 def test_kernels_that_are_not_pruned_count_against_the_target():
     found = kernels(1000, 100, reasons=(None, "excluded"))
     present = {"k0": 1000, "k1": 100}
-    assert masks.target_nonzeros(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
+    assert masks.target_cost(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
 
 
 @given(st.integers(1000, 10_000_000), st.integers(1, 200_000), st.integers(4, 900))
@@ -92,24 +92,24 @@ def test_target_at_the_minimum_counts_is_accepted(prunable: int, excluded: int, 
     found = kernels(prunable, excluded, reasons=(None, "excluded"))
     present = {"k0": prunable, "k1": excluded}
     most = (prunable + excluded) / (excluded + floor)
-    assert masks.target_nonzeros(found, present, {"k0": floor}, most) == floor
+    assert masks.target_cost(found, present, {"k0": floor}, most) == floor
 
 
 def test_target_beyond_minimum_counts_names_the_reachable():
     found = kernels(1000)
     lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(min_layer_density=0.1))
     with pytest.raises(InputError, match=r"\b10\.0×"):
-        masks.target_nonzeros(found, {"k0": 1000}, lowest, 20.0)
+        masks.target_cost(found, {"k0": 1000}, lowest, 20.0)
 
 
 def test_target_below_present_compression_raises():
     with pytest.raises(InputError, match=r"\b10\.00×"):
-        masks.target_nonzeros(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
+        masks.target_cost(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
 
 
 def test_target_reachable_counts_excluded_layers():
     with pytest.raises(InputError, match=r"\b5\.5×"):
-        masks.target_nonzeros(
+        masks.target_cost(
             kernels(1000, 100, reasons=(None, "excluded")),
             {"k0": 1000, "k1": 100},
             {"k0": 100},
@@ -125,7 +125,7 @@ def test_target_met_already_with_excluded_layers_raises(
     present: dict[str, int], compression: float, present_compression: str
 ):
     with pytest.raises(InputError, match=rf"\b{present_compression}"):
-        masks.target_nonzeros(
+        masks.target_cost(
             kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression
         )
 
@@ -148,3 +148,51 @@ def test_min_counts_of_all_weights_prune_nothing():
     found = masks.scale_thresholds(sizes, taus(1.0, 1.0), {"layer0": 3, "layer1": 1}, 4)
     assert masks.count_above(sizes, torch.stack(found)) == 4
     assert found[0] < 1
+
+
+@given(
+    sizes=st.lists(st.integers(5, 60), min_size=1, max_size=4),
+    costs=st.lists(st.integers(1, 50), min_size=4, max_size=4),
+    fraction=st.floats(0.05, 1.0),
+    seed=st.integers(0, 100),
+)
+def test_masks_of_a_cost_budget_are_the_largest_ratios_that_it_pays_for(
+    sizes: list[int], costs: list[int], fraction: float, seed: int
+):
+    generator = torch.Generator().manual_seed(seed)
+    weights = {f"layer{i}": torch.randn(n, generator=generator) for i, n in enumerate(sizes)}
+    cost_of = dict(zip(weights, costs, strict=False))
+    scale = {name: torch.tensor(float(cost_of[name])) for name in weights}
+    total = sum(cost_of[name] * w.numel() for name, w in weights.items())
+    budget = int(fraction * total)
+    lowest = dict.fromkeys(weights, 0)
+    actual = masks.keep_exactly(weights, scale, lowest, budget, costs=cost_of)
+    ratios = torch.cat([w.square() / cost_of[name] for name, w in weights.items()])
+    kept = torch.cat(list(actual.values()))
+    spent = sum(cost_of[name] * int(mask.sum()) for name, mask in actual.items())
+    assert spent <= budget
+    if not kept.all():
+        cost = torch.cat([torch.full_like(w, cost_of[name]) for name, w in weights.items()])
+        best_pruned = ratios[~kept].argmax()
+        assert spent + float(cost[~kept][best_pruned]) > budget
+        assert not kept.any() or ratios[kept].min() > ratios[~kept].max()
+
+
+def test_layers_keep_their_lowest_weights_whatever_they_cost():
+    weights = {"cheap": torch.ones(10) + torch.arange(10), "dear": torch.full((10,), 1e-3)}
+    costs = {"cheap": 1, "dear": 1000}
+    scale = {name: torch.tensor(float(cost)) for name, cost in costs.items()}
+    actual = masks.keep_exactly(weights, scale, {"cheap": 0, "dear": 2}, 2005, costs=costs)
+    assert {name: int(mask.sum()) for name, mask in actual.items()} == {"cheap": 5, "dear": 2}
+
+
+def test_thresholds_of_a_cost_budget_agree_with_its_masks():
+    generator = torch.Generator().manual_seed(1)
+    weights = {f"layer{i}": torch.randn(40, generator=generator) for i in range(3)}
+    costs = {"layer0": 1, "layer1": 7, "layer2": 30}
+    scale = {name: torch.tensor(float(cost)) for name, cost in costs.items()}
+    lowest = dict.fromkeys(weights, 1)
+    expected = masks.keep_exactly(weights, scale, lowest, 300, costs=costs)
+    thresholds = masks.scale_thresholds(weights, scale, lowest, 300, costs)
+    for (name, w), tau in zip(weights.items(), thresholds, strict=True):
+        assert torch.equal(w.square() > tau, expected[name]), name
