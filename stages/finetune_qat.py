@@ -209,6 +209,7 @@ def build_network(network: Network, graph: FakeQuantGraph) -> tuple[Network, Sta
         forward=forward,
         restored_norms=(),
         norm_observer=None,
+        units=(),
     )
     return network, state
 

@@ -11,12 +11,14 @@ from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.restore_batch_norm import calibrate_norms, fold_norms
 from ltp_pipeline.stages.import_model.values import array_to_torch, to_numpy, to_single_precision
 from ltp_pipeline.stages.train.context import RunContext
+from ltp_pipeline.stages.weight_units import from_units, to_units
 from ltp_pipeline.system.arrays import StateDict
 
 
 def to_file_weights(network: Network, state: StateDict) -> Weights:
-    """Convert a state to weights of a file: fold restored norms and use the types of the file."""
-    return to_file_types(network, fold_norms(network.restored_norms, state))
+    """Convert a state to weights of a file: its units, restored norms folded, its types."""
+    tensors = from_units(network.units, state)
+    return to_file_types(network, fold_norms(network.restored_norms, tensors))
 
 
 def to_file_types(network: Network, tensors: Mapping[str, Tensor]) -> Weights:
@@ -46,6 +48,7 @@ def from_file_weights(context: RunContext, weights: Weights) -> StateDict:
         context.settings.train.batch_size,
         context.device,
     )
+    state = to_units(context.network.units, state)
     return {name: state[name] for name in context.network.forward.slots}
 
 

@@ -149,6 +149,31 @@ class RestoredNorm:
 
 
 @dataclass(frozen=True)
+class ChannelUnits:
+    """Units in which a layer in front of a BatchNormalization is trained.
+
+    Attributes:
+        layer_weight: Name of the layer's weight.
+        bias: Name of the layer's bias; None if it has none.
+        scale: Name of the scale γ.
+        mean: Name of the running mean.
+        variance: Name of the running variance.
+        axis: Axis of the output channels in the weight.
+        epsilon: ε of the BatchNormalization.
+        factors: Value in training / value in the file, for each output channel.
+    """
+
+    layer_weight: str
+    bias: str | None
+    scale: str
+    mean: str
+    variance: str
+    axis: int
+    epsilon: float
+    factors: Tensor
+
+
+@dataclass(frozen=True)
 class Network:
     """A model that can be trained: the file it came from, and its graph for torch.
 
@@ -160,6 +185,7 @@ class Network:
             output; None if nothing could be compared.
         notes: Sentences about what was done to the graph and what could not be checked.
         restored_norms: BatchNormalizations that were restored, in graph order.
+        units: Units of training of layers in front of a BatchNormalization.
         norm_observer: The graph compiled to return, after its outputs, the input of each
             restored BatchNormalization; None if there are none.
     """
@@ -171,6 +197,7 @@ class Network:
     notes: tuple[str, ...] = ()
     restored_norms: tuple[RestoredNorm, ...] = ()
     norm_observer: CompiledGraph | None = field(default=None, repr=False)
+    units: tuple[ChannelUnits, ...] = field(default=(), repr=False)
 
     @property
     def prunable_weights(self) -> tuple[LayerWeight, ...]:

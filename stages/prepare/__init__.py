@@ -23,7 +23,7 @@ from ltp_pipeline.graph.view import find_ancestors
 from ltp_pipeline.run_directory.run_directory import CUSTOM_TASK_HINT, RunDirectory
 from ltp_pipeline.settings.checks import check_metric_limits
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages import import_model, learn_thresholds
+from ltp_pipeline.stages import import_model, learn_thresholds, weight_units
 from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
@@ -120,6 +120,8 @@ def prepare_run(
         network, state = restore_batch_norm.run(
             network, state, data.train, settings.train.batch_size, device
         )
+    if settings.method.lambda_ is None:  # the paper trains the weights as they are
+        network, state = weight_units.run(network, state)
     teacher = state if task.is_distilled or task.is_relative else None
     return RunContext(network, task, data, settings, run_directory, device, teacher), state
 
