@@ -1,0 +1,320 @@
+"""The methods of the study, as pruning methods of one training phase: equal epochs, batches, loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
+from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, scale_thresholds
+from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
+from ltp_pipeline.stages.train.optimizer import iter_moments
+from ltp_pipeline.stages.train.phase import StepPosition
+
+UPDATES = 200  # number of times that thresholds follow the schedule, as in the product
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method is given.
+
+    Attributes:
+        weights: Layer weights being trained, by name.
+        lowest: The smallest number of weights that each layer keeps.
+        costs: Cost of one weight of each layer.
+        fraction: Fraction of the cost that is left at the end.
+        scaled: Layers without a normalization layer behind them.
+        aggressiveness: m of (R5), by the product's rule.
+        counts_weights: True if every weight costs 1.
+    """
+
+    weights: Mapping[str, Tensor]
+    lowest: Mapping[str, int]
+    costs: Mapping[str, int]
+    fraction: float
+    scaled: frozenset[str]
+    aggressiveness: float
+    counts_weights: bool
+
+    @property
+    def total(self) -> int:
+        """Cost of all weights."""
+        return round(sum(self.costs[name] * w.numel() for name, w in self.weights.items()))
+
+    @property
+    def budget(self) -> int:
+        """Cost that is left at the end."""
+        return int(self.total * self.fraction)
+
+
+class MagnitudeMethod:
+    """Base of methods with one threshold on w²/κ along a schedule of the cost."""
+
+    epochs_of_pruning = 2 / 3  # fraction of all epochs in which the schedule runs
+    clears_moments = True  # of weights without a gradient
+
+    def __init__(self, task: Task) -> None:
+        """Begin with all weights."""
+        self.task = task
+        self.layer_weights = task.weights
+        self.progress = 0.0
+        self.tau = torch.full((len(task.weights),), TINY)
+        self.T = torch.zeros_like(self.tau)
+        self.threshold_leaf = self.tau.clone().requires_grad_()
+
+    def cost_at(self, progress: float) -> int:
+        """Return the cost that is left at a point of the phase: a cubic curve."""
+        rest = (1 - min(progress, 1.0)) ** 3
+        return self.task.budget + round((self.task.total - self.task.budget) * rest)
+
+    def starts(self) -> dict[str, Tensor]:
+        """Return thresholds up to a common factor."""
+        return {n: torch.tensor(float(self.task.costs[n])) for n in self.layer_weights}
+
+    @torch.no_grad()
+    def update_thresholds(self, progress: float) -> None:
+        """Follow the schedule."""
+        self.progress = progress
+        thresholds = scale_thresholds(
+            self.layer_weights,
+            self.starts(),
+            self.task.lowest,
+            self.cost_at(progress),
+            self.task.costs,
+        )
+        self.tau = torch.stack(thresholds)
+
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return the weights above their thresholds, zero for all others."""
+        layers = zip(self.layer_weights.items(), self.tau, strict=True)
+        return {name: w * (w.detach().square() > t) for (name, w), t in layers}
+
+    def count_kept(self) -> int:
+        """Return the number of weights above their thresholds."""
+        layers = zip(self.layer_weights.values(), self.tau, strict=True)
+        return sum(int((w.detach().square() > t).sum()) for w, t in layers)
+
+    def after_backward(self, position: StepPosition) -> None:
+        """Move the thresholds along the schedule."""
+        if (position.step + 1) % max(position.steps // UPDATES, 1) == 0:
+            self.update_thresholds((position.step + 1) / position.steps)
+
+    def after_step(self, position: StepPosition) -> None:
+        """Change weights after the optimizer did."""
+
+    @torch.no_grad()
+    def pruned_weights(self, progress: float) -> dict[str, Tensor]:
+        """Return the hard-pruned weights."""
+        self.update_thresholds(progress)
+        masks = self.masks(progress)
+        forward = self.effective_weights()
+        return {name: v.detach().masked_fill(~masks[name], 0.0) for name, v in forward.items()}
+
+    def masks(self, progress: float) -> dict[str, Tensor]:
+        """Return masks of exactly the scheduled cost."""
+        return keep_exactly(
+            self.layer_weights,
+            self.starts(),
+            self.task.lowest,
+            self.cost_at(progress),
+            costs=None if self.task.counts_weights else self.task.costs,
+        )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing: runs of the study are not resumed."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore nothing."""
+
+    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no values
+        """Return nothing."""
+        return {}
+
+
+class LampMethod(MagnitudeMethod):
+    """Gradual magnitude with LAMP scores: w² / the sum of all squares that are not smaller."""
+
+    @torch.no_grad()
+    def starts(self) -> dict[str, Tensor]:
+        """Return thresholds on w² that LAMP's common threshold means for each layer."""
+        scores, squares, costs = [], [], []
+        for name, w in self.layer_weights.items():
+            ordered = w.detach().square().flatten().sort().values
+            rest = ordered.flip(0).cumsum(0).flip(0)
+            scores.append(ordered / rest)
+            squares.append(ordered)
+            costs.append(torch.full_like(ordered, self.task.costs[name]))
+        score, cost = torch.cat(scores), torch.cat(costs)
+        order = (score / cost).argsort(descending=True)
+        affordable = int((cost[order].cumsum(0) <= self.cost_at(self.progress)).sum())
+        limit = (score / cost)[order[max(affordable - 1, 0)]]
+        starts = {}
+        for i, name in enumerate(self.layer_weights):
+            kept = squares[i][scores[i] / self.task.costs[name] >= limit]
+            starts[name] = (kept.min() if len(kept) else squares[i].max()).clamp_min(TINY)
+        return starts
+
+
+class FeatherMethod(MagnitudeMethod):
+    """Feather (Glandorf et al. 2023): a smooth threshold operator with a straight-through gradient."""
+
+    epochs_of_pruning = 1.0
+    clears_moments = False
+
+    def cost_at(self, progress: float) -> int:
+        """Reach the budget after half of the steps."""
+        return super().cost_at(2 * progress)
+
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return sign(w) (|w|³ - T³)^⅓ above the threshold T, whose gradient is 1, below it θ."""
+        theta = 0.5 if self.task.fraction < 0.05 else 1.0
+        layers = zip(self.layer_weights.items(), self.tau, strict=True)
+        return {name: _Feather.apply(w, t.sqrt(), theta) for (name, w), t in layers}  # type: ignore[no-untyped-call]
+
+
+class _Feather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, w, limit, theta):  # type: ignore[no-untyped-def]
+        size = w.abs()
+        mask = size > limit
+        ctx.save_for_backward(mask)
+        ctx.theta = theta
+        return torch.where(mask, w.sign() * (size**3 - limit**3).clamp_min(0) ** (1 / 3), 0.0)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        (mask,) = ctx.saved_tensors
+        return torch.where(mask, grad, ctx.theta * grad), None, None
+
+
+class St3Method(MagnitudeMethod):
+    """ST-3 (Vanholder and others, 2023): soft thresholds, straight-through, rescaled by channel."""
+
+    epochs_of_pruning = 1.0
+    clears_moments = False
+
+    def cost_at(self, progress: float) -> int:
+        """Run the cubic from 5 to 50 percent of the steps."""
+        return super().cost_at(max(progress - 0.05, 0) / 0.45)
+
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return c (w - sign(w) T) above the threshold T, with c by output channel."""
+        layers = zip(self.layer_weights.items(), self.tau, strict=True)
+        pruned = {}
+        for (name, w), t in layers:
+            with torch.no_grad():
+                mask = w.square() > t
+                rows = w.abs().flatten(1)
+                ratio = (rows * mask.flatten(1)).mean(1) / rows.mean(1).clamp_min(1e-12)
+                factor = (1.01 / (ratio + 0.01)).view(-1, *[1] * (w.dim() - 1))
+                value = factor * (w - w.sign() * t.sqrt()) * mask
+            pruned[name] = value + (w - w.detach())  # the gradient of w passes as it is
+        return pruned
+
+    @torch.no_grad()
+    def pruned_weights(self, progress: float) -> dict[str, Tensor]:
+        """Return the hard-pruned weights, rescaled as in training."""
+        return super().pruned_weights(progress)
+
+
+class AcdcHamMethod(MagnitudeMethod):
+    """AC/DC (Peste et al., 2021): dense and sparse epochs in turn; with HAM's multiplicative step."""
+
+    epochs_of_pruning = 1.0
+    ALPHA = 200.0
+    BETA = 1e-3
+    is_sparse = False
+
+    def after_backward(self, position: StepPosition) -> None:
+        """Change between dense and sparse; the last 15 percent are sparse."""
+        progress = (position.step + 1) / position.steps
+        was_sparse = self.is_sparse
+        self.is_sparse = progress >= 0.85 or (progress >= 1 / 6 and int(progress * 12) % 2 == 1)
+        if self.is_sparse and not was_sparse:
+            self.update_thresholds(1.0)
+        elif not self.is_sparse:
+            self.tau = torch.full_like(self.tau, TINY)
+
+    @torch.no_grad()
+    def after_step(self, position: StepPosition) -> None:
+        """Multiply each weight by exp(lr (-α sign(w) ∇ - β)), limited."""
+        for w in self.layer_weights.values():
+            if w.grad is not None:
+                step = position.lr * (-self.ALPHA * w.sign() * w.grad - self.BETA)
+                w.mul_(step.clamp(-5, 5).exp())
+
+
+class FormerLtp(SolvedLambdaPruning):
+    """The product's former update: Δ log τ = -η c ∂L/∂log τ, clipped to η."""
+
+    @torch.no_grad()
+    def after_backward(self, position: StepPosition) -> None:
+        """Move every threshold by its own gradient, then solve for the common factor."""
+        gradient = self.log_tau.grad
+        self.log_tau.grad = None
+        widths = self.tau.new_tensor(self.widths)
+        self.log_tau -= position.threshold_lr * (widths * gradient).clamp(-1, 1)
+        progress = (position.step + 1) / position.steps
+        self.widths = self._gate_widths(progress)
+        if (position.step + 1) % max(position.steps // UPDATES, 1) == 0:
+            self._solve_lambda(self.schedule.count_at(progress))
+
+
+MAGNITUDE_METHODS = {
+    "gradual": MagnitudeMethod,
+    "own-loop": MagnitudeMethod,
+    "feather": FeatherMethod,
+    "lamp-gradual": LampMethod,
+    "st3": St3Method,
+    "acdc-ham": AcdcHamMethod,
+}
+GATED_METHODS = ("ltp", "common", "common-plain", "ltp-former")
+
+
+def make_method(name: str, task: Task) -> PruningMethod | MagnitudeMethod:
+    """Return a method by its name in the plan; `dense` has none."""
+    if name in MAGNITUDE_METHODS:
+        return MAGNITUDE_METHODS[name](task)
+    costs = None if task.counts_weights else task.costs
+    if name == "one-shot" or (name in GATED_METHODS and task.aggressiveness == 0):
+        return FixedMaskPruning(task.weights, task.lowest, task.budget, costs=costs)
+    schedule = PruningSchedule.to_target(task.total, task.total, task.budget, task.aggressiveness)
+    method = FormerLtp if name == "ltp-former" else SolvedLambdaPruning
+    pruning = method(
+        task.weights,
+        task.lowest,
+        schedule,
+        task.scaled,
+        costs=costs,
+        is_learned=name == "ltp",
+    )
+    if name == "common-plain":
+        with torch.no_grad():
+            pruning.log_tau.fill_(math.log(TINY))
+            pruning._solve_lambda(schedule.count_at(0.0))
+    return pruning
+
+
+def epochs_of(name: str, total: int, aggressiveness: float) -> int:
+    """Return the epochs of pruning; the others are fine-tuning with fixed masks."""
+    if name in MAGNITUDE_METHODS:
+        return round(total * MAGNITUDE_METHODS[name].epochs_of_pruning)
+    if name == "one-shot":
+        return 0
+    return max(round(total * (1 + 3 * aggressiveness) / 6), 1)
+
+
+def clear_moments(optimizer: torch.optim.Optimizer, weights: Mapping[str, Tensor]) -> None:
+    """Clear the optimizer's moments of weights without a gradient."""
+    for w in weights.values():
+        if w.grad is not None:
+            is_kept = w.grad.abs().sign()
+            for moment in iter_moments(optimizer, w):
+                moment.mul_(is_kept)
