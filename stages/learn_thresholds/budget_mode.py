@@ -39,7 +39,7 @@ MAX_GROUP_WEIGHTS = 2**18
 
 
 class SolvedLambdaPruning:
-    """Rectified soft pruning, (R1) and (R2), along a schedule of counts and gate widths, (R5).
+    """Rectified soft pruning, (R1) and (R2), along a schedule of costs and gate widths, (R5).
 
     Thresholds move by (R3) and (R4).
     """
@@ -165,9 +165,9 @@ class SolvedLambdaPruning:
         self.widths = state["widths"].tolist()
         self.lam = float(state["lambda"])
 
-    def log_values(self, position: StepPosition) -> dict[str, float]:
-        """Return λ as it was last solved, and the learning rate of the thresholds."""
-        return {"lambda": self.lam, "threshold_lr": position.threshold_lr}
+    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no rate
+        """Return λ: the loss for each unit of cost that a common factor of thresholds saves."""
+        return {"lambda": self.lam}
 
     def _balance(self, rate: float) -> Tensor:
         """Return the change of log thresholds towards equal prices, and note the price. (R3)."""

@@ -53,4 +53,4 @@ class PruningMethod(Protocol):
         """Restore what `state_dict` returned."""
 
     def log_values(self, position: StepPosition) -> dict[str, float]:
-        """Return λ and the learning rate of the thresholds in this step."""
+        """Return λ and other values for the log line of this step."""

@@ -35,7 +35,7 @@ class OptimizerSettings(NamedTuple):
 
     @property
     def threshold_lr(self) -> float:
-        """Learning rate of the thresholds at the beginning.
+        """Learning rate of the thresholds at the beginning, which paper mode uses.
 
         Under SGD, thresholds have the learning rate of the weights. AdamW moves a weight by its
         learning rate whatever the gradient is, so that rate is small. Thresholds do not move that

@@ -20,7 +20,7 @@ class StepPosition:
         step: The step of the whole phase, counted from zero.
         steps: Number of steps of the phase.
         lr: Learning rate of the weights in this step.
-        threshold_lr: Learning rate of the thresholds in this step.
+        threshold_lr: Learning rate of the thresholds in this step, in paper mode.
         loss: Loss of this step, once it is computed.
     """
 

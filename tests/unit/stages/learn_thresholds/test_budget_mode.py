@@ -102,11 +102,11 @@ def test_state_brings_back_the_same_thresholds():
     assert torch.equal(method.tau, other.tau)
 
 
-def test_budget_mode_logs_lambda_and_learning_rate():
+def test_the_log_has_the_solved_lambda():
     method = make()
     learn(method, (1.0, 1.0))
     logged = method.log_values(StepPosition(0, 0, 300, threshold_lr=0.01))
-    assert logged == {"lambda": method.lam, "threshold_lr": 0.01}
+    assert logged == {"lambda": method.lam}
     assert logged["lambda"] != 0
 
 
