@@ -258,6 +258,7 @@ class FormerLtp(SolvedLambdaPruning):
     def after_backward(self, position: StepPosition) -> None:
         """Move every threshold by its own gradient, then solve for the common factor."""
         gradient = self.log_tau.grad
+        assert gradient is not None  # noqa: S101 - called after backward
         self.log_tau.grad = None
         widths = self.tau.new_tensor(self.widths)
         self.log_tau -= position.threshold_lr * (widths * gradient).clamp(-1, 1)

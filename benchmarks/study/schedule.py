@@ -24,7 +24,7 @@ PLAN_KEYS = ("network", "cost", "fraction", "method", "lr", "seed")
 
 def methods_of(network: str) -> tuple[str, ...]:
     """Return the methods that are measured on a network, in the order of the plan."""
-    methods = EVERYWHERE
+    methods: tuple[str, ...] = EVERYWHERE
     if NETWORKS[network].has_images:
         methods += ("own-loop",)
     return methods + (ON_TWO if network in TWO else ())
@@ -74,15 +74,15 @@ def cells_of(rows: Sequence[Row], network: str) -> tuple[list[tuple[str, float]]
         dense = find_rows(rows, network=network, method="dense", seed=RATE_SEED)
         if not is_chosen or not dense:
             continue
-        original = max(row["test"] or 0 for row in dense)
-        plan = {"network": network, "cost": MULTIPLY_ADDS, "method": "common"}
+        original = max(row["val"] or 0 for row in dense)
+        plan: dict[str, Any] = {"network": network, "cost": MULTIPLY_ADDS, "method": "common"}
         plan |= {"lr": rate, "seed": RATE_SEED}
         for harder in (fraction, fraction / 2, fraction / 4):
             decided = find_rows(rows, **plan, fraction=harder)
             if not decided:
                 return cells, {**plan, "fraction": harder}
             fraction = harder
-            if original - (decided[0]["test"] or 0) >= VISIBLE_LOSS:
+            if original - (decided[0]["val"] or 0) >= VISIBLE_LOSS:
                 break
         cells.append((cost, fraction))
     return cells, None
