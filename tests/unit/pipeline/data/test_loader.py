@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,8 @@ def list_workers() -> set[int]:
     """The processes whose parent is this process."""
     pids = set()
     for task in Path("/proc/self/task").iterdir():
-        pids |= set(map(int, (task / "children").read_text().split()))
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            pids |= set(map(int, (task / "children").read_text().split()))
     return pids
 
 
