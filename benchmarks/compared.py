@@ -48,7 +48,7 @@ def _prune_without_classifier(context: RunContext, state: StateDict) -> dict[str
     """Prune in one shot without the classifier; accuracies are None if this exceeds the target."""
     count = _target_count(context)
     classifier = baseline.find_classifier(context)
-    if baseline.min_nonzeros(context.network, state, classifier) > count:
+    if baseline.min_cost(context.network, state, classifier) > count:
         return {"test": None, "val": None}
     epochs = context.epochs + context.finetune_epochs
     pruned = baseline.run(context, state, count, epochs, excluded=classifier)

@@ -3,12 +3,13 @@
 The smallest weights of the whole network are pruned at once, and the rest is trained. The baseline
 has the same layer weights, blocks, number of nonzeros, total epochs, batches and loss as LTP.
 Further points of its curve differ only in the number of nonzeros. If LTP prunes in blocks, one
-further point is unstructured.
+further point is unstructured. If the budget counts multiply-adds, these are equal instead of the
+nonzeros, and weights are compared by w² / multiply-adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from ltp_pipeline.stages import finetune
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
+from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prune import apply_masks, count_nonzeros
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
@@ -49,7 +51,7 @@ def point_key(point: int | str, excludes_classifier: bool) -> str:
 def run(
     context: RunContext,
     original: StateDict,
-    nonzeros: int,
+    budget: int,
     epochs: int,
     name: str = FIRST,
     key: str = FIRST,
@@ -61,7 +63,7 @@ def run(
     Args:
         context: The run.
         original: Tensors of the original network.
-        nonzeros: Number of weights to keep in all layers together.
+        budget: Cost of the weights to keep in all layers together.
         epochs: Number of epochs.
         name: Name of the training in progress and logs.
         key: Name of its checkpoint.
@@ -71,7 +73,7 @@ def run(
     Returns:
         The trained network.
     """
-    masks = global_magnitude_masks(context.network, original, nonzeros, excluded, axes)
+    masks = global_magnitude_masks(context.network, original, budget, excluded, axes, context.costs)
     state = refresh_statistics(context, apply_masks(original, masks))
     count = sum(count_nonzeros(context.network, state).values())
     pruned = PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0})
@@ -94,9 +96,11 @@ def block_axes_of(context: RunContext) -> BlockAxes:
     return get_block_axes(context.network.layer_weights, context.settings.method.block)
 
 
-def probe_accuracy(context: RunContext, original: StateDict, nonzeros: int) -> float:
+def probe_accuracy(context: RunContext, original: StateDict, budget: int) -> float:
     """Return the validation accuracy of the original, pruned in one shot and not trained."""
-    masks = global_magnitude_masks(context.network, original, nonzeros, axes=block_axes_of(context))
+    masks = global_magnitude_masks(
+        context.network, original, budget, axes=block_axes_of(context), costs=context.costs
+    )
     state = refresh_statistics(context, apply_masks(original, masks))
     return evaluate_metric(context, state, context.data.val)
 
@@ -104,28 +108,34 @@ def probe_accuracy(context: RunContext, original: StateDict, nonzeros: int) -> f
 def global_magnitude_masks(
     network: Network,
     state: StateDict,
-    nonzeros: int,
+    budget: int,
     excluded: Collection[str] = (),
     axes: BlockAxes = NO_BLOCKS,
+    costs: Mapping[str, int] | None = None,
 ) -> dict[str, Tensor]:
     """Return masks of the weights that are largest in size over all prunable layers together.
+
+    With costs, these are the largest in w² / cost.
 
     Args:
         network: The network.
         state: Its tensors.
-        nonzeros: Number of weights to keep in all layers, also those excluded from pruning.
+        budget: Cost of the weights to keep in all layers, also those excluded from pruning.
         excluded: Prunable layers that keep all of their weights.
         axes: Layers pruned in blocks.
+        costs: Cost of one weight of each layer; None if the budget counts weights.
     """
     weights = {layer.name: state[layer.name] for layer in network.prunable_weights}
     sizes = weight_sizes(weights, axes)
     counts = count_nonzeros(network, state)
-    fixed = sum(counts.values()) - sum(counts[name] for name in weights)
+    fixed = {name: count for name, count in counts.items() if name not in weights}
     lowest = dict.fromkeys(sizes, 0)
     for name in lowest.keys() & set(excluded):
         lowest[name] = int(sizes[name].count_nonzero())
-    equal_thresholds = dict.fromkeys(sizes, torch.ones(()))
-    return keep_exactly(sizes, equal_thresholds, lowest, nonzeros - fixed, axes)
+    thresholds = {name: torch.tensor(float(costs[name] if costs else 1)) for name in sizes}
+    prunable_costs = None if costs is None else {name: costs[name] for name in sizes}
+    remaining = budget - count_cost(fixed, costs)
+    return keep_exactly(sizes, thresholds, lowest, remaining, axes, prunable_costs)
 
 
 def find_classifier(context: RunContext) -> set[str]:
@@ -135,15 +145,19 @@ def find_classifier(context: RunContext) -> set[str]:
     return find_output_layers(graph, outputs, context.network.prunable_weights)
 
 
-def min_nonzeros(
+def min_cost(
     network: Network,
     state: StateDict,
     excluded: Collection[str] = (),
     axes: BlockAxes = NO_BLOCKS,
+    costs: Mapping[str, int] | None = None,
 ) -> int:
-    """Return the number of nonzeros if every pruned layer kept one weight, or one block."""
+    """Return the cost of all weights if every pruned layer kept one weight, or one block.
+
+    Without costs, it is the number of nonzeros.
+    """
     counts = count_nonzeros(network, state)
     for layer in network.prunable_weights:
         if layer.name not in excluded:
             counts[layer.name] = BLOCK_SIZE if layer.name in axes else 1
-    return sum(counts.values())
+    return count_cost(counts, costs)

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from ltp_pipeline.graph.readers import TensorReader, find_readers
+from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.rewrites.flatten import flatten_model
+from ltp_pipeline.graph.weight_uses import compute_uses, find_observed_values
 from ltp_pipeline.stages.import_model.network import Network, compile_observer
-
-_PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul")
-
-
-class _ObservedValue(NamedTuple):
-    """A value by whose size the uses of a weight are counted.
-
-    Attributes:
-        name: Name of the value, an input or output of the layer.
-        axis: Axis of its channels. A weight is used once at each of the other positions.
-    """
-
-    name: str
-    axis: int
 
 
 def count_uses(
@@ -42,29 +27,25 @@ def count_uses(
         inputs: Inputs of a batch by name.
 
     Returns:
-        Uses by name of the layer weight, at least 1, in graph order.
+        Uses by name of the layer weight, at least 1, in graph order. Weights that are used inside
+        a body, such as that of a Loop, are left out.
     """
     model, _ = flatten_model(network.file.model)
-    readers = find_readers(model.graph)
-    observed = {
-        layer.name: [_find_observed(use) for use in readers[layer.name] if use.is_weight]
-        for layer in network.layer_weights
-    }
+    observed = find_observed_values(network.layer_weights, find_readers(model.graph))
     top_level = {name for node in model.graph.node for name in (*node.input, *node.output)}
     names = sorted({v.name for values in observed.values() for v in values} & top_level)
     observer = compile_observer(model, names)
-    with torch.inference_mode():
-        outputs = observer(inputs, state)[-len(names) :]
-    shapes = {name: tuple(value.shape) for name, value in zip(names, outputs, strict=True)}
     samples = len(next(iter(inputs.values())))
-    counts: dict[str, int] = {}
-    for layer in network.layer_weights:
-        uses = 0.0
-        for value in observed[layer.name]:
-            if value.name in shapes:
-                uses += _count_positions(shapes[value.name], value.axis, layer.shape) / samples
-        counts[layer.name] = max(round(uses), 1)
-    return counts
+    fixed_size = network.forward.batch_size
+    if fixed_size is not None:  # the graph runs on batches of this size only
+        rows = torch.arange(fixed_size) % samples
+        inputs = {name: tensor[rows.to(tensor.device)] for name, tensor in inputs.items()}
+        samples = fixed_size
+    with torch.inference_mode():
+        outputs = observer(inputs, state)
+    outputs = outputs[len(outputs) - len(names) :]
+    shapes = {name: tuple(value.shape) for name, value in zip(names, outputs, strict=True)}
+    return compute_uses(observed, shapes, samples)
 
 
 def count_multiply_adds(uses: Mapping[str, int], nonzeros: Mapping[str, int]) -> int:
@@ -72,24 +53,6 @@ def count_multiply_adds(uses: Mapping[str, int], nonzeros: Mapping[str, int]) ->
     return sum(uses[name] * count for name, count in nonzeros.items())
 
 
-def _find_observed(use: TensorReader) -> _ObservedValue:
-    """Return the value that tells how often a node uses its weight."""
-    node = use.node
-    if node.op_type in ("Conv", "FusedConv"):
-        return _ObservedValue(node.output[0], 1)
-    if node.op_type == "ConvTranspose":
-        return _ObservedValue(node.input[0], 1)
-    if node.op_type in _PRODUCTS:
-        return _ObservedValue(node.output[0], -1 if use.slot == 1 else -2)
-    return _ObservedValue(node.input[0], -1)  # recurrent layers and attention
-
-
-def _count_positions(shape: Sequence[int], axis: int, weight_shape: Sequence[int]) -> float:
-    """Return the number of positions of a value beside its channels.
-
-    Each matrix of a stack of weights is used at its own positions.
-    """
-    if len(shape) < abs(axis):  # a product with a vector has no axis for it
-        return 1.0
-    stacked = math.prod(weight_shape[:-2]) if axis < 0 and len(weight_shape) > 2 else 1
-    return math.prod(shape) / max(shape[axis], 1) / stacked
+def count_cost(nonzeros: Mapping[str, int], costs: Mapping[str, int] | None) -> int:
+    """Return what nonzeros of layers cost: their multiply-adds, or their number without costs."""
+    return sum(nonzeros.values()) if costs is None else count_multiply_adds(costs, nonzeros)

@@ -30,10 +30,11 @@ PHASE_TITLES = {
 VALUE_FORMATS = {
     "compression": "{:.1f}×",
     "model_compression": "{:.1f}×",
+    "macs_left": "{:.1%}",
     "loss": "{:.3f}",
     "kept": "{:.1%}",
 }
-VALUE_LABELS = {"model_compression": "full model"}
+VALUE_LABELS = {"model_compression": "full model", "macs_left": "multiply-adds"}
 
 
 def make_reporter(quiet: bool = False) -> Reporter:

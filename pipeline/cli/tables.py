@@ -13,6 +13,7 @@ import typer
 from ltp_pipeline.cli.output import show_gates
 from ltp_pipeline.results.metric import Metric, name_validation_metric
 from ltp_pipeline.system.text import (
+    MISSING,
     format_percent,
     format_ratio,
     format_shape,
@@ -36,7 +37,16 @@ LABEL_WIDTH = 12  # characters of a label before its value
 def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
     """Print the entries of a trail; `folder` comes before the paths of their files."""
     metric = entries[0].metric if entries else Metric()
-    titles = ("", "entry", "", "compression", "full model", name_validation_metric(metric), "file")
+    titles = (
+        "",
+        "entry",
+        "",
+        "compression",
+        "full model",
+        "multiply-adds",
+        name_validation_metric(metric),
+        "file",
+    )
     rows = [
         (
             ">" if entry.selected else "",
@@ -44,6 +54,7 @@ def show_trail(entries: Sequence[TrailEntryInfo], folder: Path) -> None:
             "*" if entry.pareto else "",
             format_ratio(entry.compression),
             format_ratio(entry.model_compression),
+            MISSING if entry.macs_left is None else format_percent(entry.macs_left, 1),
             metric.format_value(entry.accuracy),
             os.path.normpath(folder / entry.file),
         )
@@ -85,7 +96,17 @@ def _format_operator(operator: InspectedOperator) -> str:
 
 def _show_layers(result: InspectionResult) -> None:
     """Print a table of the layers, and the sums of their weights."""
-    titles = ("layer", "operator", "shape", "weights", "fraction", "zeros", "blocks", "pruned")
+    titles = (
+        "layer",
+        "operator",
+        "shape",
+        "weights",
+        "fraction",
+        "zeros",
+        "uses",
+        "blocks",
+        "pruned",
+    )
     rows = [
         (
             layer.name,
@@ -94,18 +115,21 @@ def _show_layers(result: InspectionResult) -> None:
             f"{layer.elements:,}",
             f"{layer.fraction:.1%}",
             f"{1 - layer.nonzeros / layer.elements:.1%}",
+            "-" if layer.uses is None else f"{layer.uses:,}",
             "-" if layer.block_axis is None else "4x1",
             layer.reason or "yes",
         )
         for layer in result.layers
     ]
-    _print_table(titles, rows, numbers=("weights", "fraction", "zeros"))
+    _print_table(titles, rows, numbers=("weights", "fraction", "zeros", "uses"))
     _print_line(
         f"{pluralize(len(result.layers), 'layer')} with {result.layer_elements:,} of the model's "
         f"{result.float_elements:,} float weights: "
         f"{result.prunable_elements / result.layer_elements:.1%} prunable, "
         f"{result.sparsity:.1%} already zero"
     )
+    if result.macs is not None:
+        _print_line(f"{result.macs:,} multiply-adds in one sample")
 
 
 def _show_other_weights(result: InspectionResult) -> None:

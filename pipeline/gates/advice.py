@@ -26,6 +26,8 @@ SUGGESTIONS = {
     "min_sparsity": SPARSER,
     "min_compression": SPARSER,
     "min_model_compression": SPARSER,
+    "max_macs": "prune more, with --target-macs {limit:g} at most; `ltp-pipeline inspect` lists"
+    " weights that are not pruned",
     "beat_baseline": "train longer (--epochs, --finetune-epochs), or measure on more test samples",
     "min_gain": "train longer (--epochs, --finetune-epochs), or deliver the baseline:"
     " baseline.curve in report.json names its files",
@@ -57,6 +59,8 @@ def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
                 return (
                     f"remove the gate: {IS_BASELINE}; the report of the run compares both networks"
                 )
+            if name == "min_gain" and report.has_macs_budget:
+                return "remove the gate: budget.target_macs measures one point of the baseline"
             return SUGGESTIONS_FOR_MISSING_VALUES[name]
         if file_name:
             return f"write the file with --export {file_name}, or remove the gate"

@@ -376,6 +376,7 @@ GATES = {
     "min_model_compression": Gate(
         partial(_read_network, key="model_compression", other_key="compression")
     ),
+    "max_macs": Gate(partial(_read_network, key="macs_left"), "at most"),
     "beat_baseline": Gate(_read_lead, is_in_metric_unit=True),
     "min_gain": Gate(_read_gain),
     "max_bytes": Gate(_read_smallest_size, "at most", read_file=lambda file: file.bytes),

@@ -171,6 +171,9 @@ def _list_quantities(report: Report, labels: Iterable[str]) -> dict[str, Quantit
         "compression": Quantity(pruned.compression),
         "model compression": Quantity(pruned.model_compression),
         "sparsity": Quantity(pruned.sparsity, Metric("sparsity")),
+        "multiply-adds left": Quantity(
+            pruned.macs_left, Metric("multiply-adds left", higher_is_better=False)
+        ),
         "baseline METRIC": Quantity(baseline.value, metric, rounding),
         "gain": Quantity(baseline.gain, bound=baseline.gain_bound),
         "smallest file, bytes": Quantity(min(sizes, default=None), is_loss=True),

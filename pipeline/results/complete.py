@@ -28,6 +28,7 @@ GATED_KEYS = (
     "compression",
     "model_compression",
     "sparsity",
+    "macs_left",
 )  # keys of a network whose values gates check
 NONZEROS_KEYS = {"pruned": "nonzeros", "baseline": "baseline_nonzeros"}  # of a layer, by network
 
@@ -149,7 +150,11 @@ def _complete_model(model: ModelInfo, layers: Sequence[LayerResult]) -> ModelInf
     if not layers:
         return model
     elements = sum(layer.elements for layer in layers)
-    return model.replace(num_layers=len(layers), layer_elements=elements)
+    model = model.replace(num_layers=len(layers), layer_elements=elements)
+    uses = [layer.uses for layer in layers]
+    if None in uses:
+        return model
+    return model.replace(macs=_count_macs(layers, [layer.elements for layer in layers]))
 
 
 def _complete_files(key: str, network: NetworkT, report: Report) -> NetworkT:
@@ -231,10 +236,18 @@ def _complete_network(key: str, network: NetworkT, report: Report) -> NetworkT:
     if model.layer_elements and total is not None:
         sparsity = Sparsity(model.layer_elements, total)
         network = network.replace(sparsity=sparsity.sparsity, compression=sparsity.compression)
+    if layer_nonzeros and model.macs and all(layer.uses is not None for layer in report.layers):
+        macs = _count_macs(report.layers, layer_nonzeros)
+        network = network.replace(macs_left=macs / model.macs)
     if model.float_elements and network.model_nonzeros:
         sparsity = Sparsity(model.float_elements, network.model_nonzeros)
         network = network.replace(model_compression=sparsity.compression)
     return network
+
+
+def _count_macs(layers: Sequence[LayerResult], counts: Sequence[int]) -> int:
+    """Return the multiply-adds of these numbers of weights of layers, whose uses are known."""
+    return sum((layer.uses or 0) * count for layer, count in zip(layers, counts, strict=True))
 
 
 def _list_all(counts: Sequence[int | None]) -> list[int]:

@@ -217,6 +217,11 @@ class NetworkResult(EvaluatedResult):
         None, "Number of elements of all float weights divided by the number of nonzeros.", gt=0
     )
     sparsity: Fraction | None = make_field(None, "Fraction of zeros in all layer weights.")
+    macs_left: Fraction | None = make_field(
+        None,
+        "Multiply-adds of the nonzero layer weights divided by those of all layer weights; "
+        "null if the uses of a layer are unknown.",
+    )
     nonzeros: Count | None = make_field(
         None,
         "Number of nonzeros of all layer weights, in the exported file with the most nonzeros.",
@@ -397,6 +402,11 @@ class Report(ReportPart):
             section: {**values, **self.resolved.get(section, {})}
             for section, values in self.settings.items()
         }
+
+    @property
+    def has_macs_budget(self) -> bool:
+        """Whether the budget of the run counts multiply-adds, and the baseline has as many."""
+        return self.settings.get("budget", {}).get("target_macs") is not None
 
     @property
     def networks(self) -> list[NetworkResult]:

@@ -216,6 +216,11 @@ class ModelInfo(ReportPart):
     opset: Count | None = make_field(None, "Version of the default ONNX operator set.")
     num_layers: Count | None = make_field(None, "Number of layer weights.")
     layer_elements: Count | None = make_field(None, "Number of elements of all layer weights.")
+    macs: Count | None = make_field(
+        None,
+        "Number of multiply-adds of all layer weights in one sample, including those by zeros; "
+        "null if the uses of a layer are unknown.",
+    )
     float_elements: Count | None = make_field(
         None, "Number of elements of all float weights, including layer weights."
     )
@@ -266,6 +271,11 @@ class LayerResult(WeightInfo):
     baseline_nonzeros: Count | None = make_field(
         None, "Number of nonzeros in the baseline; null without a baseline."
     )
+    uses: Count | None = make_field(
+        None,
+        "Number of multiplications by each of its weights in one sample; null if it could not be "
+        "counted.",
+    )
     prunable: bool = make_field(True, "True if the weight could be pruned.")
     reason: str | None = make_field(
         None, "Reason why the weight could not be pruned; null if it could."
@@ -311,6 +321,11 @@ class TrailEntry(ReportPart):
     file: TrailPath = make_field("", "Path of the file, relative to the report.")
     model_compression: NonNegative | None = make_field(
         None, "Compression ratio of all float weights."
+    )
+    macs_left: Fraction | None = make_field(
+        None,
+        "Multiply-adds of the nonzero layer weights divided by those of all layer weights; "
+        "null if the uses of a layer are unknown.",
     )
     sha256: str | None = make_field(None, "SHA-256 of the file.")
     data_sha256: str | None = make_field(

@@ -1,7 +1,8 @@
 """Train and measure the points of the baseline, one after the other.
 
-The first point has LTP's compression. A curve has further points around LTP's accuracy. If LTP
-prunes in blocks, so does the baseline, and one more point is unstructured at LTP's compression.
+The first point has LTP's compression, or LTP's multiply-adds if the budget counts these. A curve
+has further points around LTP's accuracy. If LTP prunes in blocks, so does the baseline, and one
+more point is unstructured at the compression of the first.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import round_duration
 
-# Fraction of the nonzeros that an excluded classifier may have.
+# Fraction of the nonzeros, or of their multiply-adds, that an excluded classifier may have.
 MAX_EXCLUDED_FRACTION = 0.5
 MAX_CURVE_SECONDS = 600.0  # time of one training up to which `auto` makes a curve
 
@@ -48,7 +49,7 @@ class BaselineTarget:
 
     Attributes:
         metric: The metric.
-        nonzeros: Nonzeros of all layers.
+        cost: Nonzeros of all layers, or their multiply-adds if the budget counts these.
         epochs: Total number of epochs.
         accuracy: The metric on the validation split.
         original_accuracy: That of the original.
@@ -56,7 +57,7 @@ class BaselineTarget:
     """
 
     metric: Metric
-    nonzeros: int
+    cost: int
     epochs: int
     accuracy: float
     original_accuracy: float
@@ -93,15 +94,15 @@ def run(
     excluded = _find_excluded(context, original, target)
     original_nonzeros = sum(count_nonzeros(context.network, original).values())
     start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
-    fewest = baseline.min_nonzeros(context.network, original, excluded, axes)
+    fewest = baseline.min_cost(context.network, original, excluded, axes)
     measure_point = partial(_measure_point, context, original, target, excluded, reference)
     points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
-    nonzeros: int | None = target.nonzeros
+    cost: int | None = target.cost
     is_curve = True
-    while nonzeros is not None:
+    while cost is not None:
         number = len(points) + 1
-        point = measure_point(number, nonzeros, axes)
+        point = measure_point(number, cost, axes)
         if point is None:
             break
         point_nonzeros, accuracy, result = point
@@ -110,12 +111,12 @@ def run(
             measured.append(MeasuredPoint(result, accuracy))
         if number == 1:
             is_curve = _makes_curve(context)
-        nonzeros = None
+        cost = None
         if is_curve:
-            nonzeros = _next_nonzeros(context, points, start, target, elements / fewest, elements)
+            cost = _next_nonzeros(context, points, start, target, elements / fewest, elements)
     unstructured = None
     if axes:
-        point = measure_point(baseline.UNSTRUCTURED, target.nonzeros, NO_BLOCKS)
+        point = measure_point(baseline.UNSTRUCTURED, target.cost, NO_BLOCKS)
         if point is not None:
             _, accuracy, result = point
             unstructured = None if result is None else MeasuredPoint(result, accuracy)
@@ -131,7 +132,7 @@ def _measure_point(
     excluded: set[str],
     reference: MeasuredOriginal | None,
     point: int | str,
-    nonzeros: int,
+    cost: int,
     axes: BlockAxes,
 ) -> tuple[int, float, MeasuredNetwork | None] | None:
     """Train, export and measure a point of the baseline.
@@ -144,7 +145,7 @@ def _measure_point(
     """
     try:
         network, weights, accuracy = _train_point(
-            context, original, point, nonzeros, target.epochs, excluded, axes
+            context, original, point, cost, target.epochs, excluded, axes
         )
     except TrainingFailed as error:
         # Other processes may not have failed, and would wait for this one.
@@ -174,8 +175,8 @@ def _find_excluded(context: RunContext, original: StateDict, target: BaselineTar
         return set()
     excluded = baseline.find_classifier(context)
     axes = baseline.block_axes_of(context)
-    fewest = baseline.min_nonzeros(context.network, original, excluded, axes)
-    if fewest <= MAX_EXCLUDED_FRACTION * target.nonzeros:
+    fewest = baseline.min_cost(context.network, original, excluded, axes, context.costs)
+    if fewest <= MAX_EXCLUDED_FRACTION * target.cost:
         return excluded
     context.run_directory.progress.say(
         "The baseline prunes the classifier too, because it would make up most of the kept weights"
@@ -187,7 +188,7 @@ def _train_point(
     context: RunContext,
     original: StateDict,
     point: int | str,
-    nonzeros: int,
+    cost: int,
     epochs: int,
     excluded: set[str],
     axes: BlockAxes,
@@ -206,7 +207,7 @@ def _train_point(
         if saved is not None:
             network, weights, info = saved
             return network, weights, info.validation_accuracy
-        network = baseline.run(context, original, nonzeros, epochs, title, name, excluded, axes)
+        network = baseline.run(context, original, cost, epochs, title, name, excluded, axes)
         accuracy = evaluate_metric(context, network.state, context.data.val)
         weights = save_weights(context, name, network, validation_accuracy=accuracy)
         return network, weights, accuracy

@@ -10,6 +10,7 @@ from typing import Any
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import choose_limits, list_gates, make_gate_settings
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
+from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, load_finished_run
 from ltp_pipeline.runner.networks import load_network_info
@@ -28,7 +29,9 @@ from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entr
 from ltp_pipeline.stages.baseline_search import MAX_POINTS
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
+from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import defaults
+from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system import distributed, threads
 from ltp_pipeline.system.progress import Reporter
 from ltp_pipeline.system.text import pluralize
@@ -130,10 +133,8 @@ def finish_entry(
         context = defaults.load_defaults(context, original, parent)
         identity = prepare.get_run_identity(context.network.file, context.data, settings)
         parent.check_identity(identity)
-        elements = sum(layer.elements for layer in context.network.layer_weights)
-        nonzeros = round(elements / entry.compression)
         epochs = entry.epoch + context.finetune_epochs
-        is_comparable = _has_comparable_baseline(parent, nonzeros, epochs, settings)
+        is_comparable = _has_comparable_baseline(parent, context, entry, epochs)
         note = None
         if mode is None:
             mode = _find_trained_mode(parent if is_comparable else run_directory, settings.baseline)
@@ -165,7 +166,8 @@ def finish_entry(
                 for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED):
                     name = baseline.point_key(point, compared.exclude_classifier)
                     run_directory.inherit_weights(name)
-                note = "The baseline is the run's own, with the same nonzeros and epochs"
+                cost = "nonzeros" if context.costs is None else "multiply-adds"
+                note = f"The baseline is the run's own, with the same {cost} and epochs"
             if note:
                 progress.say(note)
             planned = {"finetune": context.finetune_epochs}
@@ -208,18 +210,28 @@ def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
 
 
 def _has_comparable_baseline(
-    run: RunDirectory, nonzeros: int, epochs: int, settings: Settings
+    run: RunDirectory, context: RunContext, entry: LearnedEntry, epochs: int
 ) -> bool:
-    """Return whether a run has a baseline of a number of nonzeros and epochs.
+    """Return whether a run has a baseline of the cost of an entry, and of this number of epochs.
 
-    In blocks, it may have slightly fewer weights, because only whole blocks are kept.
+    The cost is the number of nonzeros, or their multiply-adds if the budget counts these. In
+    blocks, the baseline may have slightly fewer weights, because only whole blocks are kept. With
+    multiply-adds, the last weight may not fit.
     """
+    settings = context.settings
+    layers = {layer.name: layer.elements for layer in context.network.layer_weights}
+    total = count_cost(layers, context.costs)
     name = baseline.point_key(1, settings.baseline.exclude_classifier)
     info = load_network_info(run, name)
     if info is None or sum(info.epochs.values()) != epochs:
         return False
     allowed = 1 if settings.method.block is None else BLOCK_SIZE
-    return 0 <= nonzeros - info.nonzeros < allowed
+    if context.costs is None:
+        return 0 <= round(total / entry.compression) - info.nonzeros < allowed
+    if entry.macs_left is None or info.multiply_adds is None:
+        return False
+    most_uses = max(context.costs.values())
+    return 0 <= round(total * entry.macs_left) - info.multiply_adds < allowed * most_uses
 
 
 def _describe_cost(run: RunDirectory, epochs: int, learning_epochs: int) -> str:

@@ -30,7 +30,9 @@ from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepar
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.measure.network import measure_original
+from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import defaults, notes
+from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.report.assemble import RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
@@ -155,9 +157,8 @@ def finish_candidate(
     pruned = export_and_evaluate(context, tuned, weights, measured)
     pictures = sample_weights(context.network, weights, selected.entry.thresholds)
     epochs = sum(tuned.epochs.values())
-    target = BaselineTarget(
-        context.task.metric, tuned.nonzeros, epochs, value, original_accuracy, budget
-    )
+    cost = count_cost(count_nonzeros(context.network, tuned.state), context.costs)
+    target = BaselineTarget(context.task.metric, cost, epochs, value, original_accuracy, budget)
     del tuned, weights  # the baseline needs the memory
     compared = None
     missing_baseline = SKIPPED if run_directory.parent is None else NOT_PICKED

@@ -114,12 +114,32 @@ def check_contradictions(settings: Settings) -> None:
             f" requires {required:g}×",
             "raise the target in [budget], or lower the gate",
         )
+    macs = settings.budget.target_macs
+    if macs is not None and gates.max_macs is not None and macs > gates.max_macs * (1 + 1e-9):
+        raise InputError(
+            f"the budget leaves {macs:g} of the multiply-adds, and gates.max_macs requires at most"
+            f" {gates.max_macs:g}",
+            "lower budget.target_macs, or raise the gate",
+        )
 
 
 def check_baseline_mode(settings: Settings) -> None:
     """Raise InputError if a gate needs more of the baseline than is measured."""
     gates = settings.gates
     mode = settings.baseline.mode
+    if settings.budget.target_macs is not None:
+        if gates.min_gain is not None:
+            raise InputError(
+                "gates.min_gain compares numbers of weights, and budget.target_macs counts"
+                " multiply-adds",
+                "remove --min-gain, or set --beat-baseline, which compares at equal multiply-adds",
+            )
+        if mode == "curve":
+            raise InputError(
+                'baseline.mode = "curve" compares numbers of weights, and budget.target_macs counts'
+                " multiply-adds",
+                "set --baseline quick, which measures the baseline at equal multiply-adds",
+            )
     if gates.beat_baseline and mode == "none":
         raise InputError(
             f'gates.beat_baseline needs the baseline, and baseline.mode is "{mode}"',

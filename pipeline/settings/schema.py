@@ -184,7 +184,7 @@ class TaskSettings(Section):
 
 
 class BudgetSettings(Section):
-    """Budget of pruning: a compression, a sparsity, or the largest drop of the metric.
+    """Budget of pruning: compression, sparsity, multiply-adds, or the largest drop of the metric.
 
     Without a budget and without λ, the largest drop follows from the metric (`default_budget`).
     """
@@ -202,6 +202,13 @@ class BudgetSettings(Section):
         gt=0,
         lt=1,
     )
+    target_macs: UnboundedFraction | None = setting(
+        None,
+        "Prune to this fraction of the multiply-adds of all layer weights.",
+        option="--target-macs",
+        gt=0,
+        lt=1,
+    )
     accuracy_budget: MetricValue | None = setting(
         None,
         "Prune until the metric drops by at most this on the validation split, in its unit."
@@ -211,8 +218,18 @@ class BudgetSettings(Section):
     )
 
     @property
+    def requested_reduction(self) -> float | None:
+        """Cost of all weights / cost of the weights to keep; None without a target.
+
+        A weight costs its multiply-adds with target_macs. Otherwise all weights cost the same.
+        """
+        if self.target_macs is not None:
+            return 1 / self.target_macs
+        return self.requested_compression
+
+    @property
     def requested_compression(self) -> float | None:
-        """Target as a compression ratio; None without a target."""
+        """Target as a compression ratio; None without a target that counts weights."""
         if self.target_sparsity is not None:
             return 1 / (1 - self.target_sparsity)
         return self.target_compression
@@ -507,6 +524,11 @@ class GateSettings(Section):
         "Fail if the compression of all float weights is less than this.",
         option="--min-model-compression",
     )
+    max_macs: Fraction | None = setting(
+        None,
+        "Fail if more than this fraction of the multiply-adds of all layer weights is left.",
+        option="--max-macs",
+    )
     beat_baseline: bool = setting(
         False,
         "Fail if the metric is not better than that of global magnitude pruning.",
@@ -564,6 +586,12 @@ class GateSettings(Section):
             raise ValueError(
                 "min_compression and min_layer_density contradict each other; lower one"
             )
+        # Every layer keeps this fraction of its multiply-adds at least.
+        if self.max_macs is not None and self.max_macs < 1 - max_sparsity:
+            raise ValueError(
+                "max_macs and min_layer_density contradict each other; raise max_macs or lower"
+                " min_layer_density"
+            )
         return self
 
 
@@ -584,8 +612,13 @@ class Settings(Section):
 
     @property
     def requested_baseline(self) -> BaselineMode:
-        """Mode of the baseline; a gate on the gain needs the curve."""
+        """Mode of the baseline; a gate on the gain needs the curve.
+
+        The curve compares numbers of weights, so a budget of multiply-adds has only one point.
+        """
         mode = self.baseline.mode
+        if mode == "auto" and self.budget.target_macs is not None:
+            return "quick"
         return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
 
     @property

@@ -65,7 +65,7 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
 
     def begin(tensors: Mapping[str, Tensor]) -> ThresholdLearningPhase:
         method = make_pruning_method(
-            network, tensors, context.settings, context.resolved.aggressiveness
+            network, tensors, context.settings, context.resolved.aggressiveness, context.uses
         )
         return ThresholdLearningPhase(tensors, context, method, worst_accuracy)
 
@@ -96,7 +96,11 @@ def load_trail(run_directory: RunDirectory) -> ThresholdLearningResult:
 
 
 def make_pruning_method(
-    network: Network, tensors: Mapping[str, Tensor], settings: Settings, aggressiveness: float = 1.0
+    network: Network,
+    tensors: Mapping[str, Tensor],
+    settings: Settings,
+    aggressiveness: float = 1.0,
+    uses: Mapping[str, int] | None = None,
 ) -> PruningMethod:
     """Return the pruning method that the settings ask for.
 
@@ -105,6 +109,7 @@ def make_pruning_method(
         tensors: The tensors being trained.
         settings: The settings; method.lambda selects paper mode.
         aggressiveness: m of (R5). A target with m = 0 is pruned in one shot, with fixed masks.
+        uses: How often a weight of each layer is multiplied in one sample, for budget.target_macs.
 
     Raises:
         InputError: The target cannot be met, or settings contradict each other.
@@ -120,19 +125,38 @@ def make_pruning_method(
         _check_clamp_optimizer(network, settings)
         momentum = settings.train.momentum
         return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
-    target = settings.budget.requested_compression
-    compression = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
-    count = target_cost(network.layer_weights, nonzeros, lowest, compression)
+    target = settings.budget.requested_reduction
+    reduction = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
+    costs = None
+    if settings.budget.target_macs is not None:
+        costs = uses or {}
+        _check_counted(network, costs)
+    budget = target_cost(network.layer_weights, nonzeros, lowest, reduction, costs)
+    if costs is not None:  # the methods expect the layers that they prune, in this order
+        costs = {name: costs[name] for name in layer_weights}
     if target and aggressiveness == 0:
-        return FixedMaskPruning(layer_weights, lowest, count, axes)
-    total = sum(w.numel() for w in layer_weights.values())
-    present = sum(prunable_nonzeros.values())  # zeros of the original stay zero
+        return FixedMaskPruning(layer_weights, lowest, budget, axes, costs)
+    cost_of = costs or dict.fromkeys(layer_weights, 1)
+    total = sum(cost_of[name] * w.numel() for name, w in layer_weights.items())
+    # Zeros of the original stay zero.
+    present = sum(cost_of[name] * count for name, count in prunable_nonzeros.items())
     if target:
-        schedule = PruningSchedule.to_target(total, present, count, aggressiveness)
+        schedule = PruningSchedule.to_target(total, present, budget, aggressiveness)
     else:
-        schedule = PruningSchedule(total, present, count)
+        schedule = PruningSchedule(total, present, budget)
     scaled = layer_weights.keys() - _scale_free_weights(network)
-    return SolvedLambdaPruning(layer_weights, lowest, schedule, scaled, axes)
+    return SolvedLambdaPruning(layer_weights, lowest, schedule, scaled, axes, costs)
+
+
+def _check_counted(network: Network, uses: Mapping[str, int]) -> None:
+    """Raise InputError if the multiply-adds of a layer could not be counted."""
+    for layer in network.layer_weights:
+        if layer.name not in uses:
+            raise InputError(
+                f"budget.target_macs needs the multiply-adds of all layers, and those of"
+                f" {layer.name!r} cannot be counted: it is used inside the body of another node",
+                "set a budget that counts weights, such as --target-compression",
+            )
 
 
 def _max_compression(

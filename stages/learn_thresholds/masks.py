@@ -155,14 +155,17 @@ def target_cost(
     Raises:
         InputError: The target is out of reach, or the network has it already.
     """
-    costs = dict.fromkeys(nonzeros, 1) if costs is None else costs
-    elements = sum(costs[layer.name] * layer.elements for layer in layers)
+    cost_of = dict.fromkeys(nonzeros, 1) if costs is None else costs
+    elements = sum(cost_of[layer.name] * layer.elements for layer in layers)
     excluded = sum(
-        costs[layer.name] * nonzeros[layer.name] for layer in layers if not layer.is_prunable
+        cost_of[layer.name] * nonzeros[layer.name] for layer in layers if not layer.is_prunable
     )
     # A quotient may have been rounded down before.
     count = math.floor(elements / compression * (1 + 1e-12)) - excluded
-    least = sum(costs[name] * n for name, n in lowest.items())
+    least = sum(cost_of[name] * n for name, n in lowest.items())
+    present = sum(cost_of[name] * n for name, n in nonzeros.items())
+    if costs is not None:
+        _check_multiply_adds(elements, present, excluded, least, count + excluded)
     if count < least:
         raise InputError(
             f"compression {compression:g}× is out of reach: {excluded:,} weights are excluded from "
@@ -170,7 +173,6 @@ def target_cost(
             f"so {elements / (excluded + least):.1f}× is the most",
             "set a lower target, lower method.min_layer_density, or exclude fewer layers",
         )
-    present = sum(costs[name] * n for name, n in nonzeros.items())
     if count + excluded >= present:
         raise InputError(
             f"the model already has compression {elements / present:.2f}×, "
@@ -178,6 +180,32 @@ def target_cost(
             "set a target above the compression that the model has",
         )
     return count
+
+
+def _check_multiply_adds(total: int, present: int, excluded: int, least: int, target: int) -> None:
+    """Raise InputError if a target in multiply-adds is out of reach, or reached already.
+
+    Args:
+        total: Multiply-adds of all weights in one sample, zeros included.
+        present: Multiply-adds of the nonzeros at present.
+        excluded: Multiply-adds of the nonzeros that are excluded from pruning.
+        least: The fewest multiply-adds that the other layers keep.
+        target: Multiply-adds that may be left.
+    """
+    if target < excluded + least:
+        reachable = math.ceil((excluded + least) / total * 1e4) / 1e4
+        raise InputError(
+            f"{target:,} of {total:,} multiply-adds are out of reach: {excluded:,} belong to layers"
+            f" that are excluded from pruning, and the others keep at least {least:,},"
+            f" so {reachable:.4g} is the smallest fraction",
+            "raise budget.target_macs, lower method.min_layer_density, or exclude fewer layers",
+        )
+    if target >= present:
+        raise InputError(
+            f"the model has only {present:,} of {total:,} multiply-adds already,"
+            f" and the target is {target:,}",
+            f"set budget.target_macs below {present / total:.4g}",
+        )
 
 
 def _largest_threshold(r: Tensor, lowest: int) -> Tensor:

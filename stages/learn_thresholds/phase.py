@@ -99,7 +99,8 @@ class ThresholdLearningPhase:
             epoch: The completed epoch, counted from zero.
 
         Returns:
-            Compression ratios and validation accuracy of the entry.
+            Compression ratios, the fraction of multiply-adds that is left if it was counted, and
+            validation accuracy of the entry.
         """
         epochs = self.context.epochs
         state = {**self.tensors, **self.method.pruned_weights((epoch + 1) / epochs)}
@@ -107,11 +108,13 @@ class ThresholdLearningPhase:
         is_first = epoch + 1 <= epochs_between_entries(epochs)
         if is_first and self.worst_accuracy is not None:
             self._warn_out_of_reach(entry, self.worst_accuracy)
-        return {
+        values = {
             "compression": entry.compression,
             "model_compression": entry.model_compression or 1.0,
-            "val_accuracy": entry.accuracy,
         }
+        if entry.macs_left is not None:
+            values["macs_left"] = entry.macs_left
+        return {**values, "val_accuracy": entry.accuracy}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the state of the pruning method."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.sparsity import Sparsity
+from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
+from ltp_pipeline.stages.multiply_adds import count_multiply_adds
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.statistics import refresh_statistics
@@ -68,6 +71,7 @@ def add_entry(
         thresholds=dict(zip(method.layer_weights, method.tau.tolist(), strict=True)),
         temperatures=dict(zip(method.layer_weights, method.T.tolist(), strict=True)),
         model_compression=model_counts.compression,
+        macs_left=_compute_macs_left(context, weights),
     )
     if distributed.is_main_process():
         entry = entry.replace(**export.hash_file(path))
@@ -76,6 +80,17 @@ def add_entry(
         ]
         run_directory.save_trail_entry(entry.entry, (entry.sha256, entry.data_sha256), entries)
     return entry
+
+
+def _compute_macs_left(context: RunContext, weights: Weights) -> float | None:
+    """Return the fraction of the multiply-adds that is left; None if they were not counted."""
+    layers = context.network.layer_weights
+    if any(layer.name not in context.uses for layer in layers):
+        return None
+    nonzeros = {layer.name: int(np.count_nonzero(weights[layer.name])) for layer in layers}
+    elements = {layer.name: layer.elements for layer in layers}
+    total = count_multiply_adds(context.uses, elements)
+    return count_multiply_adds(context.uses, nonzeros) / total
 
 
 def read_entries(run_directory: RunDirectory, before: int | None = None) -> list[LearnedEntry]:

@@ -28,6 +28,7 @@ from ltp_pipeline.stages.import_model import restore_batch_norm
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.validity import check_declared_types
+from ltp_pipeline.stages.multiply_adds import count_uses
 from ltp_pipeline.stages.prepare import label_check
 from ltp_pipeline.stages.prepare.activation_memory import check_activation_memory
 from ltp_pipeline.stages.train.context import RunContext, pick_device, to_device
@@ -112,8 +113,9 @@ def prepare_run(
             task.check_functions([outputs[output.position] for output in task.outputs], batch)
     check_metric_limits(task.metric, settings.gates, settings.budget, settings.export)
     network = _exclude_unused_layers(network, task)
-    learn_thresholds.make_pruning_method(network, state, settings)
     inputs = to_device(batch.inputs, device)
+    uses = count_uses(network, state, inputs)
+    learn_thresholds.make_pruning_method(network, state, settings, uses=uses)
     batch_size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
     check_activation_memory(network, state, inputs, CHECKED_SAMPLES, batch_size)
     if settings.model.restore_bn:
@@ -123,7 +125,8 @@ def prepare_run(
     if settings.method.lambda_ is None:  # the paper trains the weights as they are
         network, state = weight_units.run(network, state)
     teacher = state if task.is_distilled or task.is_relative else None
-    return RunContext(network, task, data, settings, run_directory, device, teacher), state
+    context = RunContext(network, task, data, settings, run_directory, device, teacher, uses=uses)
+    return context, state
 
 
 def check_original(context: RunContext, state: StateDict) -> float:

@@ -16,6 +16,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     STRONG_COMPRESSION,
     aggressiveness_of_retention,
 )
+from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import label_check
 from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
@@ -143,11 +144,12 @@ def _choose_distillation_weight(context: RunContext, accuracy: float) -> float:
 
 def _choose_aggressiveness(context: RunContext, original: StateDict, accuracy: float) -> float:
     """Return m by (R5): 1 with distillation, else by the accuracy after pruning in one shot."""
-    target = context.settings.budget.requested_compression
+    target = context.settings.budget.requested_reduction
     if context.task.is_distilled or target is None or target >= STRONG_COMPRESSION:
         return 1.0
-    elements = sum(k.elements for k in context.network.layer_weights)
-    probed = baseline.probe_accuracy(context, original, int(elements / target))
+    layers = {layer.name: layer.elements for layer in context.network.layer_weights}
+    budget = int(count_cost(layers, context.costs) / target)
+    probed = baseline.probe_accuracy(context, original, budget)
     chance = context.task.chance_level(context.data.val)
     if chance is not None and label_check.is_at_chance(context, accuracy, chance):
         return aggressiveness_of_retention(0.0)

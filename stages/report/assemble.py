@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 NUM_OTHER_WEIGHTS = 5
 TRAINING_FAILED = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
+ONE_MACS_POINT = "budget.target_macs counts multiply-adds, and a curve compares numbers of weights"
+NOT_COUNTED = "the multiply-adds of layer {name!r} cannot be counted"
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ def build_report(findings: RunFindings) -> Report:
         custom_task=_describe_custom_task(context.task),
         original=findings.original.result,
         pruned=findings.pruned.result.replace(num_trainings=findings.num_trainings),
-        baseline=_build_baseline(findings.baseline, findings.budget),
+        baseline=_build_baseline(
+            findings.baseline, findings.budget, settings.budget.target_macs is not None
+        ),
         difference=_compare_networks(context.task, findings.pruned, findings.baseline),
         layers=_list_layers(findings),
         trail=tuple(_convert_entry(entry, findings.selected) for entry in findings.learned.trail),
@@ -120,7 +124,7 @@ def build_report(findings: RunFindings) -> Report:
         scatter=findings.weights.scatter,
         reasons=reasons,
     )
-    report = complete(report)
+    report = _explain_uncounted(complete(report))
     improvement = describe_improvement(report.pruned, metric)
     notes = [*context.network.notes, *findings.notes]
     if report.custom_task is not None:
@@ -130,6 +134,19 @@ def build_report(findings: RunFindings) -> Report:
         notes.append(improvement)
     notes += list_file_notes(findings.pruned.notes, report.pruned, file.num_bytes)
     return report.replace(suspicious_improvement=improvement, notes=tuple(notes))
+
+
+def _explain_uncounted(report: Report) -> Report:
+    """Return the report with the reason why multiply-adds are null, if they are."""
+    uncounted = [layer.name for layer in report.layers if layer.uses is None]
+    if not uncounted:
+        return report
+    reason = {"macs_left": NOT_COUNTED.format(name=uncounted[0])}
+    pruned = report.pruned.replace(reasons={**report.pruned.reasons, **reason})
+    baseline = report.baseline
+    if baseline is not None:
+        baseline = baseline.replace(reasons={**baseline.reasons, **reason})
+    return report.replace(pruned=pruned, baseline=baseline)
 
 
 def _describe_model(network: Network) -> ModelInfo:
@@ -198,7 +215,7 @@ def _describe_custom_task(task: Task) -> CustomTaskInfo | None:
 
 
 def _build_baseline(
-    baseline: MeasuredBaseline | None, budget: float | None
+    baseline: MeasuredBaseline | None, budget: float | None, has_macs_budget: bool = False
 ) -> BaselineResult | None:
     """Return the baseline with its curve, if they were measured."""
     if baseline is None:
@@ -222,7 +239,8 @@ def _build_baseline(
         changes |= {"curve": tuple(map(_build_point, baseline.points)), "budget": budget}
     else:
         keys = ("curve", "compression_at_equal_accuracy", "gain")
-        changes["reasons"] |= dict.fromkeys(keys, ONE_POINT)
+        reason = ONE_MACS_POINT if has_macs_budget else ONE_POINT
+        changes["reasons"] |= dict.fromkeys(keys, reason)
     return BaselineResult(**{**dict(first), **changes})
 
 
@@ -273,6 +291,7 @@ def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
             threshold=findings.selected.thresholds.get(weight.name),
             temperature=findings.selected.temperatures.get(weight.name),
             baseline_nonzeros=baseline_nonzeros.get(weight.name),
+            uses=findings.context.uses.get(weight.name),
             reason=weight.reason,
             block=block if weight.name in names_in_blocks else None,
         )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import shape_inference
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.files.labels import read_metadata
@@ -25,19 +26,21 @@ from ltp_pipeline.graph.layer_weights import (
 )
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes, normalize_domain
-from ltp_pipeline.graph.readers import find_readers
+from ltp_pipeline.graph.readers import TensorReaders, find_readers
 from ltp_pipeline.graph.schemas import get_opsets
 from ltp_pipeline.graph.view import GraphView
+from ltp_pipeline.graph.weight_uses import compute_uses, find_observed_values
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.import_model.unsupported import find_operator_problem, find_problems
+from ltp_pipeline.stages.import_model.validity import SMALL_TENSOR_BYTES
 from ltp_pipeline.system.files import AnyPath
 from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
     from ltp_pipeline.graph.model import OnnxModel
 
@@ -56,6 +59,7 @@ class InspectedLayer:
         prunable: Whether it would be pruned.
         reason: Why it would not be pruned.
         block_axis: Axis of its output channels; None if it cannot be pruned in blocks.
+        uses: How often each element is multiplied in one sample; None if sizes leave this open.
     """
 
     name: str
@@ -67,6 +71,7 @@ class InspectedLayer:
     prunable: bool
     reason: str | None
     block_axis: int | None = None
+    uses: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ class InspectionResult:
         unpruned: A sentence about other weights, if they are many.
         notes: What was changed in the graph on import.
         plan: What `run` would do, in sentences.
+        macs: Multiply-adds of all layers in one sample; None if sizes leave them open.
     """
 
     path: str
@@ -130,6 +136,7 @@ class InspectionResult:
     unpruned: str | None
     notes: tuple[str, ...]
     plan: tuple[str, ...] = ()
+    macs: int | None = None
 
 
 def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionResult:
@@ -147,7 +154,7 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
     patterns = kernels or PruneSettings()
     weights = find_layer_weights(prepared, patterns.include, patterns.exclude, readers)
     others = find_other_weights(prepared, weights, readers)
-    layers = _inspect_layers(prepared, weights)
+    layers = _inspect_layers(prepared, weights, _infer_uses(prepared, weights, readers))
     elements = nonzeros = prunable_elements = 0
     for layer in layers:
         elements += layer.elements
@@ -180,12 +187,55 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         sparsity=sparsity,
         unpruned=describe_other_weights(weights, others),
         notes=tuple(notes),
+        macs=_sum_multiply_adds(layers),
     )
     return replace(result, plan=_describe_plan(result))
 
 
-def _inspect_layers(model: OnnxModel, weights: Sequence[LayerWeight]) -> tuple[InspectedLayer, ...]:
-    """Return the layer weights with their nonzeros."""
+def _infer_uses(
+    model: OnnxModel, weights: Sequence[LayerWeight], readers: TensorReaders
+) -> dict[str, int]:
+    """Return the uses of each layer weight in one sample, as far as onnx infers all sizes."""
+    proto = model.to_proto(max_bytes=SMALL_TENSOR_BYTES)
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in stored]
+    first_dims = [value.type.tensor_type.shape.dim[0] for value in inputs if _has_axes(value)]
+    batch = max((dim.dim_value for dim in first_dims), default=0) or 1
+    for dim in first_dims:
+        dim.dim_value = dim.dim_value or batch
+    del proto.graph.value_info[:]  # these may have a symbol for the size of the batch
+    try:
+        graph = shape_inference.infer_shapes(proto, data_prop=True).graph
+    except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
+        return {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        sizes = tuple(dim.dim_value for dim in dims)
+        if sizes and all(sizes):
+            shapes[value.name] = sizes
+    return compute_uses(find_observed_values(weights, readers), shapes, batch)
+
+
+def _has_axes(value: ValueInfoProto) -> bool:
+    """Return True if the shape of a value is declared and not that of a scalar."""
+    return len(value.type.tensor_type.shape.dim) > 0
+
+
+def _sum_multiply_adds(layers: Sequence[InspectedLayer]) -> int | None:
+    """Return the multiply-adds of one sample; None if those of a layer are not known."""
+    total = 0
+    for layer in layers:
+        if layer.uses is None:
+            return None
+        total += layer.uses * layer.elements
+    return total or None
+
+
+def _inspect_layers(
+    model: OnnxModel, weights: Sequence[LayerWeight], uses: Mapping[str, int]
+) -> tuple[InspectedLayer, ...]:
+    """Return the layer weights with their nonzeros and uses."""
     total = sum(weight.elements for weight in weights)
     layers = []
     for weight in weights:
@@ -199,6 +249,7 @@ def _inspect_layers(model: OnnxModel, weights: Sequence[LayerWeight]) -> tuple[I
             prunable=weight.is_prunable,
             reason=weight.reason,
             block_axis=weight.block_axis,
+            uses=uses.get(weight.name),
         )
         layers.append(layer)
     return tuple(layers)

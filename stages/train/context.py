@@ -79,6 +79,8 @@ class RunContext:
         teacher: Weights of the original network; None without distillation.
         original: The network of the teacher's weights; None if it is `network`.
         resolved: Values that rules chose for settings left open.
+        uses: How often a weight of each layer is multiplied in one sample; layers for which this
+            could not be counted are left out.
     """
 
     network: Network
@@ -90,6 +92,7 @@ class RunContext:
     teacher: StateDict | None = None
     original: Network | None = None
     resolved: ResolvedDefaults = ResolvedDefaults()
+    uses: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Raise InputError if a batch cannot be split evenly among processes."""
@@ -100,6 +103,11 @@ class RunContext:
                 f"{processes} processes",
                 f"set train.batch_size to a multiple of {processes}",
             )
+
+    @property
+    def costs(self) -> Mapping[str, int] | None:
+        """Cost of one weight of each layer; None if the budget counts weights."""
+        return None if self.settings.budget.target_macs is None else self.uses
 
     @property
     def batch_size(self) -> int:

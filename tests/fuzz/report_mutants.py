@@ -207,6 +207,9 @@ def raise_accuracy(folder: Path, rng: random.Random) -> ReportCase:
 def _drop_derived_values(report: dict[str, Any]) -> None:
     """Drop values that would have to be computed from other counts."""
     report["sizes"].pop("entropy_bound")
+    report["model"]["macs"] = None
+    for network in ("pruned", "baseline"):
+        report[network]["macs_left"] = None
     for key in ("gain", "compression_at_equal_accuracy", "gain_bound", "curve"):
         report["baseline"].pop(key)
     report["gates"], report["status"] = [], "no-gates"

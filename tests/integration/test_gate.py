@@ -106,6 +106,13 @@ def test_gate_report_only_with_data_is_a_usage_error(run: Path, capsys: Any) -> 
     )
 
 
+def drop_macs(report: dict[str, Any]) -> None:
+    """Drop the multiply-adds, which would have to be computed again."""
+    report["model"]["macs"] = None
+    for network in ("pruned", "baseline"):
+        report[network]["macs_left"] = None
+
+
 def remove_nonzero(report: dict[str, Any]) -> None:
     """Let every count say that a layer has one nonzero less."""
     model, layer = report["model"], report["layers"][0]
@@ -118,6 +125,7 @@ def remove_nonzero(report: dict[str, Any]) -> None:
     pruned["compression"] = model["layer_elements"] / pruned["nonzeros"]
     pruned["sparsity"] = 1 - pruned["nonzeros"] / model["layer_elements"]
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
+    drop_macs(report)
     report["sizes"].pop("entropy_bound")
 
 
@@ -127,6 +135,7 @@ def remove_layer(report: dict[str, Any]) -> None:
     layer = report["layers"].pop(0)
     model["num_layers"] -= 1
     model["layer_elements"] -= layer["elements"]
+    drop_macs(report)
     for network, nonzeros in (
         ("pruned", layer["nonzeros"]),
         ("baseline", layer["baseline_nonzeros"]),

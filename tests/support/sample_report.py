@@ -77,6 +77,7 @@ def sample(
             "opset": 17,
             "num_layers": len(layers),
             "layer_elements": elements,
+            "macs": sum(x["uses"] * x["elements"] for x in layers),
             "float_elements": elements + OTHERS,
             "largest_other_weights": [
                 {"name": "stage3.bn.weight", "elements": 64},
@@ -93,11 +94,13 @@ def sample(
         },
         "pruned": {
             **_pruned(0.9132, elements, nonzeros, ("sparse", "packed"), "", PRUNED),
+            "macs_left": _macs_left(layers, "nonzeros"),
             "drop_interval": interval_of(make_outcomes(ORIGINAL_RIGHT, *PRUNED)),
         },
         "baseline": {
             "method": "global-magnitude",
             **_pruned(0.9041, elements, baseline_nonzeros, ("packed",), "baseline.", BASELINE),
+            "macs_left": _macs_left(layers, "baseline_nonzeros"),
             "drop_interval": interval_of(make_outcomes(ORIGINAL_RIGHT, *BASELINE)),
             **_curve(elements / nonzeros, elements / baseline_nonzeros, elements),
         }
@@ -239,6 +242,11 @@ def with_bounded_gain(
     return report | {"baseline": report["baseline"] | bounds}
 
 
+def _macs_left(layers: list[dict[str, Any]], key: str) -> float:
+    total = sum(layer["uses"] * layer["elements"] for layer in layers)
+    return sum(layer["uses"] * layer[key] for layer in layers) / total
+
+
 def _accuracy(top1: float) -> dict[str, Any]:
     return {
         "value": top1,
@@ -325,6 +333,7 @@ def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[di
                 "threshold": None if first else float(2e-4 * rng.lognormal(0, 0.8)),
                 "temperature": None if first else 1e-3,
                 "baseline_nonzeros": round(elements * other) if baseline else None,
+                "uses": 64 if name.endswith("conv1.weight") else 16,
                 "prunable": not first,
                 "reason": "excluded by --exclude 'stem.*'" if first else None,
             }
@@ -345,6 +354,7 @@ def _trail(rng: np.random.Generator) -> list[dict[str, Any]]:
             "epoch": i,
             "compression": float(1.35**i),
             "model_compression": float(1.3**i),
+            "macs_left": float(1.2**-i),
             "accuracy": float(0.915 - 0.0004 * 1.5**i + rng.normal(0, 0.0012)),
             "file": f"trail/{i:03}.onnx",
             "selected": i == 7,

@@ -1,6 +1,7 @@
 """The stage that learns thresholds."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
@@ -105,3 +106,76 @@ def test_make_pruning_method_uses_the_blocks_of_the_network(started: tuple[RunCo
     assert isinstance(held, FixedMaskPruning)
     stem = held.masks["stem.weight"].view(4, 4, -1)
     assert stem.all(1).equal(stem.any(1))
+
+
+USES = {"stem.weight": 64, "block1": 64, "block2": 16, "block3": 4, "classifier.weight": 1}
+
+
+def uses_by_shape(context: RunContext) -> dict[str, int]:
+    """Return the uses that follow from the sizes of the example: 8×8 pixels, halved twice."""
+    return {
+        layer.name: next(count for prefix, count in USES.items() if layer.name.startswith(prefix))
+        for layer in context.network.layer_weights
+    }
+
+
+@pytest.mark.parametrize("aggressiveness", [0.0, 1.0])
+@pytest.mark.parametrize("block", [None, "4x1"])
+def test_target_macs_ends_at_this_fraction_of_the_multiply_adds(
+    started: tuple[RunContext, StateDict], aggressiveness: float, block: str | None
+):
+    context, state = started
+    uses = uses_by_shape(context)
+    settings = Settings.model_validate({"budget": {"target_macs": 0.1}, "method": {"block": block}})
+    method = learn_thresholds.make_pruning_method(
+        context.network, state, settings, aggressiveness, uses
+    )
+    pruned = method.pruned_weights(1.0)
+    total = sum(uses[layer.name] * layer.elements for layer in context.network.layer_weights)
+    left = sum(uses[name] * int(w.count_nonzero()) for name, w in pruned.items())
+    assert 0.098 <= left / total <= 0.1
+    stem = pruned["stem.weight"] != 0
+    if block:
+        in_blocks = stem.view(4, 4, -1)
+        assert in_blocks.all(1).equal(in_blocks.any(1))
+
+
+def test_target_macs_begins_with_thresholds_in_proportion_to_uses(
+    started: tuple[RunContext, StateDict],
+):
+    context, state = started
+    settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
+    method = learn_thresholds.make_pruning_method(
+        context.network, state, settings, uses=uses_by_shape(context)
+    )
+    tau = dict(zip(method.layer_weights, method.tau.tolist(), strict=True))
+    ratio = tau["block1.conv1.weight"] / tau["block3.conv1.weight"]
+    assert ratio == pytest.approx(64 / 4, rel=1e-4)
+
+
+def test_target_macs_counts_layers_that_are_excluded(started: tuple[RunContext, StateDict]):
+    context, state = started
+    layers = [
+        replace(layer, reason="excluded") if layer.name.startswith("stem") else layer
+        for layer in context.network.layer_weights
+    ]
+    network = replace(context.network, layer_weights=tuple(layers))
+    uses = uses_by_shape(context)
+    settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
+    method = learn_thresholds.make_pruning_method(network, state, settings, uses=uses)
+    pruned = {**state, **method.pruned_weights(1.0)}
+    total = sum(uses[layer.name] * layer.elements for layer in layers)
+    left = sum(uses[layer.name] * int(pruned[layer.name].count_nonzero()) for layer in layers)
+    assert "stem.weight" not in method.layer_weights
+    assert 0.098 <= left / total <= 0.1
+
+
+def test_target_macs_without_the_uses_of_a_layer_is_rejected(
+    started: tuple[RunContext, StateDict],
+):
+    context, state = started
+    uses = uses_by_shape(context)
+    del uses["stem.weight"]
+    settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
+    with pytest.raises(InputError, match=r"'stem\.weight' cannot be counted"):
+        learn_thresholds.make_pruning_method(context.network, state, settings, uses=uses)

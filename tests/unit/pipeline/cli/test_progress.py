@@ -119,9 +119,13 @@ def test_format_values_has_labels_and_units():
     values = {
         "loss": 0.5,
         "model_compression": 3.14,
+        "macs_left": 0.1234,
         name_validation_metric(error): error.format_value(2.3104),
     }
-    assert format_values(values) == "loss 0.500  full model 3.1×  MAE (val) 2.31 °C"
+    assert (
+        format_values(values)
+        == "loss 0.500  full model 3.1×  multiply-adds 12.3%  MAE (val) 2.31 °C"
+    )
 
 
 def test_format_duration_is_exact():

@@ -74,6 +74,7 @@ def test_show_trail_has_metric_unit_and_marks(capsys: pytest.CaptureFixture[str]
         TrailEntryInfo(
             entry=2,
             compression=4.0,
+            macs_left=0.3125,
             accuracy=2.5,
             file="trail/002.onnx",
             metric=CELSIUS,
@@ -84,5 +85,6 @@ def test_show_trail_has_metric_unit_and_marks(capsys: pytest.CaptureFixture[str]
     show_trail(entries, Path("run"))
     title, first, second = capsys.readouterr().out.splitlines()
     assert "MAE (val)" in title
-    assert first.split() == ["1", "2.00×", "–", "2.31", "°C", "run/trail/001.onnx"]
+    assert first.split() == ["1", "2.00×", "–", "–", "2.31", "°C", "run/trail/001.onnx"]
     assert second.split()[:3] == [">", "2", "*"]
+    assert "31.2 %" in second

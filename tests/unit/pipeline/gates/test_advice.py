@@ -16,6 +16,7 @@ FAILING: dict[str, Any] = {
     "min_sparsity": 0.95,
     "min_compression": 50,
     "min_model_compression": 50,
+    "max_macs": 0.01,
     "beat_baseline": True,
     "min_gain": 2.0,
     "max_bytes": 100,
@@ -90,3 +91,11 @@ def test_delivered_baseline_has_no_baseline_to_measure(report: dict[str, Any], n
     (result,) = evaluate_gates(select_baseline(report_of(report)), limits)
     assert not result.passed
     assert "remove the gate" in result.advice
+
+
+def test_gain_gate_on_a_budget_of_multiply_adds_is_to_be_removed(report: dict[str, Any]) -> None:
+    report = one_point(report)
+    report["settings"]["budget"] = {"target_macs": 0.1}
+    advice = evaluate(report, min_gain=1.5).advice
+    assert advice.startswith("remove the gate")
+    assert "target_macs" in advice

@@ -34,6 +34,7 @@ CASES = [
     ("min_sparsity", 0.88, 0.89, ("pruned", "sparsity"), None),
     ("min_compression", 8.3, 8.4, ("pruned", "compression"), None),
     ("min_model_compression", 7.8, 7.9, ("pruned", "model_compression"), None),
+    ("max_macs", 0.1215, 0.121, ("pruned", "macs_left"), None),
     ("min_gain", 1.88, 1.9, ("baseline", "gain"), None),
     ("max_bytes", 131_072, 131_071, ("pruned", "files"), []),
     ("max_latency_ratio", 1.02, 1.01, ("pruned", "files", 1, "latency"), []),

@@ -106,6 +106,13 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "sparsity": (item("pruned", "sparsity", value=0.99), "pruned.sparsity"),
     "nonzeros": (item("pruned", "nonzeros", value=5), "pruned.nonzeros"),
     "nonzeros of a file": (item("pruned", "files", 0, "nonzeros", value=10**7), "pruned.nonzeros"),
+    "multiply-adds left": (item("pruned", "macs_left", value=0.01), "pruned.macs_left"),
+    "multiply-adds left of the baseline": (
+        item("baseline", "macs_left", value=0.5),
+        "baseline.macs_left",
+    ),
+    "multiply-adds": (item("model", "macs", value=5), "model.macs"),
+    "uses of a layer": (item("layers", 1, "uses", value=1), "model.macs"),
     "model compression": (
         item("pruned", "model_compression", value=100.0),
         "pruned.model_compression",
@@ -332,6 +339,7 @@ EVERY_GATE = {
 }
 EVERY_GATE |= {
     "min_model_compression": 2,
+    "max_macs": 0.5,
     "beat_baseline": True,
     "max_bytes": 10**9,
     "max_latency_ratio": 9,
@@ -377,6 +385,9 @@ def no_outcomes(report: dict[str, Any]) -> None:
         (without("layers"), {"min_sparsity": 0.5}),
         (without("layers", 2, "nonzeros"), {"min_sparsity": 0.5}),
         (without("pruned", "model_nonzeros"), {"min_model_compression": 2}),
+        (without("layers", 2, "uses"), {"max_macs": 0.5}),
+        (without("layers", 2, "nonzeros"), {"max_macs": 0.5}),
+        (without("layers"), {"max_macs": 0.5}),
         (without("original"), {"max_drop": 0.01}),
         (without("pruned", "files"), {"min_accuracy": 0.5}),
         (without("pruned", "files", 0, "accuracy"), {"min_accuracy": 0.5}),
@@ -468,3 +479,23 @@ def test_is_same_distinguishes_types() -> None:
     assert not is_same((1.0,), (1.0, 1.0))
     assert not is_same(1.0, None)
     assert not is_same(1.0, "1.0")
+
+
+def test_multiply_adds_are_computed_from_uses_and_nonzeros_of_layers(
+    report: dict[str, Any],
+) -> None:
+    total = sum(math.prod(layer["shape"]) * layer["uses"] for layer in report["layers"])
+    for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):
+        report[network]["macs_left"] = None
+        left = sum(layer[key] * layer["uses"] for layer in report["layers"])
+        computed = getattr(complete(report_of(report)), network)
+        assert computed.macs_left == pytest.approx(left / total)
+    report["model"]["macs"] = None
+    assert complete(report_of(report)).model.macs == total
+
+
+def test_multiply_adds_without_the_uses_of_a_layer_stay_null(report: dict[str, Any]) -> None:
+    report["layers"][3]["uses"] = None
+    report["model"]["macs"] = report["pruned"]["macs_left"] = None
+    computed = complete(report_of(report))
+    assert (computed.model.macs, computed.pruned.macs_left) == (None, None)

@@ -23,13 +23,14 @@ def context(tmp_path, mode: str = "auto", **baseline: Any) -> Any:
         settings=settings,
         network=SimpleNamespace(layer_weights=()),
         device=torch.device("cpu"),
+        costs=None,
     )
 
 
 @pytest.mark.parametrize(("num_weights", "spared"), [(300, {"classifier"}), (180, set())])
 def test_baseline_excludes_a_small_classifier(tmp_path, monkeypatch, num_weights, spared):
     monkeypatch.setattr(baseline_curve.baseline, "find_classifier", lambda _: {"classifier"})
-    monkeypatch.setattr(baseline_curve.baseline, "min_nonzeros", lambda *_: 100)
+    monkeypatch.setattr(baseline_curve.baseline, "min_cost", lambda *_: 100)
     rival = BaselineTarget(Metric(), num_weights, 18, 0.9, 0.9)
     assert (
         baseline_curve._find_excluded(context(tmp_path, exclude_classifier=True), {}, rival)

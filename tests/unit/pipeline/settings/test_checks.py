@@ -119,6 +119,18 @@ def test_compare_percent_is_rejected_by_the_metric_of_the_reports(report: dict[s
             {"budget": {"target_compression": 6}, "gates": {"min_sparsity": 0.9}},
             ("gates.min_sparsity",),
         ),
+        (
+            {"budget": {"target_macs": 0.2}, "gates": {"max_macs": 0.19}},
+            ("gates.max_macs", "0.2"),
+        ),
+        (
+            {"budget": {"target_macs": 0.2}, "gates": {"min_gain": 1.5}},
+            ("gates.min_gain", "budget.target_macs"),
+        ),
+        (
+            {"budget": {"target_macs": 0.2}, "baseline": {"mode": "curve"}},
+            ("baseline.mode", "budget.target_macs"),
+        ),
     ],
 )
 def test_contradictions_are_rejected_with_their_keys(
@@ -140,9 +152,16 @@ def test_contradictions_target_that_just_meets_its_gate_is_accepted(
     check_contradictions(Settings(budget=budget, gates=gates))
 
 
+def test_contradictions_target_macs_that_just_meets_its_gate_is_accepted() -> None:
+    check_contradictions(
+        Settings.model_validate({"budget": {"target_macs": 0.2}, "gates": {"max_macs": 0.2}})
+    )
+
+
 @pytest.mark.parametrize(
     ("sections", "key"),
     [
+        ({"budget": {"target_macs": 0.1}}, "budget.target_macs"),
         ({"budget": {"accuracy_budget": 0.01}}, "budget.accuracy_budget"),
         ({"method": {"block": "4x1"}}, "method.block"),
     ],

@@ -196,3 +196,31 @@ def test_thresholds_of_a_cost_budget_agree_with_its_masks():
     thresholds = masks.scale_thresholds(weights, scale, lowest, 300, costs)
     for (name, w), tau in zip(weights.items(), thresholds, strict=True):
         assert torch.equal(w.square() > tau, expected[name]), name
+
+
+COSTS = {"k0": 4, "k1": 1}
+
+
+def test_target_cost_is_what_the_prunable_layers_may_cost():
+    layers = kernels(1000, 100, reasons=(None, "excluded"))
+    present = {"k0": 1000, "k1": 100}
+    # A fifth of 4 · 1000 + 100, less the excluded 100.
+    assert masks.target_cost(layers, present, {"k0": 10}, 5.0, COSTS) == 4100 // 5 - 100
+
+
+def test_target_cost_out_of_reach_is_rejected_in_multiply_adds():
+    layers = kernels(1000, 100, reasons=(None, "excluded"))
+    with pytest.raises(InputError) as caught:
+        masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, 20.0, COSTS)
+    assert caught.value.message == (
+        "205 of 4,100 multiply-adds are out of reach: 100 belong to layers that are excluded from"
+        " pruning, and the others keep at least 400, so 0.122 is the smallest fraction"
+    )
+    assert "budget.target_macs" in caught.value.hint
+    reachable = masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, 1 / 0.122, COSTS)
+    assert reachable == 400
+
+
+def test_target_cost_that_is_met_already_is_rejected_in_multiply_adds():
+    with pytest.raises(InputError, match="has only 400 of 4,000 multiply-adds already"):
+        masks.target_cost(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0, COSTS)

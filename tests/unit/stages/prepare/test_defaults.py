@@ -211,3 +211,13 @@ def test_check_default_budget_of_zero_raises_input_error(tmp_path):
 )
 def test_compute_retention_follows_the_direction_of_the_metric(metric, cut, original, guess, kept):
     assert defaults._compute_retention(metric, cut, original, guess) == pytest.approx(kept)
+
+
+def test_probe_for_aggressiveness_has_the_cost_of_the_budget(tmp_path, monkeypatch):
+    budgets = []
+    monkeypatch.setattr(
+        defaults.baseline, "probe_accuracy", lambda *args: budgets.append(args[2]) or 0.9
+    )
+    started = context(tmp_path, None, budget={"target_macs": 0.25})
+    defaults.resolve_defaults(replace(started, uses={"w": 7}), ORIGINAL, ACCURATE)
+    assert budgets == [7 * 100 // 4]

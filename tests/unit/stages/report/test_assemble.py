@@ -208,3 +208,26 @@ def test_build_baseline_without_blocks_has_no_unstructured_point() -> None:
     baseline = complete_baseline(measured(16, 0.97), POINTS[:1], is_curve=False)
     assert baseline.unstructured is None
     assert "unstructured" not in baseline.reasons
+
+
+def test_build_baseline_of_a_budget_of_multiply_adds_names_it_as_the_reason_for_no_gain() -> None:
+    baseline = MeasuredBaseline((MeasuredPoint(measured(4, 0.95), 0.95),), is_curve=False)
+    result = assemble._build_baseline(baseline, None, has_macs_budget=True)
+    assert result is not None
+    assert result.gain is None
+    assert "target_macs" in result.reasons["gain"]
+
+
+def test_explain_uncounted_names_a_layer_without_uses() -> None:
+    baseline = MeasuredBaseline(
+        (MeasuredPoint(measured(4, 0.95, "baseline/"), 0.95),), is_curve=False
+    )
+    report = make_report(measured(4, 0.96), baseline)
+    assert report.pruned.macs_left is None
+    explained = assemble._explain_uncounted(report)
+    for network in explained.networks:
+        assert "'w' cannot be counted" in network.reasons["macs_left"]
+    layers = (report.layers[0].replace(uses=3),)
+    counted = complete(report.replace(layers=layers))
+    assert counted.pruned.macs_left == pytest.approx(1 / 4)
+    assert assemble._explain_uncounted(counted) == counted

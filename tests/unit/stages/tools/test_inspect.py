@@ -7,11 +7,14 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+import torch
 
+import ltp_pipeline
 from ltp_pipeline.cli.tables import show_model
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.stages.import_model import network, operators, registry  # noqa: F401 - filled
+from ltp_pipeline.stages.multiply_adds import count_uses
 from ltp_pipeline.stages.tools.inspect import InspectedOperator, inspect
 from tests.support.imported import import_network
 from tests.support.models import Graph, conv_bn_classifier
@@ -121,3 +124,35 @@ def test_inspect_does_not_import_torch(saved) -> None:
         "sys.exit(any(name in sys.modules for name in ('torch', 'onnxruntime', 'onnxsim')))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_inspect_counts_the_multiply_adds_of_one_sample(saved, capsys, batch: int | None) -> None:
+    g = Graph()
+    h = g.add("Conv", "x", g.random("conv", 4, 2, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1])
+    pooled = g.add("Flatten", g.add("GlobalAveragePool", h))
+    y = g.add("Gemm", pooled, g.random("fc", 5, 4), outputs=("y",), transB=1)
+    result = inspect(saved(g.model({"x": (batch, 2, 8, 6)}, [y])))
+    assert [layer.uses for layer in result.layers] == [4 * 3, 1]
+    assert result.macs == 12 * 72 + 20
+    show_model(result)
+    assert "884 multiply-adds in one sample" in capsys.readouterr().out
+
+
+def test_inspect_without_sizes_has_no_multiply_adds(saved, capsys) -> None:
+    g = Graph()
+    h = g.add("Conv", "x", g.random("conv", 4, 2, 3, 3))
+    pooled = g.add("Flatten", g.add("GlobalAveragePool", h))
+    y = g.add("Gemm", pooled, g.random("fc", 5, 4), outputs=("y",), transB=1)
+    result = inspect(saved(g.model({"x": (None, 2, None, None)}, [y])))
+    assert [layer.uses for layer in result.layers] == [None, 1]
+    assert result.macs is None
+    show_model(result)
+    assert "multiply-adds" not in capsys.readouterr().out
+
+
+def test_inspect_counts_as_a_run_does(saved) -> None:
+    path = saved(conv_bn_classifier(8))
+    imported_network, state = ltp_pipeline.import_model(path)
+    counted = count_uses(imported_network, state, {"x": torch.randn(2, 1, 8, 8)})
+    assert {layer.name: layer.uses for layer in inspect(path).layers} == counted
