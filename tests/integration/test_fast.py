@@ -171,6 +171,8 @@ def test_run_without_library_skips_fast_file_and_gate_fails(
                 "--set",
                 "export.accelerate_min_sparsity=0.3",
                 "--no-baseline",
+                "--max-drop",
+                "0.9",
             )
             expected = ("--epochs", 2, "--finetune-epochs", 1, "--quiet", *options)
             assert (
