@@ -168,6 +168,7 @@ def test_fraction_without_uses_is_not_evaluated(run: Path, capsys: Any):
     assert "max_macs: limit 0.5, value none (not measured" in result.err
 
 
+@pytest.mark.slow
 def test_export_without_data_keeps_the_multiply_adds(run: Path, capsys: Any):
     before = report_of(run)
     (run.parent / "digits.npz").unlink()
@@ -179,6 +180,7 @@ def test_export_without_data_keeps_the_multiply_adds(run: Path, capsys: Any):
     assert after["model"]["macs"] == before["model"]["macs"]
 
 
+@pytest.mark.slow
 def test_pick_takes_the_baseline_of_equal_multiply_adds(run: Path, capsys: Any):
     last = report_of(run)["trail"][-1]
     result = invoke(capsys, "pick", run, last["entry"])
@@ -189,6 +191,7 @@ def test_pick_takes_the_baseline_of_equal_multiply_adds(run: Path, capsys: Any):
     assert picked["baseline"]["gain"] is None
 
 
+@pytest.mark.slow
 def test_pick_of_a_denser_entry_finds_no_baseline_and_no_curve(run: Path, capsys: Any):
     result = invoke(capsys, "pick", run, 1, "--baseline", "curve")
     assert (result.code, "baseline.mode" in result.err) == (3, True)
