@@ -32,9 +32,11 @@ from ltp_pipeline.tasks.protocol import Task
 if TYPE_CHECKING:
     from ltp_pipeline.system.arrays import Array
 
-# Defaults of the number of epochs and of steps, over both phases of training.
+# Defaults of the number of epochs and of steps, over both phases of training. Few samples get more
+# epochs, so that there are enough steps; accuracy grows little beyond this number of steps.
 DEFAULT_MIN_EPOCHS = 18
 DEFAULT_MIN_STEPS = 750
+DEFAULT_MAX_EPOCHS = 500  # for less than two batches of samples, which more epochs only repeat
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class RunContext:
     @property
     def epochs(self) -> int:
         """Number of epochs of the threshold-learning phase."""
-        return self.settings.train.epochs or self._default_epochs[0]
+        return self.settings.train.epochs or self.default_epochs[0]
 
     @property
     def finetune_epochs(self) -> int:
@@ -132,10 +134,10 @@ class RunContext:
             return train.finetune_epochs
         if train.epochs is not None:
             return math.ceil(train.epochs / 2)
-        return self._default_epochs[1]
+        return self.default_epochs[1]
 
     @property
-    def _default_epochs(self) -> tuple[int, int]:
+    def default_epochs(self) -> tuple[int, int]:
         """Numbers of epochs by rule, of threshold learning and of fine-tuning. (R5).
 
         Threshold learning has the fraction (1 + 3m) / 6 of all epochs. If m is 0 the masks are
@@ -143,6 +145,7 @@ class RunContext:
         """
         m = self.resolved.aggressiveness
         epochs = max(DEFAULT_MIN_EPOCHS, math.ceil(DEFAULT_MIN_STEPS / self.steps_per_epoch))
+        epochs = min(epochs, DEFAULT_MAX_EPOCHS)
         learning = round(epochs * (1 + 3 * m) / 6) if m > 0 else 1
         return learning, epochs - learning
 

@@ -59,7 +59,17 @@ def test_warn_of_weak_result_names_few_steps() -> None:
     assert "48 steps" in note
     assert not warn_of_weak_result(context_of(1_100, epochs=6, batch_size=32), 0.9)
     (note,) = warn_of_weak_result(context_of(100, epochs=1), 0.9)
-    assert "1 step:" in note
+    assert "1 step " in note
+
+
+def test_warn_of_weak_result_of_few_steps_names_the_default() -> None:
+    (note,) = warn_of_weak_result(context_of(512, epochs=1), 0.9)
+    assert "752 steps" in note
+
+
+def test_warn_of_weak_result_ignores_epochs_by_rule() -> None:
+    fixed_masks = ResolvedDefaults(aggressiveness=0.0)
+    assert not warn_of_weak_result(replace(context_of(512), resolved=fixed_masks), 0.9)
 
 
 def test_describe_loss_names_the_weight_of_distillation_next_to_labels() -> None:
@@ -89,7 +99,8 @@ def test_describe_optimizer_names_adamw_with_rate_and_warmup() -> None:
         (60_000, {}, (12, 6)),  # 468 steps an epoch
         (5_000, {}, (13, 7)),  # 39 steps an epoch
         (512, {}, (125, 63)),
-        (100, {}, (500, 250)),  # less than a batch is one step
+        (100, {}, (333, 167)),  # less than a batch is one step, and epochs have a limit
+        (300, {}, (250, 125)),
         (512, {"batch_size": 32}, (31, 16)),
         (512, {"epochs": 3}, (3, 2)),
         (512, {"finetune_epochs": 0}, (125, 0)),
