@@ -1,6 +1,6 @@
 """Find the rows of a results file: dictionaries of a plan and of what was measured for it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def parse_numbers(line: str) -> "np.ndarray[Any, Any]":
     return np.array(line.split(), float)
 
 
-def list_origins(rows: Sequence[Row]) -> tuple[str, str]:
+def list_origins(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return the commits and the processors of rows; – stands for a row without the entry."""
     commits = {str(row.get("commit", "–")) for row in rows}
     processors = {str(row.get("processor", "–")) for row in rows}

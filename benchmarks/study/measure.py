@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.study.methods import MagnitudeMethod, Task, clear_moments, epoch
 from benchmarks.study.networks import MULTIPLY_ADDS, NETWORKS, WEIGHTS, dense_model
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages import finetune
+from ltp_pipeline.stages import finetune, weight_units
 from ltp_pipeline.stages.learn_thresholds import _scale_free_weights
 from ltp_pipeline.stages.learn_thresholds.masks import min_kept_counts
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
@@ -58,7 +59,7 @@ def measure(plan: Mapping[str, Any], folders: Mapping[str, Path], cache: Path) -
     """Train a row of the plan.
 
     Args:
-        plan: network, cost, fraction, method, lr and seed.
+        plan: network, cost, fraction, method, lr, units and seed.
         folders: Folders of the data by source.
         cache: Folder of dense networks and data.
 
@@ -84,6 +85,9 @@ def measure(plan: Mapping[str, Any], folders: Mapping[str, Path], cache: Path) -
     )
     with tempfile.TemporaryDirectory() as folder:
         context, state = prepared(model, settings, Path(folder))
+        if not plan["units"]:
+            state = weight_units.from_units(context.network.units, state)
+            context = replace(context, network=replace(context.network, units=()))
         begun = time.monotonic()
         try:
             final = _train(context, state, plan)

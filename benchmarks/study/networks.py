@@ -133,6 +133,8 @@ class StudyNetwork:
         dense: Settings of the dense training.
         images: Number of training samples; None for all.
         rates: Learning rates that are tried first.
+        is_normalized: Whether BatchNormalization follows layers, so that they have units (R9).
+        classes: Number of classes.
     """
 
     build: Callable[..., onnx.ModelProto]
@@ -141,6 +143,8 @@ class StudyNetwork:
     dense: Mapping[str, Any] = field(default_factory=dict)
     images: int | None = IMAGES
     rates: tuple[float, ...] = (0.03, 0.1, 0.3)
+    is_normalized: bool = False
+    classes: int = 10
 
     @property
     def has_images(self) -> bool:
@@ -150,15 +154,21 @@ class StudyNetwork:
 
 _BY_WEIGHTS = ((WEIGHTS, 1 / 5), (WEIGHTS, 1 / 20))
 _SGD = {"lr": 0.03, "weight_decay": 5e-4, "epochs": 15}
-_SGD_BN = {"lr": 0.1, "weight_decay": 5e-4, "epochs": 20}
+
+
+def _normalized(build: Callable[..., onnx.ModelProto]) -> StudyNetwork:
+    """Return a network with BatchNormalization for CIFAR-10."""
+    cells = (*_BY_WEIGHTS, (MULTIPLY_ADDS, 0.05))
+    dense = {"lr": 0.1, "weight_decay": 5e-4, "epochs": 20}
+    return StudyNetwork(build, "cifar", cells, dense, is_normalized=True)
+
+
 NETWORKS = {
     "mlp": StudyNetwork(partial(mlp, (1, 28, 28), (300, 100)), "fashion", _BY_WEIGHTS, _SGD),
     "lenet": StudyNetwork(lenet, "fashion", (*_BY_WEIGHTS, (MULTIPLY_ADDS, 0.1)), _SGD),
-    "resnet": StudyNetwork(resnet, "cifar", (*_BY_WEIGHTS, (MULTIPLY_ADDS, 0.05)), _SGD_BN),
-    "mobilenet": StudyNetwork(inverted, "cifar", (*_BY_WEIGHTS, (MULTIPLY_ADDS, 0.05)), _SGD_BN),
-    "squeeze": StudyNetwork(
-        partial(inverted, squeeze=True), "cifar", (*_BY_WEIGHTS, (MULTIPLY_ADDS, 0.05)), _SGD_BN
-    ),
+    "resnet": _normalized(resnet),
+    "mobilenet": _normalized(inverted),
+    "squeeze": _normalized(partial(inverted, squeeze=True)),
     "encoder": StudyNetwork(
         partial(
             encoder, 2, 96, 4, datasets.WORD_LENGTH, len(datasets.ALPHABET), len(datasets.LANGUAGES)
@@ -166,8 +176,9 @@ NETWORKS = {
         "words",
         _BY_WEIGHTS,
         {"optimizer": "adamw", "lr": 1e-3, "epochs": 20},
-        None,
-        (3e-4, 1e-3, 3e-3),
+        images=None,
+        rates=(3e-4, 1e-3, 3e-3),
+        classes=len(datasets.LANGUAGES),
     ),
     "lstm": StudyNetwork(lstm, "fashion", _BY_WEIGHTS, {"lr": 0.1, "epochs": 20}),
 }

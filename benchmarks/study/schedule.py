@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchmarks.study.methods import GATED_METHODS
 from benchmarks.study.networks import MULTIPLY_ADDS, NETWORKS, WEIGHTS
 
 Row = Mapping[str, Any]
@@ -19,7 +20,9 @@ TWO = ("resnet", "mobilenet")
 FEW = ("feather", *ON_TWO)
 VISIBLE_LOSS = 0.02  # of accuracy; a cell of multiply-adds becomes harder until `common` loses it
 MAX_RATES = 6
-PLAN_KEYS = ("network", "cost", "fraction", "method", "lr", "seed")
+PLAN_KEYS = ("network", "cost", "fraction", "method", "lr", "units", "seed")
+# Methods that are tried with the weights as the file has them and in the units of (R9).
+IN_BOTH_FORMS = ("one-shot", "gradual", "feather")
 
 
 def methods_of(network: str) -> tuple[str, ...]:
@@ -40,27 +43,59 @@ def find_rows(rows: Sequence[Row], **values: Any) -> list[Row]:
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
-def next_rate(rows: Sequence[Row], network: str, method: str) -> tuple[float | None, bool]:
-    """Return a learning rate of a method on a network, and whether it is chosen.
+def forms_of(network: str, method: str) -> tuple[bool, ...]:
+    """Return whether a method trains in the units of (R9), does not, or is tried both ways."""
+    if method in GATED_METHODS:
+        return (True,)
+    if method in IN_BOTH_FORMS and NETWORKS[network].is_normalized:
+        return (False, True)
+    return (False,)
 
-    If it is not chosen it is to be tried. It is None if rows of rates are under way.
+
+def next_rate(
+    rows: Sequence[Row], network: str, method: str, units: bool
+) -> tuple[float, float | None]:
+    """Return a learning rate of a method, and its validation accuracy.
+
+    The accuracy is None if the rate is to be tried. Otherwise the rate is the best one.
     """
-    cost, fraction = RATE_CELL
     tried = {
         row["lr"]: -1.0 if row["val"] is None else row["val"]
-        for row in find_rows(
-            rows, network=network, method=method, seed=RATE_SEED, cost=cost, fraction=fraction
-        )
+        for row in find_rows(rows, **_rate_plan(network, method, units))
     }
     for rate in NETWORKS[network].rates:
         if rate not in tried:
-            return rate, False
+            return rate, None
     best = max(tried, key=lambda rate: (tried[rate], -rate))
     if len(tried) < MAX_RATES and best == max(tried):
-        return round(best * 3, 6), False
+        return round(best * 3, 6), None
     if len(tried) < MAX_RATES and best == min(tried):
-        return round(best / 3, 6), False
-    return best, True
+        return round(best / 3, 6), None
+    return best, tried[best]
+
+
+def choose_training(rows: Sequence[Row], network: str, method: str) -> dict[str, Any] | None:
+    """Return the learning rate and units of a method on a network; None if not all are tried."""
+    choices = []
+    for units in forms_of(network, method):
+        rate, accuracy = next_rate(rows, network, method, units)
+        if accuracy is None:
+            return None
+        choices.append((accuracy, {"lr": rate, "units": units}))
+    return max(choices, key=lambda choice: choice[0])[1]
+
+
+def _rate_plan(network: str, method: str, units: bool) -> dict[str, Any]:
+    """Return what the rows of a search for the rate have in common."""
+    cost, fraction = RATE_CELL
+    return {
+        "network": network,
+        "cost": cost,
+        "fraction": fraction,
+        "method": method,
+        "units": units,
+        "seed": RATE_SEED,
+    }
 
 
 def cells_of(rows: Sequence[Row], network: str) -> tuple[list[tuple[str, float]], Row | None]:
@@ -70,13 +105,13 @@ def cells_of(rows: Sequence[Row], network: str) -> tuple[list[tuple[str, float]]
         if cost == WEIGHTS:
             cells.append((cost, fraction))
             continue
-        rate, is_chosen = next_rate(rows, network, "common")
+        training = choose_training(rows, network, "common")
         dense = find_rows(rows, network=network, method="dense", seed=RATE_SEED)
-        if not is_chosen or not dense:
+        if training is None or not dense:
             continue
         original = max(row["val"] or 0 for row in dense)
         plan: dict[str, Any] = {"network": network, "cost": MULTIPLY_ADDS, "method": "common"}
-        plan |= {"lr": rate, "seed": RATE_SEED}
+        plan |= {**training, "seed": RATE_SEED}
         for harder in (fraction, fraction / 2, fraction / 4):
             decided = find_rows(rows, **plan, fraction=harder)
             if not decided:
@@ -90,19 +125,12 @@ def cells_of(rows: Sequence[Row], network: str) -> tuple[list[tuple[str, float]]
 
 def iter_plans(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """Yield plans of rows that can be measured now, the most urgent first."""
-    cost, fraction = RATE_CELL
     for network in NETWORKS:
         for method in methods_of(network):
-            rate, is_chosen = next_rate(rows, network, method)
-            if not is_chosen:
-                yield {
-                    "network": network,
-                    "cost": cost,
-                    "fraction": fraction,
-                    "method": method,
-                    "lr": rate,
-                    "seed": RATE_SEED,
-                }
+            for units in forms_of(network, method):
+                rate, accuracy = next_rate(rows, network, method, units)
+                if accuracy is None:
+                    yield {**_rate_plan(network, method, units), "lr": rate}
     for network in NETWORKS:
         _, deciding = cells_of(rows, network)
         if deciding is not None:
@@ -120,8 +148,8 @@ def _iter_cells(rows: Sequence[Row], method: str, seed: int) -> Iterator[dict[st
         plain = method == "common-plain"
         if not plain and method not in methods_of(network):
             continue
-        rate, is_chosen = next_rate(rows, network, "common" if plain else method)
-        if not is_chosen:
+        training = choose_training(rows, network, "common" if plain else method)
+        if training is None:
             continue
         cells, _ = cells_of(rows, network)
         if method == "dense":
@@ -134,6 +162,6 @@ def _iter_cells(rows: Sequence[Row], method: str, seed: int) -> Iterator[dict[st
                 "cost": cost,
                 "fraction": fraction,
                 "method": method,
-                "lr": rate,
+                **training,
                 "seed": seed,
             }

@@ -42,21 +42,34 @@ def test_rates_come_before_everything_else():
 @pytest.mark.parametrize(("values", "chosen"), [((0.5, 0.6, 0.55), 0.1), ((0.6, 0.6, 0.5), 0.03)])
 def test_next_rate_chooses_the_best_on_validation(values: tuple[float, ...], chosen: float):
     plan = {"network": "mlp", "cost": WEIGHTS, "fraction": 1 / 20, "method": "ltp", "seed": 0}
+    plan["units"] = True
     rows = [
         make_row({**plan, "lr": rate}, value)
         for rate, value in zip((0.03, 0.1, 0.3), values, strict=True)
     ]
     if chosen == 0.03:  # an edge: the next rate outward is tried first
-        assert schedule.next_rate(rows, "mlp", "ltp") == (0.01, False)
+        assert schedule.next_rate(rows, "mlp", "ltp", units=True) == (0.01, None)
         rows.append(make_row({**plan, "lr": 0.01}, 0.1))
-    assert schedule.next_rate(rows, "mlp", "ltp") == (chosen, True)
+    assert schedule.next_rate(rows, "mlp", "ltp", units=True) == (chosen, 0.6)
 
 
 def test_diverged_rows_count_as_worst():
     plan = {"network": "mlp", "cost": WEIGHTS, "fraction": 1 / 20, "method": "ltp", "seed": 0}
+    plan["units"] = True
     rows = [make_row({**plan, "lr": 0.03}, 0.2), make_row({**plan, "lr": 0.1}, 0.3)]
     rows.append({**plan, "lr": 0.3, "val": None, "test": None})
-    assert schedule.next_rate(rows, "mlp", "ltp") == (0.1, True)
+    assert schedule.next_rate(rows, "mlp", "ltp", units=True) == (0.1, 0.3)
+
+
+def test_rivals_on_normalized_networks_are_tried_in_both_forms():
+    plan = {"network": "resnet", "cost": WEIGHTS, "fraction": 1 / 20, "method": "gradual"}
+    rows = [
+        make_row({**plan, "lr": lr, "units": False, "seed": 0}, val)
+        for lr, val in ((0.03, 0.5), (0.1, 0.6), (0.3, 0.5))
+    ]
+    assert schedule.choose_training(rows, "resnet", "gradual") is None
+    rows += [make_row({**row, "units": True}, row["val"] + 0.01) for row in rows]
+    assert schedule.choose_training(rows, "resnet", "gradual") == {"lr": 0.1, "units": True}
 
 
 def test_whole_plan_measures_every_method_with_its_seeds_in_every_cell():
