@@ -2,9 +2,9 @@
 
 The networks have the layers of ResNet-50 and MobileNetV2, with BatchNormalization folded. Zeros are
 at random places, at 80, 90, 95 and 98 %. Sizes are compared with gzip -6 and zstd -19 of the dense
-file (the latter needs the package zstandard) and with a bound: N·H(p) + 32·nnz bits for the layer
-weights, plus the rest of the dense file. Times alternate between formats. The shortest of several
-rounds counts, and results are ratios.
+file (the latter needs the package zstandard) and with the bound of raw values: N·H(p) + 32·nnz bits
+for the layer weights, plus the rest of the dense file. Times alternate between formats. The
+shortest of several rounds counts, and results are ratios.
 
 Loading and latency are processor time on one thread, which other programs hardly change. "load" is
 the first session of a model in a new process. "load again" is a session in a process that has
@@ -67,7 +67,7 @@ def make_pruned_model(
 
 
 def lower_bound(weights: dict[str, Any]) -> float:
-    """Return N·H(p) + 32·nnz bits in bytes, summed over the layers."""
+    """Return the bound of raw values, N·H(p) + 32·nnz bits in bytes, summed over the layers."""
     total = 0.0
     for array in weights.values():
         p = np.count_nonzero(array) / array.size

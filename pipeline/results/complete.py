@@ -102,7 +102,7 @@ def put_nonzeros(
 
 
 def bound_size(original_bytes: int, elements: int, nonzeros: int) -> int:
-    """Return the fewest bytes that can hold the nonzeros of a model, their positions and the rest.
+    """Return the fewest bytes that hold a model if each nonzero is stored raw, in 32 bits.
 
     Args:
         original_bytes: Size of the original file.
@@ -330,18 +330,18 @@ def _complete_difference(difference: BaselineDifference, report: Report) -> Base
 
 
 def _collect_sizes(report: Report) -> dict[str, int | None]:
-    """Return the bytes of the original, of each file by its label, and the smallest possible."""
+    """Return the bytes of the original, of each file by its label, and the bound."""
     stated = report.sizes
     original = report.original.bytes
     elements = report.model.layer_elements
     nonzeros = report.pruned.nonzeros
-    bound = stated.get("entropy_bound")
+    bound = stated.get("raw_values_bound")
     if original and elements and nonzeros is not None:
         bound = bound_size(original, elements, min(nonzeros, elements))
     sizes = {"original": stated.get("original") if original is None else original}
     for file in report.pruned.files:
         sizes[file.label] = stated.get(file.label) if file.bytes is None else file.bytes
-    return {**sizes, "entropy_bound": bound}
+    return {**sizes, "raw_values_bound": bound}
 
 
 def _clear_network(_key: str, network: NetworkT, report: Report) -> NetworkT:

@@ -391,7 +391,7 @@ class Report(ReportPart):
     sizes: dict[str, Count | None] = Field(
         default_factory=dict,
         description="Bytes of the original and of each exported file; "
-        "`entropy_bound` is the smallest possible size.",
+        "`raw_values_bound` is the smallest size if each nonzero is stored raw, in 32 bits.",
     )
     reasons: Reasons = Field(default_factory=dict)
 

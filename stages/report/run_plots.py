@@ -23,7 +23,7 @@ TrainingLog = Sequence[LogLine]
 
 MAX_POINTS = 300  # of a line; more cannot be told apart
 DEPTH_COLORS = ["#3f8fd2", "#8c8cb4", "#d98c1f"]  # from the first to the last layer, equally dark
-BOUND = "entropy_bound"  # key in the sizes of a report
+BOUND = "raw_values_bound"  # key in the sizes of a report
 STAGES = {
     "learn": ("learning thresholds", LEARNED),
     "finetune": ("fine-tuning", ORIGINAL),
@@ -32,7 +32,7 @@ STAGES = {
 
 
 def plot_sizes(report: Report) -> str | None:
-    """Plot the bytes of each file, and the least size that is possible."""
+    """Plot the bytes of each file, and the bound for files that store raw values."""
     sizes = {name: size for name, size in report.sizes.items() if size and name != BOUND}
     if not sizes:
         return None
@@ -49,7 +49,7 @@ def plot_sizes(report: Report) -> str | None:
                 label += f" ({100 * size / original:.3g} %)"
             axes.annotate(label, (size, row), (4, 0), textcoords="offset points", va="center")
         if bound:
-            label = f"entropy bound: {filters.format_size(bound)}"
+            label = f"bound of raw values: {filters.format_size(bound)}"
             axes.axvline(bound, color=BASELINE, lw=1.4, ls="--", label=label)
         axes.set_yticks(range(len(sizes)), list(sizes))
         axes.set_ylim(len(sizes) - 0.4, -0.6)

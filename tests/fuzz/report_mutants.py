@@ -206,7 +206,7 @@ def raise_accuracy(folder: Path, rng: random.Random) -> ReportCase:
 
 def _drop_derived_values(report: dict[str, Any]) -> None:
     """Drop values that would have to be computed from other counts."""
-    report["sizes"].pop("entropy_bound")
+    report["sizes"].pop("raw_values_bound")
     report["model"]["macs"] = None
     for network in ("pruned", "baseline"):
         report[network]["macs_left"] = None

@@ -126,7 +126,7 @@ def remove_nonzero(report: dict[str, Any]) -> None:
     pruned["sparsity"] = 1 - pruned["nonzeros"] / model["layer_elements"]
     pruned["model_compression"] = model["float_elements"] / pruned["model_nonzeros"]
     drop_macs(report)
-    report["sizes"].pop("entropy_bound")
+    report["sizes"].pop("raw_values_bound")
 
 
 def remove_layer(report: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ def remove_layer(report: dict[str, Any]) -> None:
             file["nonzeros"] -= nonzeros
         part["compression"] = model["layer_elements"] / part["nonzeros"]
         part["sparsity"] = 1 - part["nonzeros"] / model["layer_elements"]
-    report["sizes"].pop("entropy_bound")
+    report["sizes"].pop("raw_values_bound")
 
 
 def remove_byte(report: dict[str, Any]) -> None:

@@ -155,7 +155,7 @@ def sample(
             "original": 1_102_345,
             "sparse": 318_840,
             "packed": 131_072,
-            "entropy_bound": size_bound(1_102_345, elements, nonzeros),
+            "raw_values_bound": size_bound(1_102_345, elements, nonzeros),
         },
     }
     return report, _log(layers, baseline)

@@ -185,7 +185,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     ),
     "bytes": (item("pruned", "files", 1, "bytes", value=10), "sizes.packed"),
     "bytes of the original": (item("original", "bytes", value=10), "sizes.original"),
-    "bound": (item("sizes", "entropy_bound", value=1), "sizes.entropy_bound"),
+    "bound": (item("sizes", "raw_values_bound", value=1), "sizes.raw_values_bound"),
     "quantisation": (
         item("pruned", "files", 0, "quantization", value={}),
         "pruned.files.0: quantization",

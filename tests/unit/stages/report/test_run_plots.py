@@ -9,13 +9,13 @@ from tests.support.sample_report import report_of, sample
 
 
 def test_plot_sizes_without_sizes_gives_none() -> None:
-    assert run_plots.plot_sizes(report_of({"sizes": {"entropy_bound": 7}})) is None
+    assert run_plots.plot_sizes(report_of({"sizes": {"raw_values_bound": 7}})) is None
 
 
 def test_plot_sizes_shows_each_file_and_the_bound() -> None:
-    sizes = {"original": 2000, "packed": 500, "entropy_bound": 400}
+    sizes = {"original": 2000, "packed": 500, "raw_values_bound": 400}
     plot = str(run_plots.plot_sizes(report_of({"sizes": sizes})))
-    for label in ("2 kB (100 %)", "500 B (25 %)", "entropy bound: 400 B"):
+    for label in ("2 kB (100 %)", "500 B (25 %)", "bound of raw values: 400 B"):
         assert label in plot
 
 
