@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE, find_output_layers, get_block_axes
 from ltp_pipeline.stages import finetune
+from ltp_pipeline.stages.finetune import MaskedTrainingPhase
 from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes, weight_sizes
 from ltp_pipeline.stages.learn_thresholds.masks import keep_exactly
@@ -23,6 +24,8 @@ from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prune import apply_masks, count_nonzeros
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
+from ltp_pipeline.stages.train.loop import train
+from ltp_pipeline.stages.train.phase import TrialPhase
 from ltp_pipeline.stages.train.statistics import refresh_statistics
 from ltp_pipeline.system.arrays import StateDict
 
@@ -73,11 +76,39 @@ def run(
     Returns:
         The trained network.
     """
+    pruned = prune_in_one_shot(context, original, budget, excluded, axes)
+    return finetune.run(context, pruned, epochs, name, key)
+
+
+def prune_in_one_shot(
+    context: RunContext,
+    original: StateDict,
+    budget: int,
+    excluded: Collection[str] = (),
+    axes: BlockAxes = NO_BLOCKS,
+) -> PrunedNetwork:
+    """Return the original without its smallest weights, not trained; arguments as for `run`."""
     masks = global_magnitude_masks(context.network, original, budget, excluded, axes, context.costs)
     state = refresh_statistics(context, apply_masks(original, masks))
     count = sum(count_nonzeros(context.network, state).values())
-    pruned = PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0})
-    return finetune.run(context, pruned, epochs, name, key)
+    return PrunedNetwork(state, masks, count, {"prune": 0, "finetune": 0})
+
+
+def train_trial(context: RunContext, pruned: PrunedNetwork, epochs: int, name: str) -> StateDict:
+    """Train a pruned network in a trial of the learning rate, and return its tensors.
+
+    Args:
+        context: The context of the trial.
+        pruned: The network, which stays as it is.
+        epochs: Number of epochs.
+        name: Name of the trial in progress.
+    """
+
+    def begin(tensors: Mapping[str, Tensor]) -> TrialPhase:
+        phase = MaskedTrainingPhase(tensors, context, pruned.masks, FIRST, FIRST)
+        return TrialPhase(phase, name)
+
+    return train(context, dict(pruned.state), begin, epochs)
 
 
 def planned_epochs(context: RunContext, epochs: int) -> dict[str, int]:

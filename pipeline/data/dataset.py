@@ -1,5 +1,7 @@
 """Samples, splits of them and batches. Samples stay as they are stored until a batch is read."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -208,6 +210,14 @@ class Split:
                 if source.samples.needs_decoding(changes_images):
                     return self.num_workers
         return 0
+
+    def select(self, indices: Array) -> Split:
+        """Return a split of some samples of this one."""
+        selected = copy(self)
+        selected.__dict__.pop("labels", None)
+        selected.__dict__.pop("inspected_targets", None)
+        selected.rows = self.rows[indices]
+        return selected
 
     def read_first(self, count: int) -> Batch:
         """Return the first samples, at most `count`."""

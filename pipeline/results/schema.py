@@ -24,6 +24,7 @@ from ltp_pipeline.results.schema_parts import (
     EnvironmentInfo,
     GateResult,
     LayerResult,
+    LearningRateInfo,
     ModelInfo,
     QuantizationInfo,
     ReportPart,
@@ -228,6 +229,9 @@ class NetworkResult(EvaluatedResult):
     )
     model_nonzeros: Count | None = make_field(None, "Number of nonzeros of all float weights.")
     epochs: EpochCounts | None = make_field(None, "Number of epochs of training, by phase.")
+    learning_rate: LearningRateInfo | None = make_field(
+        None, "Learning rate of the training; null if it was not recorded."
+    )
     num_trainings: Count | None = make_field(
         None,
         "Number of networks that were trained: fine-tuned trail entries, or points of "

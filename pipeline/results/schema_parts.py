@@ -138,6 +138,36 @@ class AccuracyResult(ReportPart):
         return self
 
 
+class LearningRateTrial(ReportPart):
+    """A short training with one learning rate."""
+
+    lr: Annotated[float, Field(gt=0, description="Highest learning rate of the training.")]
+    value: float | None = make_field(
+        None, "Metric on the validation split after the training; null if it diverged."
+    )
+
+
+class LearningRateInfo(ReportPart):
+    """Learning rate of a training, and how it was chosen."""
+
+    lr: Annotated[float, Field(gt=0, description="Highest learning rate of the training.")]
+    source: Literal["given", "searched", "default"] = make_field(
+        "default",
+        "Origin of the rate: `given` by the user, `searched` if a trial was ahead of the default "
+        "beyond noise, else `default`.",
+    )
+    reason: str = make_field("", "Reason for this origin.")
+    trial_steps: Count = make_field(0, "Number of steps of each trial; 0 without trials.")
+    trials: tuple[LearningRateTrial, ...] = make_field((), "Trials of the search, by rate.")
+
+    @model_validator(mode="after")
+    def _check_rate(self) -> Self:
+        rates = [trial.lr for trial in self.trials]
+        if rates and self.lr not in rates:
+            raise ValueError(f"lr must be the rate of a trial, got {self.lr:g}")
+        return self
+
+
 class QuantizationInfo(ReportPart):
     """Quantization of an int8 graph."""
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema_parts import LearningRateInfo
 from ltp_pipeline.run_directory.names import MANIFEST
 from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Settings
 from ltp_pipeline.system import distributed
@@ -88,6 +89,7 @@ class Manifest(_ManifestPart):
         threads: Number of threads that the run computes with.
         default_budget: Largest drop that is allowed by default.
         rules: Fractions that rules chose when the run began.
+        learning_rates: Learning rates of the trainings, by name: ltp, baseline.
         curve: Whether the baseline is a curve, as decided by the time of its first training.
         timings: Seconds of each stage.
         learned: Whether the trail is complete.
@@ -102,6 +104,7 @@ class Manifest(_ManifestPart):
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
     default_budget: NotNegative | None = None
     rules: dict[str, Share] = {}
+    learning_rates: dict[str, LearningRateInfo] = {}
     curve: bool | None = None
     timings: dict[str, NotNegative] = {}
     learned: bool = False

@@ -342,3 +342,20 @@ class RunDirectory:
     def relative_name(self, path: Path) -> str:
         """Return the name of a file as report and manifest have it."""
         return Path(os.path.relpath(path, self.root)).as_posix()
+
+
+class TrialRunDirectory(RunDirectory):
+    """The directory of a run during a trial: progress is shown, and nothing is saved."""
+
+    def __init__(self, run_directory: RunDirectory) -> None:
+        super().__init__(run_directory.root, run_directory.progress)
+
+    def save_state(self, name: str, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+        """Save nothing."""
+
+    def load_state(self, name: str) -> SavedTensors | None:  # noqa: ARG002 - nothing is saved
+        """Return None."""
+        return None
+
+    def append_log(self, line: Mapping[str, Any]) -> None:
+        """Log nothing."""

@@ -7,8 +7,8 @@ more point is unstructured at the compression of the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
@@ -22,7 +22,7 @@ from ltp_pipeline.runner.networks import (
     measure_time,
     save_weights,
 )
-from ltp_pipeline.stages import baseline
+from ltp_pipeline.stages import baseline, rate_search
 from ltp_pipeline.stages.baseline_search import MAX_POINTS, NARROW, next_compression
 from ltp_pipeline.stages.learn_thresholds.blocks import NO_BLOCKS, BlockAxes
 from ltp_pipeline.stages.measure.network import (
@@ -32,6 +32,7 @@ from ltp_pipeline.stages.measure.network import (
     MeasuredPoint,
 )
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.rate_search import SearchedTraining, find_learning_rate
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.system import distributed
@@ -95,6 +96,7 @@ def run(
     original_nonzeros = sum(count_nonzeros(context.network, original).values())
     start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
     fewest = baseline.min_cost(context.network, original, excluded, axes)
+    context = _choose_learning_rate(context, original, target, excluded, axes)
     measure_point = partial(_measure_point, context, original, target, excluded, reference)
     points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
@@ -123,6 +125,47 @@ def run(
     if reference is None:
         return None
     return MeasuredBaseline(tuple(measured), is_curve, bool(excluded), bool(axes), unstructured)
+
+
+def describe_search(context: RunContext, epochs: int) -> SearchedTraining:
+    """Return the first training of the baseline, whose learning rate is searched for.
+
+    Args:
+        context: The run.
+        epochs: Number of epochs of the training.
+    """
+    obstacle = None
+    if context.settings.method.lambda_ is not None:
+        obstacle = "paper mode has no search"
+    total_steps = epochs * context.steps_per_epoch
+    return SearchedTraining(baseline.FIRST, "Baseline, learning rate", total_steps, obstacle)
+
+
+def _choose_learning_rate(
+    context: RunContext,
+    original: StateDict,
+    target: BaselineTarget,
+    excluded: set[str],
+    axes: BlockAxes,
+) -> RunContext:
+    """Return the context with the baseline's learning rate, which all of its points have.
+
+    The rate is searched for at the compression of LTP.
+    """
+    context = replace(context, resolved=replace(context.resolved, lr=None))
+
+    @cache
+    def prune() -> PrunedNetwork:
+        return baseline.prune_in_one_shot(context, original, target.cost, excluded, axes)
+
+    training = describe_search(context, target.epochs)
+    with measure_time(context.run_directory, rate_search.STAGE):
+        lr = find_learning_rate(
+            context,
+            training,
+            lambda trial, epochs, name: baseline.train_trial(trial, prune(), epochs, name),
+        )
+    return context.with_learning_rate(lr)
 
 
 def _measure_point(

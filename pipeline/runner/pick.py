@@ -161,7 +161,8 @@ def finish_entry(
             else:
                 run_directory.begin_run({**identity, "entry": number})
             run_directory.save_inputs(model, settings, context.task.metric)
-            run_directory.update_manifest(threads=threads.current_threads())
+            rates = {**parent.manifest.learning_rates, **run_directory.manifest.learning_rates}
+            run_directory.update_manifest(threads=threads.current_threads(), learning_rates=rates)
             if mode != "none" and is_comparable:
                 for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED):
                     name = baseline.point_key(point, compared.exclude_classifier)

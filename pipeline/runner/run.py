@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ltp_pipeline.data.images.collection import list_corrupt_images
 from ltp_pipeline.graph.tensors import Weights
+from ltp_pipeline.results.schema import LTP_METHOD
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.access import check_writable
 from ltp_pipeline.run_directory.run_directory import RunDirectory
@@ -26,13 +27,21 @@ from ltp_pipeline.runner.networks import (
 )
 from ltp_pipeline.settings.checks import check_contradictions
 from ltp_pipeline.settings.schema import Settings
-from ltp_pipeline.stages import baseline, finetune_qat, learn_thresholds, prepare, select_entry
+from ltp_pipeline.stages import (
+    baseline,
+    finetune_qat,
+    learn_thresholds,
+    prepare,
+    rate_search,
+    select_entry,
+)
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.measure.network import measure_original
 from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.prune import count_nonzeros
+from ltp_pipeline.stages.rate_search import SearchedTraining
 from ltp_pipeline.stages.report.assemble import RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
@@ -109,9 +118,20 @@ def _run_locked(
     context = defaults.resolve_defaults(context, original, value)
     epochs = {"learn": context.epochs, "finetune": context.finetune_epochs}
     planned = dict(epochs)
+    searches = [describe_search(context)]
     if settings.baseline.mode != "none":
         planned.update(baseline.planned_epochs(context, sum(epochs.values())))
-    announce_plan(context, planned, SEARCHED if context.accuracy_budget is not None else ())
+        searches.append(baseline_curve.describe_search(context, sum(epochs.values())))
+    announce_plan(
+        context, planned, SEARCHED if context.accuracy_budget is not None else (), searches
+    )
+    with measure_time(run_directory, rate_search.STAGE):
+        lr = rate_search.find_learning_rate(
+            context,
+            searches[0],
+            lambda trial, epochs, name: learn_thresholds.train_trial(trial, original, epochs, name),
+        )
+    context = context.with_learning_rate(lr)
     if is_resumed:
         run_directory.progress.say(f"Resuming the run in {run_directory.root}")
     else:
@@ -178,6 +198,7 @@ def finish_candidate(
         weights=pictures,
         notes=[
             *notes.list_report_notes(context, measured.validation_accuracy),
+            *rate_search.list_notes(context),
             *selected.notes,
             *list_corrupt_images(context.data),
         ],
@@ -226,8 +247,22 @@ def _select_network(
     return selected, tuned, weights, accuracy
 
 
+def describe_search(context: RunContext) -> SearchedTraining:
+    """Return the training of LTP, whose learning rate is searched for."""
+    obstacle = None
+    if context.settings.method.lambda_ is not None:
+        obstacle = "paper mode has no search"
+    elif context.accuracy_budget is not None:
+        obstacle = "a search needs a target, and the budget is one of accuracy"
+    total_steps = (context.epochs + context.finetune_epochs) * context.steps_per_epoch
+    return SearchedTraining(LTP_METHOD, "Learning rate", total_steps, obstacle)
+
+
 def announce_plan(
-    context: RunContext, epochs: Mapping[str, int], searched: Collection[str] = ()
+    context: RunContext,
+    epochs: Mapping[str, int],
+    searched: Collection[str] = (),
+    rate_searches: Collection[SearchedTraining] = (),
 ) -> None:
     """Announce the phases ahead, so that the time left can be that of the whole run.
 
@@ -235,10 +270,13 @@ def announce_plan(
         context: The run.
         epochs: Number of epochs of each phase.
         searched: Phases that may be followed by further trainings.
+        rate_searches: Trainings whose learning rate is searched for.
     """
     if context.settings.train.quantization_aware and context.settings.export.has_int8:
         epochs = {**epochs, finetune_qat.NAME: context.int8_epochs}
     steps = {name: count * context.steps_per_epoch for name, count in epochs.items() if count}
+    for training in rate_searches:
+        steps.update(rate_search.plan_trials(context, training))
     open_ended = set(searched)
     if context.settings.requested_baseline in ("auto", "curve"):
         open_ended.update(("learn", "finetune", "baseline", "curve"))

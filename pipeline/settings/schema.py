@@ -275,8 +275,14 @@ class TrainSettings(Section):
     )
     lr: PositiveFloat | None = setting(
         None,
-        "Train with this highest learning rate. Default: 0.03 with sgd, 1e-4 with adamw.",
+        "Train with this highest learning rate. Default: searched from 0.03 with sgd, 1e-4 with"
+        " adamw.",
         option="--lr",
+    )
+    lr_search: bool = setting(
+        True,
+        "Search for the learning rates of LTP and of the baseline in a few short trainings, if lr"
+        " is not set.",
     )
     weight_decay: float | None = setting(
         None,

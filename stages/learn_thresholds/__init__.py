@@ -34,6 +34,7 @@ from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import choose_optimizer
+from ltp_pipeline.stages.train.phase import TrialPhase
 from ltp_pipeline.system.arrays import StateDict
 
 # The compression at which a search for the sparsest network within an accuracy budget ends.
@@ -78,6 +79,35 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
         )
     context.run_directory.update_manifest(learned=True)
     return ThresholdLearningResult(tuple(entries))
+
+
+def train_trial(context: RunContext, state: StateDict, epochs: int, name: str) -> StateDict:
+    """Train weights and thresholds in a trial, which ends at the target of the run.
+
+    Args:
+        context: The context of the trial.
+        state: Tensors to begin with; they are copied.
+        epochs: Number of epochs.
+        name: Name of the trial in progress.
+
+    Returns:
+        The tensors of the hard-pruned network.
+    """
+    phases: list[ThresholdLearningPhase] = []
+
+    def begin(tensors: Mapping[str, Tensor]) -> TrialPhase:
+        method = make_pruning_method(
+            context.network,
+            tensors,
+            context.settings,
+            context.resolved.aggressiveness,
+            context.uses,
+        )
+        phases.append(ThresholdLearningPhase(tensors, context, method))
+        return TrialPhase(phases[0], name)
+
+    trained = train(context, dict(state), begin, epochs)
+    return {**trained, **phases[0].method.pruned_weights(1.0)}
 
 
 def load_trail(run_directory: RunDirectory) -> ThresholdLearningResult:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
+from ltp_pipeline.results.schema import LTP_METHOD
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.learn_thresholds.schedule import (
@@ -59,10 +60,12 @@ def load_defaults(context: RunContext, original: StateDict, run: RunDirectory) -
     `context` finishes an entry of that run's trail.
     """
     measured = run.manifest.rules
+    learned = run.manifest.learning_rates.get(LTP_METHOD)
     resolved = ResolvedDefaults(
         accuracy_budget=run.manifest.default_budget,
         distillation_weight=measured.get("distillation_weight", 0.0),
         aggressiveness=measured.get("aggressiveness", 1.0),
+        lr=None if learned is None else learned.lr,
     )
     return _apply_defaults(context, original, resolved)
 

@@ -15,6 +15,7 @@ from ltp_pipeline.results.intervals import UNDEFINED
 from ltp_pipeline.results.schema import (
     CLASSIFIER_EXCLUDED,
     IN_BLOCKS,
+    LTP_METHOD,
     MAGNITUDE_METHOD,
     BaselineDifference,
     BaselinePoint,
@@ -26,11 +27,13 @@ from ltp_pipeline.results.schema_parts import (
     DataInfo,
     InputInfo,
     LayerResult,
+    LearningRateInfo,
     ModelInfo,
     ModelTensorInfo,
     TrailEntry,
     WeightInfo,
 )
+from ltp_pipeline.stages import baseline as baseline_stage
 from ltp_pipeline.stages.measure.network import explain_missing_counts
 from ltp_pipeline.stages.report.environment import describe_environment
 from ltp_pipeline.stages.report.notes import describe_improvement, list_file_notes
@@ -101,6 +104,7 @@ def build_report(findings: RunFindings) -> Report:
     if findings.baseline_reason is not None:
         reasons["baseline"] = findings.baseline_reason
     timings = context.run_directory.manifest.timings
+    rates = context.run_directory.manifest.learning_rates
     report = Report(
         metric=metric,
         task=context.task.describe_output(),
@@ -108,9 +112,14 @@ def build_report(findings: RunFindings) -> Report:
         data=_describe_data(context),
         custom_task=_describe_custom_task(context.task),
         original=findings.original.result,
-        pruned=findings.pruned.result.replace(num_trainings=findings.num_trainings),
+        pruned=findings.pruned.result.replace(
+            num_trainings=findings.num_trainings, learning_rate=rates.get(LTP_METHOD)
+        ),
         baseline=_build_baseline(
-            findings.baseline, findings.budget, settings.budget.target_macs is not None
+            findings.baseline,
+            findings.budget,
+            settings.budget.target_macs is not None,
+            rates.get(baseline_stage.FIRST),
         ),
         difference=_compare_networks(context.task, findings.pruned, findings.baseline),
         layers=_list_layers(findings),
@@ -215,7 +224,10 @@ def _describe_custom_task(task: Task) -> CustomTaskInfo | None:
 
 
 def _build_baseline(
-    baseline: MeasuredBaseline | None, budget: float | None, has_macs_budget: bool = False
+    baseline: MeasuredBaseline | None,
+    budget: float | None,
+    has_macs_budget: bool = False,
+    learning_rate: LearningRateInfo | None = None,
 ) -> BaselineResult | None:
     """Return the baseline with its curve, if they were measured."""
     if baseline is None:
@@ -229,6 +241,7 @@ def _build_baseline(
     changes: dict[str, Any] = {
         "method": ", ".join(method),
         "num_trainings": len(baseline.points),
+        "learning_rate": learning_rate,
         "reasons": dict(first.reasons),
     }
     if baseline.unstructured is not None:

@@ -48,11 +48,13 @@ class ResolvedDefaults:
         distillation_weight: Weight of the distillation loss; the loss on labels has the rest.
         aggressiveness: m of (R5), from 0 (fixed masks) to 1; training of thresholds takes longer
             with a higher one.
+        lr: Learning rate of the training; None for that of the settings.
     """
 
     accuracy_budget: float | None = None
     distillation_weight: float = 0.0
     aggressiveness: float = 1.0
+    lr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,20 @@ class RunContext:
 
     @cached_property
     def optimizer(self) -> OptimizerSettings:
-        """Settings of the optimizer, by settings, network and loss."""
-        return resolve_optimizer_settings(
+        """Settings of the optimizer, by settings, network, loss and the search for the rate."""
+        optimizer = resolve_optimizer_settings(
             self.settings.train, self.network.file.model, self.task.has_unbounded_gradient
         )
+        return optimizer if self.resolved.lr is None else optimizer._replace(lr=self.resolved.lr)
+
+    def with_learning_rate(self, lr: float) -> RunContext:
+        """Return the context with another learning rate."""
+        return replace(self, resolved=replace(self.resolved, lr=lr))
+
+    def with_training_samples(self, indices: Array) -> RunContext:
+        """Return the context with some of the training samples."""
+        train = self.data.train.select(indices)
+        return replace(self, data=replace(self.data, train=train))
 
     @property
     def accuracy_budget(self) -> float | None:
@@ -185,15 +197,17 @@ class RunContext:
     @cached_property
     def evaluator(self) -> Evaluator:
         """Evaluates networks in torch, relative to the original if the task needs it."""
+        return self.make_evaluator(self.task.without_interval)
+
+    def make_evaluator(self, task: Task) -> Evaluator:
+        """Return an evaluator by a task: the task of the run, with or without intervals."""
         teacher = self.teacher
         if teacher is None:
-            return Evaluator(self.task.without_interval, None)
+            return Evaluator(task, None)
         context = self
         if self.original is not None:
             context = replace(self, network=self.original)
-        return Evaluator(
-            self.task.without_interval, lambda inputs: context.compute_outputs(teacher, inputs)
-        )
+        return Evaluator(task, lambda inputs: context.compute_outputs(teacher, inputs))
 
     @property
     def teacher_forward(self) -> CompiledGraph:

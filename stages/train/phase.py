@@ -76,3 +76,45 @@ class Phase(Protocol):
 
     def log_values(self, position: StepPosition) -> dict[str, object]:
         """Return values for the log line of this step."""
+
+
+class TrialPhase:
+    """A phase whose network is used for a trial only: it is not evaluated on the way.
+
+    Attributes:
+        name: Name of the trial in progress.
+        key: Name of the checkpoint of the phase, from which random numbers follow.
+    """
+
+    def __init__(self, phase: Phase, name: str) -> None:
+        """Begin a trial of a phase."""
+        self.phase = phase
+        self.name = name
+        self.key = phase.key
+
+    def effective_weights(self) -> Mapping[str, Tensor]:
+        """Return the weights of the phase."""
+        return self.phase.effective_weights()
+
+    def after_backward(self, position: StepPosition) -> None:
+        """Do what the phase does."""
+        self.phase.after_backward(position)
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Do what the phase does."""
+        self.phase.after_step(optimizer)
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - protocol of a phase
+        """Return nothing."""
+        return {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return nothing: a trial is not resumed."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore nothing."""
+
+    def log_values(self, position: StepPosition) -> dict[str, object]:  # noqa: ARG002 - no log
+        """Return nothing."""
+        return {}

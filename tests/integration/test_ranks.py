@@ -204,3 +204,20 @@ cli.main()
     )
     assert "rank 1: error: image 7 cannot be read" in process.stderr
     assert "RuntimeError" not in process.stderr
+
+
+def test_ranks_agree_on_the_learning_rate(tmp_path: Path):
+    from ltp_pipeline.demo import copy_example
+
+    copy_example(tmp_path)
+    settings = (tmp_path / "ltp.toml").read_text().splitlines()
+    lines = [line for line in settings if not line.startswith("lr =")]
+    (tmp_path / "ltp.toml").write_text("\n".join(lines))
+    options = ["--epochs", 10, "--finetune-epochs", 4, "--batch-size", 16, "--baseline", "none"]
+    options += ["--target-compression", 6, "--export", "dense"]
+    finished = torchrun(tmp_path, "run", "model.onnx", "--out", "run", *options)
+    assert finished.returncode == 0, finished.stderr
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    rate = report["pruned"]["learning_rate"]
+    assert rate["source"] in ("searched", "default")
+    assert len(rate["trials"]) >= 3
