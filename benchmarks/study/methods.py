@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ltp_pipeline.settings.schema import BaselineScore
 from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
-from ltp_pipeline.stages.learn_thresholds.masks import TINY, keep_exactly, scale_thresholds
+from ltp_pipeline.stages.learn_thresholds.gradual_magnitude import GradualMagnitudePruning
+from ltp_pipeline.stages.learn_thresholds.masks import TINY
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.optimizer import iter_moments
@@ -53,113 +55,36 @@ class Task:
         return int(self.total * self.fraction)
 
 
-class MagnitudeMethod:
-    """Base of methods with one threshold on w²/κ along a schedule of the cost."""
+class MagnitudeMethod(GradualMagnitudePruning):
+    """The product's gradual magnitude pruning, and the base of methods along such a schedule."""
 
     epochs_of_pruning = 2 / 3  # fraction of all epochs in which the schedule runs
     clears_moments = True  # of weights without a gradient
+    score_name: BaselineScore = "magnitude"
 
     def __init__(self, task: Task) -> None:
         """Begin with all weights."""
+        schedule = PruningSchedule(task.total, task.total, task.budget)
+        costs = None if task.counts_weights else task.costs
+        super().__init__(task.weights, task.lowest, schedule, costs=costs, score=self.score_name)
         self.task = task
-        self.layer_weights = task.weights
-        self.progress = 0.0
-        self.tau = torch.full((len(task.weights),), TINY)
-        self.T = torch.zeros_like(self.tau)
-        self.threshold_leaf = self.tau.clone().requires_grad_()
-
-    def cost_at(self, progress: float) -> int:
-        """Return the cost that is left at a point of the phase: a cubic curve."""
-        rest = (1 - min(progress, 1.0)) ** 3
-        return self.task.budget + round((self.task.total - self.task.budget) * rest)
-
-    def starts(self) -> dict[str, Tensor]:
-        """Return thresholds up to a common factor."""
-        return {n: torch.tensor(float(self.task.costs[n])) for n in self.layer_weights}
-
-    @torch.no_grad()
-    def update_thresholds(self, progress: float) -> None:
-        """Follow the schedule."""
-        self.progress = progress
-        thresholds = scale_thresholds(
-            self.layer_weights,
-            self.starts(),
-            self.task.lowest,
-            self.cost_at(progress),
-            self.task.costs,
-        )
-        self.tau = torch.stack(thresholds)
-
-    def effective_weights(self) -> dict[str, Tensor]:
-        """Return the weights above their thresholds, zero for all others."""
-        layers = zip(self.layer_weights.items(), self.tau, strict=True)
-        return {name: w * (w.detach().square() > t) for (name, w), t in layers}
-
-    def count_kept(self) -> int:
-        """Return the number of weights above their thresholds."""
-        layers = zip(self.layer_weights.values(), self.tau, strict=True)
-        return sum(int((w.detach().square() > t).sum()) for w, t in layers)
-
-    def after_backward(self, position: StepPosition) -> None:
-        """Move the thresholds along the schedule."""
-        if (position.step + 1) % max(position.steps // UPDATES, 1) == 0:
-            self.update_thresholds((position.step + 1) / position.steps)
 
     def after_step(self, position: StepPosition) -> None:
         """Change weights after the optimizer did."""
 
     @torch.no_grad()
     def pruned_weights(self, progress: float) -> dict[str, Tensor]:
-        """Return the hard-pruned weights."""
+        """Return the hard-pruned weights, as the forward pass has them."""
         self.update_thresholds(progress)
-        masks = self.masks(progress)
+        masks = self.find_masks(progress)
         forward = self.effective_weights()
         return {name: v.detach().masked_fill(~masks[name], 0.0) for name, v in forward.items()}
-
-    def masks(self, progress: float) -> dict[str, Tensor]:
-        """Return masks of exactly the scheduled cost."""
-        return keep_exactly(
-            self.layer_weights,
-            self.starts(),
-            self.task.lowest,
-            self.cost_at(progress),
-            costs=None if self.task.counts_weights else self.task.costs,
-        )
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return nothing: runs of the study are not resumed."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore nothing."""
-
-    def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no values
-        """Return nothing."""
-        return {}
 
 
 class LampMethod(MagnitudeMethod):
     """Gradual magnitude with LAMP scores: w² / the sum of all squares that are not smaller."""
 
-    @torch.no_grad()
-    def starts(self) -> dict[str, Tensor]:
-        """Return thresholds on w² that LAMP's common threshold means for each layer."""
-        scores, squares, costs = [], [], []
-        for name, w in self.layer_weights.items():
-            ordered = w.detach().square().flatten().sort().values
-            rest = ordered.flip(0).cumsum(0).flip(0)
-            scores.append(ordered / rest)
-            squares.append(ordered)
-            costs.append(torch.full_like(ordered, self.task.costs[name]))
-        score, cost = torch.cat(scores), torch.cat(costs)
-        order = (score / cost).argsort(descending=True)
-        affordable = int((cost[order].cumsum(0) <= self.cost_at(self.progress)).sum())
-        limit = (score / cost)[order[max(affordable - 1, 0)]]
-        starts = {}
-        for i, name in enumerate(self.layer_weights):
-            kept = squares[i][scores[i] / self.task.costs[name] >= limit]
-            starts[name] = (kept.min() if len(kept) else squares[i].max()).clamp_min(TINY)
-        return starts
+    score_name: BaselineScore = "lamp"
 
 
 class FeatherMethod(MagnitudeMethod):

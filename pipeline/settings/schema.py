@@ -51,7 +51,8 @@ from ltp_pipeline.settings.write import format_section_name
 TaskKind = Literal["classification", "multilabel", "regression", "segmentation", "distillation"]
 DistillOutputs = Literal["auto", "logits", "values"]
 OptimizerName = Literal["sgd", "adamw"]
-BaselineMode = Literal["auto", "curve", "quick", "none"]
+BaselineMode = Literal["auto", "curve", "quick", "gradual", "none"]
+BaselineScore = Literal["magnitude", "lamp"]
 
 MAX_CONFIDENCE = 1 - 1e-6  # closer to 1, intervals are too wide to be useful
 PILLOW_MAX_PIXELS = 178_956_970  # Pillow does not open larger images
@@ -407,6 +408,12 @@ class ExportSettings(Section):
         f"Also write {' and '.join(ROUNDABLE_ENCODINGS)} files with rounded weights: fp16, int8.",
         option="--weight-storage",
     )
+    best: bool = setting(
+        False,
+        "Export a baseline instead of LTP's network if it is better on the validation split beyond"
+        " noise.",
+        option="--best",
+    )
     external_data: bool = setting(
         False, "Store large tensors in a second file, as files over 2 GB always do."
     )
@@ -480,13 +487,17 @@ class ExportSettings(Section):
 
 
 class BaselineSettings(Section):
-    """Comparison with global magnitude pruning."""
+    """Comparison with magnitude pruning."""
 
     mode: BaselineMode = setting(
         "auto",
-        "Measure global magnitude pruning at one point (quick), at up to four points (curve), or"
-        " not (none); auto measures the curve if one training takes less than ten minutes.",
+        "Measure global magnitude pruning at one point (quick), at up to four points (curve), at"
+        " one point next to gradual magnitude pruning (gradual), or not (none); auto measures the"
+        " curve if one training takes less than ten minutes.",
         option="--baseline",
+    )
+    score: BaselineScore = setting(
+        "magnitude", "Compare weights of the baselines by their squares, or by their LAMP scores."
     )
     exclude_classifier: bool = setting(
         False, "Leave the layer weight that computes the measured output unpruned in the baseline."

@@ -81,7 +81,7 @@ def keep_exactly(
     if costs is None:
         parts = torch.split(_mask_largest(ratios, budget), lengths)
     else:
-        parts = torch.split(ratios > _affordable_ratio(ratios, lengths, costs, budget), lengths)
+        parts = torch.split(ratios > affordable_ratio(ratios, lengths, costs, budget), lengths)
     masks: dict[str, Tensor] = {}
     for (name, r), part in zip(sizes.items(), parts, strict=True):
         mask = part.view_as(r)
@@ -114,7 +114,7 @@ def scale_thresholds(
     ratios, lengths = _threshold_ratios(sizes, tau, lowest)
     below = ratios.numel() - budget
     if costs is not None:
-        factor = _affordable_ratio(ratios, lengths, costs, budget)
+        factor = affordable_ratio(ratios, lengths, costs, budget)
     elif below > 0:
         factor = _kth_smallest(ratios, below)
     else:
@@ -230,7 +230,7 @@ def _threshold_ratios(
     return torch.cat(parts), [p.numel() for p in parts]
 
 
-def _affordable_ratio(
+def affordable_ratio(
     ratios: Tensor, lengths: Sequence[int], costs: Mapping[str, int], budget: int
 ) -> Tensor:
     """Return the smallest ratio above which weights cost at most `budget`, by bisection.

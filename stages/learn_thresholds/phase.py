@@ -1,4 +1,4 @@
-"""The training phase in which weights and thresholds are learned together."""
+"""The training phases of pruning methods: learning thresholds, and a schedule without a trail."""
 
 from collections.abc import Mapping
 
@@ -10,6 +10,7 @@ from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.stages.learn_thresholds import trail
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.train.context import RunContext
+from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.optimizer import iter_moments
 from ltp_pipeline.stages.train.phase import StepPosition, epochs_between_entries
 from ltp_pipeline.system import distributed
@@ -19,22 +20,16 @@ from ltp_pipeline.system import distributed
 FAR_OUTSIDE_BUDGETS = 2
 
 
-class ThresholdLearningPhase:
-    """Forward passes with pruned weights, thresholds that move, and a trail entry per epoch.
-
-    Attributes:
-        name: Name of the phase in progress and logs.
-        key: Name of its checkpoint.
-    """
-
-    name = key = "learn"
+class PruningPhase:
+    """Forward passes with pruned weights, and thresholds that move."""
 
     def __init__(
         self,
         tensors: Mapping[str, Tensor],
         context: RunContext,
         method: PruningMethod,
-        worst_accuracy: float | None = None,
+        name: str,
+        key: str,
     ) -> None:
         """Begin the phase.
 
@@ -42,20 +37,21 @@ class ThresholdLearningPhase:
             tensors: The tensors being trained, by name.
             context: The run.
             method: How weights are pruned and thresholds move.
-            worst_accuracy: The worst accuracy within the budget; None with another kind of budget.
+            name: Name of the phase in progress and logs.
+            key: Name of its checkpoint.
         """
         self.tensors = tensors
         self.context = context
         self.method = method
-        self.worst_accuracy = worst_accuracy
-        self.total = sum(w.numel() for w in method.layer_weights.values())
+        self.name = name
+        self.key = key
 
     def effective_weights(self) -> Mapping[str, Tensor]:
         """Return the pruned weights for the forward pass."""
         return self.method.effective_weights()
 
     def after_backward(self, position: StepPosition) -> None:
-        """Move the thresholds, equally in all processes, and note when nothing is pruned.
+        """Move the thresholds, equally in all processes.
 
         Raises:
             TrainingFailed: A threshold is not finite.
@@ -72,12 +68,6 @@ class ThresholdLearningPhase:
                 "lower train.lr (in paper mode also method.lambda or method.threshold_lr_ratio); "
                 "the trail is saved up to here",
             )
-        tenth = max(position.steps // 10, 1)
-        if position.step + 1 == tenth and self._kept_fraction() == 1.0:
-            self.context.run_directory.progress.say(
-                "Note: nothing is pruned yet after a tenth of the steps; "
-                "raise method.lambda or method.threshold_lr_ratio"
-            )
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Clear the optimizer's moments of pruned weights.
@@ -91,6 +81,71 @@ class ThresholdLearningPhase:
             is_kept = w.grad.abs_().sign_()
             for moment in iter_moments(optimizer, w):
                 moment.mul_(is_kept)
+
+    def end_epoch(self, epoch: int) -> dict[str, float]:  # noqa: ARG002 - protocol of a phase
+        """Return the metric of the network in training on the validation split."""
+        weights = {name: w.detach() for name, w in self.method.effective_weights().items()}
+        state = {**self.tensors, **weights}
+        return {"val_accuracy": evaluate_metric(self.context, state, self.context.data.val)}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state of the pruning method."""
+        return self.method.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the state of the pruning method."""
+        self.method.load_state_dict(state)
+
+    def log_values(self, position: StepPosition) -> dict[str, object]:
+        """Return the values of the method, the kept fraction and the thresholds."""
+        thresholds = dict(zip(self.method.layer_weights, self.method.tau.tolist(), strict=True))
+        values = self.method.log_values(position)
+        return {**values, "kept": self._kept_fraction(), "thresholds": thresholds}
+
+    def _kept_fraction(self) -> float:
+        """Return the fraction of prunable weights that the network in training has."""
+        total = sum(w.numel() for w in self.method.layer_weights.values())
+        return self.method.count_kept() / total
+
+
+class ThresholdLearningPhase(PruningPhase):
+    """The phase in which thresholds are learned, with a trail entry per epoch.
+
+    Attributes:
+        worst_accuracy: The worst accuracy within the budget; None with another kind of budget.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        context: RunContext,
+        method: PruningMethod,
+        worst_accuracy: float | None = None,
+    ) -> None:
+        """Begin the phase.
+
+        Args:
+            tensors: The tensors being trained, by name.
+            context: The run.
+            method: How weights are pruned and thresholds move.
+            worst_accuracy: The worst accuracy within the budget; None with another kind of budget.
+        """
+        super().__init__(tensors, context, method, name="learn", key="learn")
+        self.worst_accuracy = worst_accuracy
+
+    def after_backward(self, position: StepPosition) -> None:
+        """Move the thresholds, and note when nothing is pruned.
+
+        Raises:
+            TrainingFailed: A threshold is not finite.
+        """
+        super().after_backward(position)
+        tenth = max(position.steps // 10, 1)
+        if position.step + 1 == tenth and self._kept_fraction() == 1.0:
+            self.context.run_directory.progress.say(
+                "Note: nothing is pruned yet after a tenth of the steps; "
+                "raise method.lambda or method.threshold_lr_ratio"
+            )
 
     def end_epoch(self, epoch: int) -> dict[str, float]:
         """Hard-prune a copy, evaluate it and add it to the trail.
@@ -116,20 +171,6 @@ class ThresholdLearningPhase:
             values["macs_left"] = entry.macs_left
         return {**values, "val_accuracy": entry.accuracy}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the state of the pruning method."""
-        return self.method.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the state of the pruning method."""
-        self.method.load_state_dict(state)
-
-    def log_values(self, position: StepPosition) -> dict[str, object]:
-        """Return λ, the learning rate of the thresholds, the kept fraction and the thresholds."""
-        thresholds = dict(zip(self.method.layer_weights, self.method.tau.tolist(), strict=True))
-        values = self.method.log_values(position)
-        return {**values, "kept": self._kept_fraction(), "thresholds": thresholds}
-
     def _warn_out_of_reach(self, entry: LearnedEntry, worst_accuracy: float) -> None:
         """Warn if even the least compressed network is far outside the budget."""
         metric = self.context.task.metric
@@ -145,7 +186,3 @@ class ThresholdLearningPhase:
             "Try a lower learning rate, more epochs or a larger "
             "budget"
         )
-
-    def _kept_fraction(self) -> float:
-        """Return the fraction of prunable weights that the network in training has."""
-        return self.method.count_kept() / self.total
