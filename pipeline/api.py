@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates, evaluate_own_gates
+from ltp_pipeline.gates.evaluation import choose_limits, evaluate_gates
 from ltp_pipeline.gates.evidence import check_files, read_report
 from ltp_pipeline.results import compare as comparison
 from ltp_pipeline.results.complete import drop_unsupported_values
@@ -280,6 +280,7 @@ def pick(
     *,
     formats: Sequence[str] = (),
     baseline: str | None = None,
+    best: bool | None = None,
     progress: Reporter | None = None,
     task: Any = None,
     **limits: Any,
@@ -292,6 +293,8 @@ def pick(
         formats: Files to write. Default: those of the run.
         baseline: Mode of the baseline, as in [baseline]. None takes the baseline of the run if it
             has the same size.
+        best: Export a baseline if it is better than the entry on the validation split beyond
+            noise. Default: the setting of the run.
         progress: Reporter of the progress.
         task: Custom task, if the run had one.
         limits: Limits of gates by name. Default: those of the run.
@@ -299,7 +302,9 @@ def pick(
     from ltp_pipeline.runner.pick import pick as finish_entry
 
     reporter = progress or SilentReporter()
-    return finish_entry(Path(run), entry, reporter, formats, baseline, limits, _load_task(task))
+    return finish_entry(
+        Path(run), entry, reporter, formats, baseline, limits, _load_task(task), best
+    )
 
 
 def export(
@@ -351,43 +356,38 @@ def handoff(
     out: AnyPath | None = None,
     example_samples: int = 0,
     *,
-    network: str = "pruned",
+    network: str = "best",
     task: Any = None,
 ) -> Path:
     """Collect the files of a finished run for deployment, with report, hashes and HANDOFF.md.
 
     Args:
         run: Run directory.
-        out: Directory to write. Default: RUN/handoff, or RUN/handoff-baseline.
+        out: Directory to write. Default: RUN/handoff, or RUN/handoff-NETWORK for a network other
+            than "best" and "pruned".
         example_samples: Number of test samples in example.npz; 0 puts random ones into it.
-        network: "pruned" or "baseline". The baseline gets a report of its own.
+        network: "pruned" for the files of the run, "baseline", "gradual" or "ltp" for a network
+            that it was compared with, or "best": the files of the run, unless a baseline is better
+            on the validation split beyond noise. A network other than "pruned" gets a report of
+            its own.
         task: Custom task that has the test samples, if the run had one.
 
     Returns:
         The directory that was written.
     """
-    from ltp_pipeline.stages import handoff as stage
+    from ltp_pipeline.runner.handoff import BEST, check_name, deliver_network, find_key
+    from ltp_pipeline.stages.handoff import FOLDER, HANDOFF_FOLDERS
     from ltp_pipeline.stages.handoff.example import load_samples
-    from ltp_pipeline.stages.handoff.of_baseline import select_baseline
 
-    if network not in ("pruned", "baseline"):
-        raise InputError(
-            f"network must be pruned or baseline, got {network}", 'pass network="pruned"'
-        )
+    check_name(network)
     directory = Path(run)
     content = read_report(directory / REPORT_JSON)
     samples = None
     if example_samples:
         samples = load_samples(directory, content, example_samples, _load_task(task))
-    folder = stage.FOLDER if network == "pruned" else stage.FOLDER_OF_BASELINE
+    folder = FOLDER if network == BEST else HANDOFF_FOLDERS[find_key(content, network)]
     target = directory / folder if out is None else Path(out)
-    if network == "pruned":
-        return stage.run(content, directory, target, samples)
-    run_directory = RunDirectory(directory)
-    if run_directory.is_run:
-        run_directory.load_inputs()
-    selected = select_baseline(content, is_picked=run_directory.entry is not None)
-    return stage.run_baseline(evaluate_own_gates(selected), directory, target, samples)
+    return deliver_network(content, directory, target, network, samples)
 
 
 def report(run: AnyPath) -> Report:
@@ -396,7 +396,8 @@ def report(run: AnyPath) -> Report:
     Returns:
         The report.
     """
-    from ltp_pipeline.stages import handoff as handoff_stage
+    from ltp_pipeline.runner.handoff import deliver_network
+    from ltp_pipeline.stages.handoff import FOLDER
     from ltp_pipeline.stages.report import render
 
     directory = RunDirectory(Path(run))
@@ -404,9 +405,9 @@ def report(run: AnyPath) -> Report:
     render.write_pages(content, directory)
     if directory.path(SUMS).is_file():
         render.write_hashes(content, directory)
-    handoff_directory = directory.path(handoff_stage.FOLDER)
+    handoff_directory = directory.path(FOLDER)
     if handoff_directory.is_dir():
-        handoff_stage.run(content, directory.root, handoff_directory)
+        deliver_network(content, directory.root, handoff_directory)
     return content
 
 

@@ -8,7 +8,7 @@ taken only if it is ahead beyond noise. docs/how-to/training.md has the measurem
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.results.schema import LTP_METHOD
 from ltp_pipeline.results.schema_parts import LearningRateInfo, LearningRateTrial
+from ltp_pipeline.run_directory.names import GRADUAL
 from ltp_pipeline.run_directory.run_directory import TrialRunDirectory
 from ltp_pipeline.stages.train.batches import derive_seed
 from ltp_pipeline.stages.train.context import RunContext
@@ -138,19 +139,21 @@ def find_learning_rate(
     return info.lr
 
 
-def list_notes(context: RunContext) -> list[str]:
-    """Return a line on the learning rate of each training, unless the user set it."""
+def list_notes(context: RunContext, names: Collection[str]) -> list[str]:
+    """Return a line on the learning rate of each of these trainings, unless the user set it."""
     rates = context.run_directory.manifest.learning_rates
     return [
         _describe_rate(context, name, info)
         for name, info in rates.items()
-        if info.source != "given"
+        if name in names and info.source != "given"
     ]
 
 
 def _describe_rate(context: RunContext, name: str, info: LearningRateInfo) -> str:
     """Return a line on a learning rate, where it came from and what the trials scored."""
     network = "LTP" if name == LTP_METHOD else "the baseline"
+    if name.startswith(GRADUAL):
+        network = "the gradual baseline"
     origin = "found by a search" if info.source == "searched" else "the default"
     line = f"{network} is trained with the learning rate {info.lr:.3g}, {origin}: {info.reason}"
     if not info.trials:

@@ -234,9 +234,12 @@ BaselineOption = Annotated[
     str | None,
     typer.Option(
         "--baseline",
-        metavar="auto|curve|quick|none",
+        metavar="auto|curve|quick|gradual|none",
         help=find_option("baseline", "mode").help_text,
     ),
+]
+BestOption = Annotated[
+    bool | None, typer.Option("--best", help=find_option("export", "best").help_text)
 ]
 NoBaselineOption = Annotated[
     bool, typer.Option("--no-baseline", help="Do not measure the baseline, as --baseline none.")

@@ -25,6 +25,8 @@ PHASE_TITLES = {
     "baseline": "Baseline",
     "curve": "Baseline, curve",
     "single": "Baseline, unstructured",
+    "gradual": "Baseline, gradual",
+    "gradual-finetune": "Baseline, gradual, fine-tune",
     "validate": "Validate",
 }
 VALUE_FORMATS = {

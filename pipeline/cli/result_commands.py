@@ -25,8 +25,11 @@ from ltp_pipeline.system.files import write_text
 class DeliveredNetwork(StrEnum):
     """Network of a run that `handoff` can deliver."""
 
+    BEST = "best"
     PRUNED = "pruned"
     BASELINE = "baseline"
+    GRADUAL = "gradual"
+    LTP = "ltp"
 
 
 def trail(
@@ -52,6 +55,7 @@ def pick(
     export: options.ExportOption = None,
     baseline: options.BaselineOption = None,
     no_baseline: options.NoBaselineOption = False,
+    best: options.BestOption = None,
     values: options.SettingValues,
     as_json: options.JsonOption = False,
     quiet: options.QuietOption = False,
@@ -66,6 +70,7 @@ def pick(
         entry,
         formats=export or (),
         baseline=options.merge_baseline_mode(baseline, no_baseline),
+        best=best,
         progress=make_reporter(quiet),
         task=task,
         **values["gates"],
@@ -103,12 +108,17 @@ def handoff(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write to this directory. Default: RUN/handoff, or RUN/handoff-baseline."
+            help="Write to this directory. Default: RUN/handoff, or RUN/handoff-NETWORK for"
+            " baseline, gradual and ltp."
         ),
     ] = None,
     network: Annotated[
-        DeliveredNetwork, typer.Option(help="Deliver this network of the run.")
-    ] = DeliveredNetwork.PRUNED,
+        DeliveredNetwork,
+        typer.Option(
+            help="Deliver this network of the run: its pruned network, a baseline, or the better"
+            " one on the validation split."
+        ),
+    ] = DeliveredNetwork.BEST,
     example_samples: Annotated[
         int,
         typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ltp_pipeline.results.schema import IS_BASELINE
+from ltp_pipeline.results.schema import IS_BASELINE, IS_DELIVERED
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.schema import Report
@@ -55,10 +55,9 @@ def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
     name, _, file_name = result.name.partition(" ")
     if result.value is None:
         if name in SUGGESTIONS_FOR_MISSING_VALUES:
-            if report.reasons.get("baseline") == IS_BASELINE:
-                return (
-                    f"remove the gate: {IS_BASELINE}; the report of the run compares both networks"
-                )
+            reason = report.reasons.get("baseline")
+            if reason in (IS_BASELINE, IS_DELIVERED):
+                return f"remove the gate: {reason}; the report of the run compares both networks"
             if name == "min_gain" and report.has_macs_budget:
                 return "remove the gate: budget.target_macs measures one point of the baseline"
             return SUGGESTIONS_FOR_MISSING_VALUES[name]

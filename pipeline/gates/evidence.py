@@ -65,8 +65,8 @@ def check_gate_results(report: Report, where: str) -> None:
 def check_files(report: Report, path: Path) -> list[GateResult]:
     """Compare the files beside a report with their hashes in it.
 
-    The exported files of the pruned network must be there. The original, the baseline, the trail
-    and the list of hashes may be missing.
+    The exported files of the pruned network must be there. The original, the networks
+    that it is compared with, the trail and the list of hashes may be missing.
 
     Args:
         report: The report.
@@ -84,8 +84,8 @@ def check_files(report: Report, path: Path) -> list[GateResult]:
     for name, expected in required.items():
         results.append(_check_hash(name, expected, [folder / name]))
     hashes = _collect_hashes([*report.baseline_points.values()])
-    if report.baseline:
-        hashes = _collect_hashes(report.baseline.files) | hashes
+    for network in reversed(report.other_networks.values()):
+        hashes = _collect_hashes(network.files) | hashes
     for entry in report.trail:
         if entry.sha256:
             hashes |= entry.hashes

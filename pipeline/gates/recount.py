@@ -31,7 +31,7 @@ def check_counts(report: Report, folder: Path) -> None:
 
     Args:
         report: A report whose files in the folder have the hashes that it states.
-        folder: Folder of the report. Files of the baseline may be missing in it.
+        folder: Folder of the report. Files of other networks may be missing.
     """
     names = [layer.name for layer in report.layers]
     counted = []
@@ -44,7 +44,7 @@ def check_counts(report: Report, folder: Path) -> None:
         counted.append(counts)
     if counted:
         _check_network(report, "pruned", counted)
-        _check_baseline(report, folder, names)
+        _check_others(report, folder, names)
 
 
 def _read(file: HashedFile, folder: Path) -> OnnxModel:
@@ -95,13 +95,12 @@ def _check_network(report: Report, network: str, counted: list[FileSparsity]) ->
     check_same_values(report, recounted, WHERE, "its files")
 
 
-def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:
-    """Raise ContradictionError if a file of the baseline that is in the folder has other counts."""
-    baseline = report.baseline
-    if baseline is None:
-        return
+def _check_others(report: Report, folder: Path, names: Sequence[str]) -> None:
+    """Raise ContradictionError if a file of another network in the folder has other counts."""
     counted: dict[str, FileSparsity] = {}
-    files: list[FileResult | BaselinePoint] = [*baseline.files, *report.baseline_points.values()]
+    files: list[FileResult | BaselinePoint] = [*report.baseline_points.values()]
+    for network in report.other_networks.values():
+        files += network.files
     for file in files:
         if not (folder / file.path).is_file():
             continue
@@ -111,9 +110,10 @@ def _check_baseline(report: Report, folder: Path, names: Sequence[str]) -> None:
         if file.nonzeros is not None and nonzeros != file.nonzeros:
             key = f"nonzeros of {file.path}"
             raise ContradictionError(key, file.nonzeros, nonzeros, WHERE, "the file")
-    present = [counted[file.path] for file in baseline.files if file.path in counted]
-    if present and len(present) == len(baseline.files):
-        _check_network(report, "baseline", present)
+    for key, network in report.other_networks.items():
+        present = [counted[file.path] for file in network.files if file.path in counted]
+        if present and len(present) == len(network.files):
+            _check_network(report, key, present)
 
 
 def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import ROUNDING, Metric
-from ltp_pipeline.results.schema import BaselineResult, FileResult, Report
+from ltp_pipeline.results.schema import BaselineResult, FileResult, OtherResult, Report
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.settings.checks import check_limit_units
 from ltp_pipeline.system.text import format_value, make_printable
@@ -161,6 +161,7 @@ def _list_quantities(report: Report, labels: Iterable[str]) -> dict[str, Quantit
     rounding = _get_rounding(report)
     pruned = report.pruned
     baseline = report.baseline or BaselineResult()
+    gradual = report.gradual_baseline or OtherResult()
     sizes = [file.bytes for file in pruned.files if file.bytes is not None]
     first_latencies = [file.latency[0].ms for file in pruned.files if file.latency]
     times = [ms for ms in first_latencies if ms is not None]
@@ -175,6 +176,7 @@ def _list_quantities(report: Report, labels: Iterable[str]) -> dict[str, Quantit
             pruned.macs_left, Metric("multiply-adds left", higher_is_better=False)
         ),
         "baseline METRIC": Quantity(baseline.value, metric, rounding),
+        "gradual baseline METRIC": Quantity(gradual.value, metric, rounding),
         "gain": Quantity(baseline.gain, bound=baseline.gain_bound),
         "smallest file, bytes": Quantity(min(sizes, default=None), is_loss=True),
         "fastest file, ms": Quantity(min(times, default=None), is_loss=True),

@@ -8,11 +8,13 @@ from ltp_pipeline.graph.sparsity import Sparsity
 from ltp_pipeline.results.consistency import check_same
 from ltp_pipeline.results.metric import BUILT_IN_METRICS, Metric
 from ltp_pipeline.results.schema import (
+    LTP_METHOD,
     BaselineDifference,
     BaselinePoint,
     BaselineResult,
     FileLatencyResult,
     FileResult,
+    NetworkComparison,
     NetworkResult,
     OriginalResult,
     Report,
@@ -30,7 +32,12 @@ GATED_KEYS = (
     "sparsity",
     "macs_left",
 )  # keys of a network whose values gates check
-NONZEROS_KEYS = {"pruned": "nonzeros", "baseline": "baseline_nonzeros"}  # of a layer, by network
+NONZEROS_KEYS = {
+    "pruned": "nonzeros",
+    "baseline": "baseline_nonzeros",
+    "gradual_baseline": "gradual_nonzeros",
+    "ltp": "ltp_nonzeros",
+}  # of a layer, by network
 
 NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 T = TypeVar("T")
@@ -58,7 +65,10 @@ def complete(report: Report) -> Report:
         report = report.replace(baseline=_complete_points(report.baseline, report.model))
         report = report.replace(baseline=_complete_gain(report))
     if report.difference is not None:
-        report = report.replace(difference=_complete_difference(report.difference, report))
+        difference = _complete_difference("difference", report.difference, report, report.baseline)
+        report = report.replace(difference=difference)
+    report = _update_networks(report, _complete_other)
+    report = report.replace(comparison=_complete_comparison(report))
     return report.replace(sizes=_collect_sizes(report))
 
 
@@ -91,7 +101,7 @@ def put_nonzeros(
 
     Args:
         report: The report.
-        network: "pruned" or "baseline".
+        network: Key of the network, such as "pruned" or "baseline".
         layer_nonzeros: Nonzeros of each layer weight.
         model_nonzeros: Nonzeros of all float weights.
     """
@@ -120,8 +130,8 @@ def bound_size(original_bytes: int, elements: int, nonzeros: int) -> int:
 def _update_networks(report: Report, update: Callable[[str, Any, Report], Any]) -> Report:
     """Return the report with its networks replaced by those that a function returns for them."""
     report = report.replace(pruned=update("pruned", report.pruned, report))
-    if report.baseline is not None:
-        report = report.replace(baseline=update("baseline", report.baseline, report))
+    for key, network in report.other_networks.items():
+        report = report.replace(**{key: update(key, network, report)})
     return report
 
 
@@ -312,21 +322,70 @@ def _complete_gain(report: Report) -> BaselineResult | None:
     )
 
 
-def _complete_difference(difference: BaselineDifference, report: Report) -> BaselineDifference:
-    """Return the difference of the exact files of the two networks."""
-    if report.baseline is None:
+def _complete_difference(
+    key: str, difference: BaselineDifference, report: Report, other: NetworkResult | None
+) -> BaselineDifference:
+    """Return the difference of the exact files of the pruned network and of another one."""
+    if other is None:
         return difference
-    pruned = report.pruned.exact_value
-    baseline = report.baseline.exact_value
+    pruned_value = report.pruned.exact_value
+    other_value = other.exact_value
     counts = difference.paired_counts
     if counts is not None:
-        check_same("difference.paired_counts", counts.first_fraction, pruned)
-        check_same("difference.paired_counts", counts.second_fraction, baseline)
+        check_same(f"{key}.paired_counts", counts.first_fraction, pruned_value)
+        check_same(f"{key}.paired_counts", counts.second_fraction, other_value)
     value = difference.value
-    if pruned is not None and baseline is not None:
-        value = report.metric.compute_drop(pruned, baseline)
+    if pruned_value is not None and other_value is not None:
+        value = report.metric.compute_drop(pruned_value, other_value)
     interval = _complete_interval(difference.interval, counts, value)
     return difference.replace(value=value, interval=interval)
+
+
+def _complete_other(key: str, network: NetworkT, report: Report) -> NetworkT:
+    """Return a network with its difference from the pruned one, if it has one."""
+    difference = getattr(network, "difference", None)
+    if difference is None:
+        return network
+    difference = _complete_difference(f"{key}.difference", difference, report, network)
+    return network.replace(difference=difference)
+
+
+def _complete_comparison(report: Report) -> NetworkComparison:
+    """Return the comparison with the leads that the accuracies on the validation split give."""
+    values = {network.base_method: network.validation_accuracy for network in report.networks}
+    return complete_leads(report.comparison, values, report.metric)
+
+
+def complete_leads(
+    comparison: NetworkComparison, values: Mapping[str, float | None], metric: Metric
+) -> NetworkComparison:
+    """Return a comparison with the lead of each baseline, and the one that is better than LTP.
+
+    Args:
+        comparison: The comparison.
+        values: Metric on the validation split by method; methods may be missing.
+        metric: The metric.
+    """
+    ltp_value = values.get(LTP_METHOD)
+    leads = []
+    for number, lead in enumerate(comparison.baselines):
+        counts = lead.paired_counts
+        own_value = values.get(lead.method)
+        if counts is not None:
+            key = f"comparison.baselines.{number}.paired_counts"
+            check_same(key, counts.first_fraction, own_value)
+            check_same(key, counts.second_fraction, ltp_value)
+        value = lead.value
+        if own_value is not None and ltp_value is not None:
+            value = metric.compute_drop(own_value, ltp_value)
+        interval = _complete_interval(lead.interval, counts, value)
+        leads.append(lead.replace(value=value, interval=interval))
+    better = max(
+        (lead for lead in leads if lead.is_beyond_noise),
+        key=lambda lead: lead.value or 0.0,
+        default=None,
+    )
+    return comparison.replace(baselines=tuple(leads), better=better)
 
 
 def _collect_sizes(report: Report) -> dict[str, int | None]:

@@ -12,7 +12,8 @@ from ltp_pipeline.system.text import quote_name
 HINT = "the report was edited or damaged: use the one that `ltp-pipeline run` wrote"
 MAX_SHOWN = 120  # characters of a value in a message
 UNCOMPARED = ("histograms", "scatter", "reasons")  # never computed from other values
-COMPARED_IF_NULL = ("baseline.gain_bound",)  # null means that the gain is exact
+# Null means that the gain is exact, and that no baseline is better.
+COMPARED_IF_NULL = ("baseline.gain_bound", "comparison.better")
 
 
 class ContradictionError(InputError):

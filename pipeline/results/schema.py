@@ -49,8 +49,18 @@ from ltp_pipeline.system.text import quote_name
 
 SCHEMA: Final = "ltp-report/1"
 LTP_METHOD, MAGNITUDE_METHOD = "ltp", "global-magnitude"
-IN_BLOCKS, CLASSIFIER_EXCLUDED = "in blocks", "classifier excluded"  # variants of a baseline
+GRADUAL_METHOD = "gradual-magnitude"
+# Variants of a baseline.
+IN_BLOCKS, CLASSIFIER_EXCLUDED, LAMP_SCORES = "in blocks", "classifier excluded", "LAMP scores"
 IS_BASELINE = "this network is the baseline of its run"  # why it is compared with none
+IS_DELIVERED = "only this network of the run was delivered"
+IS_PRUNED = "this network is the pruned network of the report"
+# Keys of the networks that a report compares with its pruned network, by their methods.
+NETWORK_KEYS = {
+    MAGNITUDE_METHOD: "baseline",
+    GRADUAL_METHOD: "gradual_baseline",
+    LTP_METHOD: "ltp",
+}
 COMPARING_GATES = ("beat_baseline", "baseline_margin", "min_gain")  # gates that need a baseline
 SHORT_LIST, LONG_LIST = Field(max_length=1000), Field(max_length=100_000)
 Reasons = Annotated[
@@ -203,6 +213,9 @@ class NetworkResult(EvaluatedResult):
     """A pruned network. Its accuracy is that of its least accurate file."""
 
     method: str = make_field(LTP_METHOD, "Pruning method, and its variants after commas.")
+    validation_accuracy: float | None = make_field(
+        None, "Metric on the validation split, by which networks are selected."
+    )
     drop: float | None = make_field(
         None,
         "Metric of the original minus that of the network, with the opposite sign if "
@@ -240,6 +253,11 @@ class NetworkResult(EvaluatedResult):
     files: Annotated[tuple[FileResult, ...], SHORT_LIST] = make_field(
         (), "Exported files of the network."
     )
+
+    @property
+    def base_method(self) -> str:
+        """Pruning method without its variants."""
+        return self.method.partition(",")[0]
 
     @property
     def exact(self) -> FileResult | None:
@@ -316,12 +334,12 @@ class BaselineResult(NetworkResult):
 
 
 class BaselineDifference(ReportPart):
-    """How much better LTP is than the baseline, in the metric's unit; negative if it is worse."""
+    """How much better the pruned network is than another one, in the metric's unit."""
 
     value: float | None = make_field(
         None,
-        "Metric of LTP minus that of the baseline on the test split, "
-        "with the opposite sign if lower is better.",
+        "Metric of the pruned network minus that of the other one on the test split, "
+        "with the opposite sign if lower is better; negative if the pruned network is worse.",
     )
     interval: Interval | None = make_field(
         None,
@@ -329,8 +347,55 @@ class BaselineDifference(ReportPart):
     )
     paired_counts: PairedCounts | None = make_field(
         None,
-        "Numbers of test samples that the pruned network (first) and the baseline "
+        "Numbers of test samples that the pruned network (first) and the other one "
         "(second) have correct.",
+    )
+    reasons: Reasons = Field(default_factory=dict)
+
+
+class OtherResult(NetworkResult):
+    """Another network of the run, trained as long and pruned to the same compression."""
+
+    difference: BaselineDifference | None = make_field(
+        None, "Comparison of the pruned network with this one on the test split."
+    )
+
+
+class ValidationLead(ReportPart):
+    """How much better a baseline is than the network of LTP on the validation split."""
+
+    method: str = make_field(MAGNITUDE_METHOD, "Pruning method of the baseline.")
+    value: float | None = make_field(
+        None,
+        "Metric of the baseline minus that of LTP's network, with the opposite sign if lower is "
+        "better; negative if the baseline is worse.",
+    )
+    interval: Interval | None = make_field(
+        None, "95 % confidence interval of the value, paired by sample; null if it is undefined."
+    )
+    paired_counts: PairedCounts | None = make_field(
+        None,
+        "Numbers of validation samples that the baseline (first) and LTP's network (second) "
+        "have correct.",
+    )
+    reasons: Reasons = Field(default_factory=dict)
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """True if the whole interval is above 0."""
+        return self.interval is not None and self.interval[0] > 0
+
+
+class NetworkComparison(ReportPart):
+    """Comparison of LTP's network with the baselines on the validation split."""
+
+    better: ValidationLead | None = make_field(
+        None,
+        "Best baseline of those whose interval is above 0; null if no baseline is better than "
+        "LTP's network beyond noise.",
+    )
+    baselines: Annotated[tuple[ValidationLead, ...], SHORT_LIST] = make_field(
+        (), "Lead of each baseline that was trained to the compression of LTP."
     )
     reasons: Reasons = Field(default_factory=dict)
 
@@ -357,8 +422,20 @@ class Report(ReportPart):
     baseline: BaselineResult | None = make_field(
         None, "Measurements of global magnitude pruning; null if it was not measured."
     )
+    gradual_baseline: OtherResult | None = make_field(
+        None,
+        "Measurements of gradual magnitude pruning; null if it was not measured, or is the "
+        "pruned network.",
+    )
+    ltp: OtherResult | None = make_field(
+        None,
+        "Measurements of LTP's network if a better baseline is the pruned network; else null.",
+    )
     difference: BaselineDifference | None = make_field(
         None, "Comparison of the pruned network with the baseline; null without a baseline."
+    )
+    comparison: NetworkComparison = make_field(
+        NetworkComparison(), "Comparison on the validation split, which tells the better network."
     )
     layers: Annotated[tuple[LayerResult, ...], LONG_LIST] = make_field(
         (), "Layer weights of the model."
@@ -414,12 +491,31 @@ class Report(ReportPart):
 
     @property
     def networks(self) -> list[NetworkResult]:
-        """The pruned network, and the baseline, if any."""
-        return [self.pruned] if self.baseline is None else [self.pruned, self.baseline]
+        """The pruned network, and the networks that it is compared with, if any."""
+        return [self.pruned, *self.other_networks.values()]
+
+    @property
+    def other_networks(self) -> dict[str, NetworkResult]:
+        """The networks that the pruned network is compared with, by their keys."""
+        networks = {}
+        for key in NETWORK_KEYS.values():
+            network: NetworkResult | None = getattr(self, key)
+            if network is not None:
+                networks[key] = network
+        return networks
+
+    @property
+    def better_key(self) -> str | None:
+        """Key of a network that is better than the pruned one on the validation split, or None."""
+        better = self.comparison.better
+        if better is None or better.method == self.pruned.base_method:
+            return None
+        key = NETWORK_KEYS.get(better.method, "")
+        return key if key in self.other_networks else None
 
     @property
     def files(self) -> list[FileResult]:
-        """All exported files; those of the baseline are last."""
+        """All exported files; those of the pruned network are first."""
         return [file for network in self.networks for file in network.files]
 
     @property
@@ -482,6 +578,7 @@ class Report(ReportPart):
         largest_drop = 1 - min([0.0, *values])
         for network in self.networks:
             _check_range("drop", network.drop, -largest_drop, largest_drop)
+            _check_range("validation_accuracy", network.validation_accuracy, lowest)
         if self.baseline is not None:
             _check_range("baseline.budget", self.baseline.budget, 0.0)
         return self

@@ -301,6 +301,12 @@ class LayerResult(WeightInfo):
     baseline_nonzeros: Count | None = make_field(
         None, "Number of nonzeros in the baseline; null without a baseline."
     )
+    gradual_nonzeros: Count | None = make_field(
+        None, "Number of nonzeros in the gradual baseline; null without one."
+    )
+    ltp_nonzeros: Count | None = make_field(
+        None, "Number of nonzeros in the network of `ltp`; null without one."
+    )
     uses: Count | None = make_field(
         None,
         "Number of multiplications by each of its weights in one sample; null if it could not be "
@@ -326,12 +332,18 @@ class LayerResult(WeightInfo):
         """Fraction of nonzeros in the layer weight of the baseline."""
         return self._compute_density(self.baseline_nonzeros)
 
+    @property
+    def gradual_density(self) -> float | None:
+        """Fraction of nonzeros in the layer weight of the gradual baseline."""
+        return self._compute_density(self.gradual_nonzeros)
+
     def _compute_density(self, nonzeros: int | None) -> float | None:
         return None if nonzeros is None or not self.elements else nonzeros / self.elements
 
     @model_validator(mode="after")
     def _check_nonzeros(self) -> Self:
-        for nonzeros in (self.nonzeros, self.baseline_nonzeros):
+        others = (self.baseline_nonzeros, self.gradual_nonzeros, self.ltp_nonzeros)
+        for nonzeros in (self.nonzeros, *others):
             if nonzeros is not None and self.elements < nonzeros:
                 raise ValueError(
                     f"nonzeros must be at most {self.elements}, the elements, got {nonzeros}"

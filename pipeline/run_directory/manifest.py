@@ -68,13 +68,15 @@ class ReportInputs(_ManifestPart):
 
     Attributes:
         export: The [export] section.
-        baseline: The [baseline] section.
+        baseline: The [baseline] section. Its mode is that of the points in the report.
+        has_gradual: Whether the report has gradual magnitude pruning, or it could not be trained.
         quantize: Whether int8 files were trained in 8 bits.
         library: Hash of the sparse operators that fast files were measured with.
     """
 
     export: ExportSettings
     baseline: BaselineSettings
+    has_gradual: bool = False
     quantize: bool = False
     library: str | None = None
 

@@ -20,10 +20,12 @@ LOG = "log.jsonl"
 REPORT_JSON, REPORT_MD, REPORT_HTML = "report.json", "report.md", "report.html"
 SUMS = "SHA256SUMS"
 EVENTS = "tensorboard"
-BASELINE = "baseline"  # folder of the baseline's files
+BASELINE, GRADUAL = "baseline", "gradual"  # folders of the baselines' files
+LTP = "ltp"  # folder of the learned network's files if another network is delivered
 STATE, WEIGHTS, TRAIL = "state", "weights", "trail"
 TRAIL_INDEX = f"{TRAIL}/trail.json"
 HANDOFF, HANDOFF_OF_BASELINE = "handoff", "handoff-baseline"
+HANDOFF_OF_GRADUAL, HANDOFF_OF_LTP = "handoff-gradual", "handoff-ltp"
 HANDOFF_README, HANDOFF_SETTINGS = "HANDOFF.md", "ltp.toml"
 HANDOFF_PREPROCESS, HANDOFF_PREPROCESS_JSON = "preprocess.py", "preprocess.json"
 HANDOFF_EXAMPLE, HANDOFF_VERIFY = "example.npz", "verify.py"
@@ -32,10 +34,15 @@ _MODELS = tuple(pattern + data for pattern in FILE_PATTERNS for data in ("", DAT
 _NUMBER = "[0-9][0-9][0-9]"
 _PICKED = f"pick-{_NUMBER}"  # each a run directory of its own
 _POINTS = ("baseline", "baseline-[0-9]", "baseline-single")  # points of the baseline
-_SPARED_POINTS = tuple(name.replace("baseline", "baseline-spared") for name in _POINTS)
-_QAT_NETWORKS = tuple(f"{name}-int8-*" for name in ("pruned", *_POINTS))
-_BASELINES = tuple(name.replace("-", "/", 1) for name in _POINTS)
-_OTHER_NETWORKS = (*_POINTS, *_SPARED_POINTS, *_QAT_NETWORKS)
+_VARIANTS = ("", "-lamp", "-spared", "-lamp-spared")  # scores, and the classifier excluded
+_VARIANT_POINTS = tuple(
+    name.replace(BASELINE, BASELINE + variant) for name in _POINTS for variant in _VARIANTS
+)
+_GRADUAL_NETWORKS = tuple(GRADUAL + variant for variant in _VARIANTS)
+_GRADUAL_TUNINGS = tuple(f"{name}-finetune" for name in _GRADUAL_NETWORKS)
+_QAT_NETWORKS = tuple(f"{name}-int8-*" for name in ("pruned", *_POINTS, GRADUAL, LTP))
+_BASELINES = (*(name.replace("-", "/", 1) for name in _POINTS), GRADUAL, LTP)
+_OTHER_NETWORKS = (*_VARIANT_POINTS, *_GRADUAL_NETWORKS, *_QAT_NETWORKS)
 _HANDED = (
     HANDOFF_README,
     HANDOFF_SETTINGS,
@@ -52,13 +59,16 @@ _HANDED = (
 _FILES = {
     "": (MANIFEST, LOG, REPORT_JSON, REPORT_MD, REPORT_HTML, SUMS, *_MODELS),
     STATE: tuple(
-        f"{name}.safetensors" for name in ("learn", f"finetune-{_NUMBER}", *_OTHER_NETWORKS)
+        f"{name}.safetensors"
+        for name in ("learn", f"finetune-{_NUMBER}", *_OTHER_NETWORKS, *_GRADUAL_TUNINGS)
     ),
     WEIGHTS: tuple(f"{name}.safetensors" for name in ("pruned", *_OTHER_NETWORKS)),
     TRAIL: ("trail.json", f"{_NUMBER}.onnx", f"{_NUMBER}.onnx{DATA_SUFFIX}"),
     **dict.fromkeys(_BASELINES, _MODELS),
     HANDOFF: _HANDED,
     HANDOFF_OF_BASELINE: _HANDED,
+    HANDOFF_OF_GRADUAL: _HANDED,
+    HANDOFF_OF_LTP: _HANDED,
     f"{EVENTS}/*": ("events.out.tfevents.*",),
 }
 
@@ -84,6 +94,8 @@ def point_folder(point: int | str) -> str:
     Args:
         point: Number of the point, counted from 1, or its name.
     """
+    if point == GRADUAL:
+        return GRADUAL
     return BASELINE if point == 1 else f"{BASELINE}/{point}"
 
 

@@ -2,11 +2,13 @@
 
 The first point has LTP's compression, or LTP's multiply-adds if the budget counts these. A curve
 has further points around LTP's accuracy. If LTP prunes in blocks, so does the baseline, and one
-more point is unstructured at the compression of the first.
+more point is unstructured at the compression of the first. With baseline.mode = "gradual", a
+network is pruned gradually to the same compression.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -14,7 +16,8 @@ from ltp_pipeline.errors import TrainingFailed
 from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.gain import WIDE_RATIO, TradeoffPoint, find_compared_value
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.run_directory.names import point_folder
+from ltp_pipeline.results.schema import GRADUAL_METHOD, LTP_METHOD, MAGNITUDE_METHOD
+from ltp_pipeline.run_directory.names import GRADUAL, point_folder
 from ltp_pipeline.runner.networks import (
     export_and_evaluate,
     load_network_info,
@@ -42,6 +45,12 @@ from ltp_pipeline.system.text import round_duration
 # Fraction of the nonzeros, or of their multiply-adds, that an excluded classifier may have.
 MAX_EXCLUDED_FRACTION = 0.5
 MAX_CURVE_SECONDS = 600.0  # time of one training up to which `auto` makes a curve
+METHODS: Mapping[int | str, str] = {1: MAGNITUDE_METHOD, GRADUAL: GRADUAL_METHOD}  # of points
+# Points that are left out if their training fails, as messages call them.
+SKIPPED_POINTS: Mapping[int | str, str] = {
+    baseline.UNSTRUCTURED: "unstructured",
+    GRADUAL: GRADUAL,
+}
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,27 @@ class BaselineTarget:
         return find_compared_value(self.metric, self.accuracy, self.original_accuracy, self.budget)
 
 
+def train_compared(context: RunContext, original: StateDict, target: BaselineTarget) -> None:
+    """Train the baselines that are compared with LTP's network, unless they were trained before.
+
+    Args:
+        context: The run.
+        original: Tensors of the original network.
+        target: LTP's network.
+    """
+    axes = baseline.block_axes_of(context)
+    excluded = _find_excluded(context, original, target)
+    for point in (1, GRADUAL) if has_gradual(context) else (1,):
+        tuned_context = _choose_learning_rate(context, original, target, excluded, point)
+        _try_training(tuned_context, original, target, excluded, point, target.cost, axes)
+
+
 def run(
     context: RunContext,
     original: StateDict,
     target: BaselineTarget,
     reference: MeasuredOriginal | None,
+    delivered: str = LTP_METHOD,
 ) -> MeasuredBaseline | None:
     """Train, export and measure the points of the baseline.
 
@@ -83,6 +108,7 @@ def run(
         original: Tensors of the original network.
         target: LTP's network.
         reference: The measured original; None in all processes but the main one.
+        delivered: Method of the network whose files are those of the run.
 
     Returns:
         The measured points; None in all processes but the main one.
@@ -96,8 +122,9 @@ def run(
     original_nonzeros = sum(count_nonzeros(context.network, original).values())
     start = TradeoffPoint(elements / original_nonzeros, target.original_accuracy)
     fewest = baseline.min_cost(context.network, original, excluded, axes)
-    context = _choose_learning_rate(context, original, target, excluded, axes)
-    measure_point = partial(_measure_point, context, original, target, excluded, reference)
+    measure_point = partial(
+        _measure_point, context, original, target, excluded, reference, delivered
+    )
     points: list[TradeoffPoint] = []
     measured: list[MeasuredPoint] = []
     cost: int | None = target.cost
@@ -111,34 +138,64 @@ def run(
         points.append(TradeoffPoint(elements / point_nonzeros, accuracy))
         if result is not None:
             measured.append(MeasuredPoint(result, accuracy))
-        if number == 1:
-            is_curve = _makes_curve(context)
+        if number == 1:  # a curve is compared with the delivered network
+            is_curve = delivered != MAGNITUDE_METHOD and _makes_curve(context)
         cost = None
         if is_curve:
             cost = _next_nonzeros(context, points, start, target, elements / fewest, elements)
     unstructured = None
-    if axes:
+    if axes and delivered != MAGNITUDE_METHOD:
         point = measure_point(baseline.UNSTRUCTURED, target.cost, NO_BLOCKS)
         if point is not None:
             _, accuracy, result = point
             unstructured = None if result is None else MeasuredPoint(result, accuracy)
+    gradual = None
+    if has_gradual(context):
+        point = measure_point(GRADUAL, target.cost, axes)
+        if point is not None:
+            _, accuracy, result = point
+            gradual = None if result is None else MeasuredPoint(result, accuracy)
     if reference is None:
         return None
-    return MeasuredBaseline(tuple(measured), is_curve, bool(excluded), bool(axes), unstructured)
+    return MeasuredBaseline(
+        tuple(measured), is_curve, bool(excluded), bool(axes), unstructured, gradual
+    )
 
 
-def describe_search(context: RunContext, epochs: int) -> SearchedTraining:
-    """Return the first training of the baseline, whose learning rate is searched for.
+def has_gradual(context: RunContext) -> bool:
+    """Return whether a gradually pruned network is measured: if requested, or trained before."""
+    name = baseline.point_key(GRADUAL, context.settings.baseline)
+    is_trained = load_network_info(context.run_directory, name) is not None
+    return context.settings.baseline.mode == "gradual" or is_trained
+
+
+def describe_searches(context: RunContext, epochs: int) -> list[SearchedTraining]:
+    """Return the trainings of the baselines whose learning rates are searched for.
 
     Args:
         context: The run.
-        epochs: Number of epochs of the training.
+        epochs: Number of epochs of each training.
+    """
+    points = (1, GRADUAL) if has_gradual(context) else (1,)
+    return [_describe_search(context, epochs, point) for point in points]
+
+
+def _describe_search(context: RunContext, epochs: int, point: int | str) -> SearchedTraining:
+    """Return the training of a point whose learning rate is searched for.
+
+    All points but that of gradual pruning have the rate of the first one.
     """
     obstacle = None
     if context.settings.method.lambda_ is not None:
         obstacle = "paper mode has no search"
+    title = "Baseline"
+    if point == GRADUAL:
+        title = "Baseline, gradual"
+    else:
+        point = 1
+    name = baseline.point_key(point, context.settings.baseline)
     total_steps = epochs * context.steps_per_epoch
-    return SearchedTraining(baseline.FIRST, "Baseline, learning rate", total_steps, obstacle)
+    return SearchedTraining(name, f"{title}, learning rate", total_steps, obstacle)
 
 
 def _choose_learning_rate(
@@ -146,25 +203,29 @@ def _choose_learning_rate(
     original: StateDict,
     target: BaselineTarget,
     excluded: set[str],
-    axes: BlockAxes,
+    point: int | str,
 ) -> RunContext:
-    """Return the context with the baseline's learning rate, which all of its points have.
+    """Return the context with the learning rate of a point.
 
     The rate is searched for at the compression of LTP.
     """
     context = replace(context, resolved=replace(context.resolved, lr=None))
+    axes = baseline.block_axes_of(context)
 
     @cache
     def prune() -> PrunedNetwork:
         return baseline.prune_in_one_shot(context, original, target.cost, excluded, axes)
 
-    training = describe_search(context, target.epochs)
+    def train_trial(trial: RunContext, epochs: int, name: str) -> StateDict:
+        if point == GRADUAL:
+            return baseline.train_gradual_trial(
+                trial, original, target.cost, epochs, name, excluded, axes
+            )
+        return baseline.train_trial(trial, prune(), epochs, name)
+
+    training = _describe_search(context, target.epochs, point)
     with measure_time(context.run_directory, rate_search.STAGE):
-        lr = find_learning_rate(
-            context,
-            training,
-            lambda trial, epochs, name: baseline.train_trial(trial, prune(), epochs, name),
-        )
+        lr = find_learning_rate(context, training, train_trial)
     return context.with_learning_rate(lr)
 
 
@@ -174,38 +235,59 @@ def _measure_point(
     target: BaselineTarget,
     excluded: set[str],
     reference: MeasuredOriginal | None,
+    delivered: str,
     point: int | str,
     cost: int,
     axes: BlockAxes,
 ) -> tuple[int, float, MeasuredNetwork | None] | None:
     """Train, export and measure a point of the baseline.
 
-    `point` is its number, counted from 1, or UNSTRUCTURED.
+    `point` is its number, counted from 1, or UNSTRUCTURED or GRADUAL.
 
     Returns:
         Nonzeros, metric on the validation split, and the measured network, which is None in all
         processes but the main one. None if a further point could not be trained.
     """
+    context = _choose_learning_rate(context, original, target, excluded, point)
+    trained = _try_training(context, original, target, excluded, point, cost, axes)
+    if trained is None:
+        return None
+    network, weights, accuracy = trained
+    settings = context.settings.export
+    if point not in METHODS:  # one file is enough
+        update = {"formats": (settings.comparison_format,), "weight_storage": ()}
+        settings = settings.model_copy(update=update)
+    folder = "" if METHODS.get(point) == delivered else point_folder(point)
+    result = export_and_evaluate(context, network, weights, reference, folder, settings)
+    return network.nonzeros, accuracy, result
+
+
+def _try_training(
+    context: RunContext,
+    original: StateDict,
+    target: BaselineTarget,
+    excluded: set[str],
+    point: int | str,
+    cost: int,
+    axes: BlockAxes,
+) -> tuple[PrunedNetwork, Weights, float] | None:
+    """Train a point of the baseline, or load it if it was trained before.
+
+    Returns:
+        The network, its weights as a file has them, and its metric on the validation split; None
+        if a point other than the first could not be trained.
+    """
     try:
-        network, weights, accuracy = _train_point(
-            context, original, point, cost, target.epochs, excluded, axes
-        )
+        return _train_point(context, original, point, cost, target.epochs, excluded, axes)
     except TrainingFailed as error:
         # Other processes may not have failed, and would wait for this one.
         if point == 1 or distributed.is_distributed():
             raise
         consequence = "The curve of the baseline ends here"
-        if point == baseline.UNSTRUCTURED:
-            consequence = "The unstructured baseline is skipped"
+        if point in SKIPPED_POINTS:
+            consequence = f"The {SKIPPED_POINTS[point]} baseline is skipped"
         context.run_directory.progress.say(f"{consequence}: {error.message}")
         return None
-    settings = context.settings.export
-    if point != 1:  # one file is enough
-        update = {"formats": (settings.comparison_format,), "weight_storage": ()}
-        settings = settings.model_copy(update=update)
-    folder = point_folder(point)
-    result = export_and_evaluate(context, network, weights, reference, folder, settings)
-    return network.nonzeros, accuracy, result
 
 
 def _find_excluded(context: RunContext, original: StateDict, target: BaselineTarget) -> set[str]:
@@ -241,16 +323,19 @@ def _train_point(
     Returns:
         The network, its weights as a file has them, and its metric on the validation split.
     """
-    title = baseline.UNSTRUCTURED
-    if isinstance(point, int):
-        title = baseline.FIRST if point == 1 else baseline.LATER
-    name = baseline.point_key(point, context.settings.baseline.exclude_classifier)
+    title = point if isinstance(point, str) else baseline.LATER
+    if point == 1:
+        title = baseline.FIRST
+    name = baseline.point_key(point, context.settings.baseline)
     with measure_time(context.run_directory, title):
         saved = load_saved_network(context, name)
         if saved is not None:
             network, weights, info = saved
             return network, weights, info.validation_accuracy
-        network = baseline.run(context, original, cost, epochs, title, name, excluded, axes)
+        if point == GRADUAL:
+            network = baseline.run_gradual(context, original, cost, epochs, name, excluded, axes)
+        else:
+            network = baseline.run(context, original, cost, epochs, title, name, excluded, axes)
         accuracy = evaluate_metric(context, network.state, context.data.val)
         weights = save_weights(context, name, network, validation_accuracy=accuracy)
         return network, weights, accuracy
@@ -265,6 +350,8 @@ def _makes_curve(context: RunContext) -> bool:
     mode = context.settings.requested_baseline
     if mode == "curve":
         run_directory.update_manifest(curve=True)  # a later `auto` finds its points trained
+    if mode == "gradual":  # a curve that was measured before stays
+        return bool(run_directory.manifest.curve)
     if mode != "auto":
         return mode == "curve"
     seconds = run_directory.manifest.timings.get(baseline.FIRST, 0.0)
@@ -298,7 +385,7 @@ def _next_nonzeros(
 
     A point that was trained before is taken again. Otherwise the search chooses the next one.
     """
-    name = baseline.point_key(len(points) + 1, context.settings.baseline.exclude_classifier)
+    name = baseline.point_key(len(points) + 1, context.settings.baseline)
     if len(points) < MAX_POINTS:
         info = load_network_info(context.run_directory, name)
         if info is not None:

@@ -20,15 +20,17 @@ from ltp_pipeline.results.complete import complete, put_nonzeros
 from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import BaselineDifference, FileResult, NetworkResult, Report
 from ltp_pipeline.results.schema_parts import FILE_REASON_PREFIX
-from ltp_pipeline.run_directory.names import REPORT_JSON, point_folder
+from ltp_pipeline.run_directory.names import REPORT_JSON
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, write_report
 from ltp_pipeline.runner.pick import finish_entry
 from ltp_pipeline.runner.run import run
+from ltp_pipeline.runner.validation import list_weights
 from ltp_pipeline.settings.file_names import EXACT, INT8, find_format
 from ltp_pipeline.settings.load import update_export
 from ltp_pipeline.settings.schema import ExportSettings, Settings
-from ltp_pipeline.stages import baseline, export, import_model
+from ltp_pipeline.stages import export, import_model
+from ltp_pipeline.stages.handoff import FILE_FOLDERS
 from ltp_pipeline.stages.handoff.example import generate_inputs
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.prepare import check_same_task
@@ -130,11 +132,12 @@ def _export_without_data(run_directory: RunDirectory, model: Path, settings: Set
     network, _ = import_model.run(file, settings.prune, settings=settings.model)
     feeds = generate_inputs(report)
     export_files = partial(_export_files, network, settings.export, run_directory, feeds)
-    updated, notes = export_files(report, "pruned", "pruned", "")
-    if report.baseline is not None:
-        key = baseline.point_key(1, settings.baseline.exclude_classifier)
-        updated, _ = export_files(updated, "baseline", key, point_folder(1))
-        updated = updated.replace(difference=_keep_difference(report, updated))
+    weight_names = list_weights(settings.baseline)
+    updated, notes = export_files(report, "pruned", weight_names[report.pruned.base_method], "")
+    for key, part in report.other_networks.items():
+        weights_name = weight_names[part.base_method]
+        updated, _ = export_files(updated, key, weights_name, FILE_FOLDERS[key])
+    updated = _keep_differences(report, updated)
     run_directory.save_inputs(model, settings)
     updated = updated.replace(
         sizes={},
@@ -144,13 +147,19 @@ def _export_without_data(run_directory: RunDirectory, model: Path, settings: Set
     return write_report(complete(updated), settings, run_directory)
 
 
-def _keep_difference(report: Report, updated: Report) -> BaselineDifference | None:
-    """Return the difference of the report, without its interval if an accuracy changed."""
-    values = [network.exact_value for network in updated.networks]
-    if None in values:
-        return None
-    before = [network.exact_value for network in report.networks]
-    return report.difference if values == before else BaselineDifference()
+def _keep_differences(report: Report, updated: Report) -> Report:
+    """Return the updated report, without the intervals of differences whose accuracy changed."""
+    for key in updated.other_networks:
+        values = [part.exact_value for part in (updated.pruned, getattr(updated, key))]
+        before = [part.exact_value for part in (report.pruned, getattr(report, key))]
+        if values == before and None not in values:
+            continue
+        changed = None if None in values else BaselineDifference()
+        if key == "baseline":
+            updated = updated.replace(difference=changed)
+        else:
+            updated = updated.replace(**{key: getattr(updated, key).replace(difference=changed)})
+    return updated
 
 
 def _export_files(

@@ -10,13 +10,13 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.exporters.sparse_ops import library
 from ltp_pipeline.gates.evaluation import evaluate_gates, evaluate_run_gates, set_gate_results
 from ltp_pipeline.results import read_write
-from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.schema import GRADUAL_METHOD, MAGNITUDE_METHOD, Report
 from ltp_pipeline.results.schema_parts import GateResult
 from ltp_pipeline.run_directory.manifest import ReportInputs
-from ltp_pipeline.run_directory.names import REPORT_JSON, SUMS
+from ltp_pipeline.run_directory.names import HANDOFF, REPORT_JSON, SUMS
 from ltp_pipeline.run_directory.run_directory import RunDirectory
+from ltp_pipeline.runner.handoff import deliver_network
 from ltp_pipeline.settings.schema import BaselineMode, ExportSettings, Settings
-from ltp_pipeline.stages import handoff
 from ltp_pipeline.stages.report import render
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.hashing import sha256_file
@@ -101,12 +101,16 @@ def write_report(report: Report, settings: Settings, run_directory: RunDirectory
     for name in run_directory.remove_other_models(report.hashes):
         run_directory.progress.say(f"Removed {name}, which is not requested now")
     result = _write_gate_results(report, settings, run_directory)
+    methods = {network.base_method for network in report.networks}
     mode: BaselineMode = "none"
     if report.baseline is not None:
         mode = "quick" if report.baseline.curve is None else "curve"
+    elif MAGNITUDE_METHOD in methods:
+        mode = "curve"  # the baseline was delivered; a curve would be compared with itself
     proof = ReportInputs(
         export=settings.export,
         baseline=settings.baseline.model_copy(update={"mode": mode}),
+        has_gradual=GRADUAL_METHOD in methods or settings.baseline.mode == "gradual",
         quantize=settings.train.quantization_aware,
         library=_hash_library(settings.export),
     )
@@ -125,7 +129,7 @@ def _write_gate_results(
     gate_results = evaluate_run_gates(report, settings.gates)
     report = set_gate_results(report, gate_results)
     render.write_report(report, run_directory)
-    handoff.run(report, root, root / handoff.FOLDER)
+    deliver_network(report, root, root / HANDOFF)
     return RunResult(root, report, gate_results)
 
 
@@ -178,7 +182,9 @@ def _covers(
     mode = settings.requested_baseline
     if mode == "none":
         return True
-    if done.baseline.exclude_classifier != settings.baseline.exclude_classifier:
+    if done.baseline != settings.baseline.model_copy(update={"mode": done.baseline.mode}):
+        return False
+    if mode == "gradual" and not done.has_gradual:
         return False
     needs_curve = mode == "curve" or (mode == "auto" and makes_curve is not False)
     return done.baseline.mode in (("curve",) if needs_curve else ("quick", "curve"))

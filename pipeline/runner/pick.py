@@ -11,6 +11,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import choose_limits, list_gates, make_gate_settings
 from ltp_pipeline.graph.layer_weights import BLOCK_SIZE
 from ltp_pipeline.results.schema_parts import LearnedEntry
+from ltp_pipeline.run_directory.names import GRADUAL
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner.finish import RunResult, load_finished_run
 from ltp_pipeline.runner.networks import load_network_info
@@ -46,6 +47,7 @@ def pick(
     mode: str | None = None,
     limits: Mapping[str, Any] | None = None,
     task: CustomTask | None = None,
+    best: bool | None = None,
 ) -> RunResult:
     """Fine-tune, export, measure and report another entry of a run's trail.
 
@@ -57,6 +59,7 @@ def pick(
         mode: How much of a baseline to train; None takes the run's own if it is comparable.
         limits: Gates; none for those of the run.
         task: The custom task of the run.
+        best: Export a baseline if it is better than the entry; None for the setting of the run.
     """
     if distributed.is_distributed():
         raise InputError(
@@ -68,6 +71,9 @@ def pick(
     model, settings = parent.load_inputs()
     if formats:
         export = _replace_formats(settings.export, formats)
+        settings = settings.model_copy(update={"export": export})
+    if best is not None:
+        export = update_export(settings.export, best=best)
         settings = settings.model_copy(update={"export": export})
     own_gates = make_gate_settings(limits or {})
     gates = choose_limits(own_gates, settings.gates.model_dump())
@@ -164,8 +170,8 @@ def finish_entry(
             rates = {**parent.manifest.learning_rates, **run_directory.manifest.learning_rates}
             run_directory.update_manifest(threads=threads.current_threads(), learning_rates=rates)
             if mode != "none" and is_comparable:
-                for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED):
-                    name = baseline.point_key(point, compared.exclude_classifier)
+                for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED, GRADUAL):
+                    name = baseline.point_key(point, compared)
                     run_directory.inherit_weights(name)
                 cost = "nonzeros" if context.costs is None else "multiply-adds"
                 note = f"The baseline is the run's own, with the same {cost} and epochs"
@@ -183,7 +189,7 @@ def _find_trained_mode(run: RunDirectory, settings: BaselineSettings) -> Baselin
 
     A curve may have ended at its first point.
     """
-    names = [baseline.point_key(number, settings.exclude_classifier) for number in (1, 2)]
+    names = [baseline.point_key(number, settings) for number in (1, 2)]
     if run.load_weights_metadata(names[0]) is None:
         return "none"
     run.load_inputs()
@@ -199,7 +205,7 @@ def _check_gates(gates: GateSettings, mode: BaselineMode) -> None:
     """Raise InputError if gates of the run need more of a baseline than there is."""
     if gates.beat_baseline and mode == "none":
         gate, missing, needed_mode = "beat_baseline", "a baseline of this size", "quick"
-    elif gates.min_gain is not None and mode in ("quick", "none"):
+    elif gates.min_gain is not None and mode in ("quick", "gradual", "none"):
         gate, missing, needed_mode = "min_gain", "the curve of a baseline", "curve"
     else:
         return
@@ -222,7 +228,7 @@ def _has_comparable_baseline(
     settings = context.settings
     layers = {layer.name: layer.elements for layer in context.network.layer_weights}
     total = count_cost(layers, context.costs)
-    name = baseline.point_key(1, settings.baseline.exclude_classifier)
+    name = baseline.point_key(1, settings.baseline)
     info = load_network_info(run, name)
     if info is None or sum(info.epochs.values()) != epochs:
         return False

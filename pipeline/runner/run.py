@@ -15,6 +15,7 @@ from ltp_pipeline.graph.tensors import Weights
 from ltp_pipeline.results.schema import LTP_METHOD
 from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.access import check_writable
+from ltp_pipeline.run_directory.names import LTP
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.runner import baseline as baseline_curve
 from ltp_pipeline.runner.baseline import BaselineTarget
@@ -25,6 +26,7 @@ from ltp_pipeline.runner.networks import (
     measure_time,
     save_weights,
 )
+from ltp_pipeline.runner.validation import compare_networks, find_best_method, load_weights
 from ltp_pipeline.settings.checks import check_contradictions
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import (
@@ -42,7 +44,7 @@ from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import defaults, notes
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.rate_search import SearchedTraining
-from ltp_pipeline.stages.report.assemble import RunFindings, build_report
+from ltp_pipeline.stages.report.assemble import ComparedNetworks, RunFindings, build_report
 from ltp_pipeline.stages.report.weight_samples import sample_weights
 from ltp_pipeline.stages.select_entry import SelectedEntry
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
@@ -121,7 +123,7 @@ def _run_locked(
     searches = [describe_search(context)]
     if settings.baseline.mode != "none":
         planned.update(baseline.planned_epochs(context, sum(epochs.values())))
-        searches.append(baseline_curve.describe_search(context, sum(epochs.values())))
+        searches += baseline_curve.describe_searches(context, sum(epochs.values()))
     announce_plan(
         context, planned, SEARCHED if context.accuracy_budget is not None else (), searches
     )
@@ -149,9 +151,10 @@ def finish_candidate(
     learned: ThresholdLearningResult,
     entry: LearnedEntry | None = None,
 ) -> RunResult:
-    """Fine-tune, export and measure an entry, do the same for the baseline, and report.
+    """Fine-tune, export and measure an entry, do the same for the baselines, and report.
 
-    Networks that were trained before are loaded from the run directory.
+    Networks that were trained before are loaded from the run directory. With export.best, the
+    files of the run are those of a baseline if it is better on the validation split.
 
     Args:
         context: The run.
@@ -174,38 +177,74 @@ def finish_candidate(
         selected, tuned, weights, value = _select_network(
             context, learned, entry, budget, original_accuracy
         )
-    pruned = export_and_evaluate(context, tuned, weights, measured)
-    pictures = sample_weights(context.network, weights, selected.entry.thresholds)
     epochs = sum(tuned.epochs.values())
     cost = count_cost(count_nonzeros(context.network, tuned.state), context.costs)
     target = BaselineTarget(context.task.metric, cost, epochs, value, original_accuracy, budget)
-    del tuned, weights  # the baseline needs the memory
+    has_baseline = settings.baseline.mode != "none"
+    delivered = LTP_METHOD
+    if has_baseline and settings.export.best:
+        del tuned, weights  # the baseline needs the memory
+        baseline_curve.train_compared(context, original, target)
+        delivered = find_best_method(context)
+        selected, tuned, weights, value = _select_network(
+            context, learned, entry, budget, original_accuracy
+        )
+    folder = "" if delivered == LTP_METHOD else LTP
+    pruned = export_and_evaluate(context, tuned, weights, measured, folder)
+    pictures = sample_weights(context.network, weights, selected.entry.thresholds)
+    del tuned, weights
     compared = None
     missing_baseline = SKIPPED if run_directory.parent is None else NOT_PICKED
-    if settings.baseline.mode != "none":
-        compared = baseline_curve.run(context, original, target, measured)
+    if has_baseline:
+        compared = baseline_curve.run(context, original, target, measured, delivered)
     if measured is None or pruned is None:
         return load_main_result(context)
+    validation = ComparedNetworks({LTP_METHOD: value})
+    if has_baseline:
+        validation = compare_networks(context)
+    training_names = baseline.name_trainings(settings.baseline)
+    budget_not_met = selected.budget_not_met
+    if delivered != LTP_METHOD:
+        weights = load_weights(context, delivered)
+        pictures = sample_weights(context.network, weights, {})
+        budget_not_met = _describe_missed_budget(target, validation.values[delivered])
     findings = RunFindings(
         context=context,
         original=measured,
         learned=learned,
         selected=selected.entry,
-        pruned=pruned,
+        ltp=pruned,
         baseline=compared,
+        validation=validation,
+        delivered=delivered,
         num_trainings=selected.num_trainings,
         budget=budget,
+        learning_rates=run_directory.manifest.learning_rates,
         weights=pictures,
         notes=[
             *notes.list_report_notes(context, measured.validation_accuracy),
-            *rate_search.list_notes(context),
+            *rate_search.list_notes(context, [training_names[name] for name in validation.values]),
             *selected.notes,
             *list_corrupt_images(context.data),
         ],
-        budget_not_met=selected.budget_not_met,
+        budget_not_met=budget_not_met,
         baseline_reason=missing_baseline if compared is None else None,
     )
     return write_report(build_report(findings), settings, run_directory)
+
+
+def _describe_missed_budget(target: BaselineTarget, accuracy: float) -> str | None:
+    """Return why a baseline is outside the accuracy budget on the validation split, or None."""
+    if target.budget is None:
+        return None
+    metric = target.metric
+    worst = metric.find_worst_allowed(target.original_accuracy, target.budget)
+    if metric.is_no_worse(accuracy, worst):
+        return None
+    return (
+        f"the exported baseline has {metric.format_value(accuracy)} on the validation split, and "
+        f"the budget is {metric.no_worse} {metric.format_value(worst)}"
+    )
 
 
 def _select_network(

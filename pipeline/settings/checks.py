@@ -145,7 +145,7 @@ def check_baseline_mode(settings: Settings) -> None:
             f'gates.beat_baseline needs the baseline, and baseline.mode is "{mode}"',
             "remove --beat-baseline, or set --baseline to quick, curve or auto",
         )
-    if gates.min_gain is not None and mode in ("quick", "none"):
+    if gates.min_gain is not None and mode in ("quick", "gradual", "none"):
         raise InputError(
             f'gates.min_gain needs the curve of the baseline, and baseline.mode is "{mode}"',
             "remove --min-gain, or set --baseline curve",

@@ -24,7 +24,21 @@ if TYPE_CHECKING:
     from ltp_pipeline.data.dataset import Samples
     from ltp_pipeline.results.schema import Report
 
-FOLDER, FOLDER_OF_BASELINE = names.HANDOFF, names.HANDOFF_OF_BASELINE
+FOLDER = names.HANDOFF
+# Folders in the run directory, by key of the network: that of its handoff, and that of its files.
+HANDOFF_FOLDERS = {
+    "pruned": FOLDER,
+    "baseline": names.HANDOFF_OF_BASELINE,
+    "gradual_baseline": names.HANDOFF_OF_GRADUAL,
+    "ltp": names.HANDOFF_OF_LTP,
+}
+FILE_FOLDERS = {"baseline": BASELINE, "gradual_baseline": names.GRADUAL, "ltp": names.LTP}
+# Stages of training in the log, by key of the network.
+LOGGED_STAGES = {
+    "baseline": (BASELINE,),
+    "gradual_baseline": (names.GRADUAL, f"{names.GRADUAL}-finetune"),
+    "ltp": ("learn", "finetune"),
+}
 SCRIPTS = (names.HANDOFF_PREPROCESS, names.HANDOFF_VERIFY)  # copied from this package as they are
 MISSING_HINT = "start the same run again; it writes missing files"
 FOLDER_HINT = "pass an empty or new folder with --out"
@@ -60,19 +74,25 @@ def run(
     return _fill_folder(out, report, copied, {}, samples)
 
 
-def run_baseline(
-    report: Report, source: Path, out: Path, samples: Mapping[str, Samples] | None = None
+def run_other(
+    report: Report,
+    key: str,
+    source: Path,
+    out: Path,
+    samples: Mapping[str, Samples] | None = None,
 ) -> Path:
-    """Fill a handoff folder with the baseline of a run.
+    """Fill a handoff folder with a network of a run that is not its pruned network.
 
-    The arguments are those of `run`, with the report of `select_baseline`.
+    The arguments are those of `run`, with the report of `select_network` and the key of the
+    network.
     """
-    log = [line for line in RunDirectory(source).read_log() if line.get("stage") == BASELINE]
+    stages = LOGGED_STAGES[key]
+    log = [line for line in RunDirectory(source).read_log() if line.get("stage") in stages]
     pages = {
         REPORT_JSON: json_text(read_write.to_json(report)),
         REPORT_HTML: render_html(report, log),
     }
-    copied = _check_models(report, source / BASELINE)
+    copied = _check_models(report, source / FILE_FOLDERS[key])
     return _fill_folder(out, report, copied, pages, samples)
 
 

@@ -1,13 +1,17 @@
-"""Make the report of the baseline of a run, in which the baseline is the pruned network."""
+"""Make the report of another network of a run, in which it is the pruned network."""
 
 from pathlib import PurePosixPath
+from typing import Any
 
 from ltp_pipeline.errors import InputError
-from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.complete import NONZEROS_KEYS, complete
 from ltp_pipeline.results.schema import (
     COMPARING_GATES,
     IS_BASELINE,
-    BaselineResult,
+    IS_DELIVERED,
+    LTP_METHOD,
+    MAGNITUDE_METHOD,
+    NETWORK_KEYS,
     NetworkResult,
     Report,
 )
@@ -15,40 +19,43 @@ from ltp_pipeline.stages.report.filters import name_network
 from ltp_pipeline.stages.report.notes import describe_improvement
 from ltp_pipeline.system.text import pluralize
 
+# What messages call the networks that can be delivered, and how a run gets them, by key.
+DELIVERABLE = {
+    "baseline": ("baseline", "start it again with --baseline quick"),
+    "gradual_baseline": ("gradual baseline", "start it again with --baseline gradual"),
+    "ltp": ("second network", "pass --network pruned"),
+}
 LEARNING_NOTES = ("thresholds ", "tried ", "entry ")  # first words of notes about the trail
 
 
-def select_baseline(report: Report, is_picked: bool = False) -> Report:
-    """Return a report with the baseline as its pruned network, and without gate results.
+def select_network(report: Report, key: str = "baseline", is_picked: bool = False) -> Report:
+    """Return a report with another network as its pruned network, and without gate results.
 
     Args:
         report: Report of the run.
+        key: Key of the network in the report.
         is_picked: Whether the run finished a picked entry. The accuracy budget of its run does not
-            apply to such an entry, and so not to its baseline.
+            apply to such an entry, and so not to its baselines.
 
     Raises:
-        InputError: The run has no baseline.
+        InputError: The run has no such network.
     """
-    baseline = report.baseline
-    if baseline is None:
-        reason = report.reasons.get("baseline", "none was trained")
-        raise InputError(
-            f"the run has no baseline to deliver: {reason}",
-            "start it again with --baseline quick",
-        )
+    network: NetworkResult | None = getattr(report, key)
+    if network is None:
+        name, hint = DELIVERABLE[key]
+        reason = report.reasons.get(key, "none was trained")
+        raise InputError(f"the run has no {name} to deliver: {reason}", hint)
     layers = []
     for layer in report.layers:
-        layer_of_baseline = layer.replace(
-            nonzeros=layer.baseline_nonzeros,
-            baseline_nonzeros=None,
-            threshold=None,
-            temperature=None,
-        )
-        layers.append(layer_of_baseline)
+        nonzeros: dict[str, Any] = dict.fromkeys(NONZEROS_KEYS.values())
+        nonzeros["nonzeros"] = getattr(layer, NONZEROS_KEYS[key])
+        layers.append(layer.replace(**nonzeros, threshold=None, temperature=None))
     gates = {**report.settings.get("gates", {}), **dict.fromkeys(COMPARING_GATES)}
+    reason = IS_DELIVERED if key == "ltp" else IS_BASELINE
+    reasons = dict.fromkeys((*NETWORK_KEYS.values(), "difference"), reason)
     selected = report.replace(
-        pruned=_convert_network(baseline),
-        baseline=None,
+        pruned=_convert_network(network),
+        **dict.fromkeys(NETWORK_KEYS.values()),
         difference=None,
         layers=tuple(layers),
         trail=(),
@@ -56,7 +63,7 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
         scatter=None,
         sizes={},
         settings={**report.settings, "gates": gates},
-        reasons={**report.reasons, "baseline": IS_BASELINE, "difference": IS_BASELINE},
+        reasons={**report.reasons, **reasons},
         gates=(),
         status="no-gates",
     )
@@ -71,15 +78,15 @@ def select_baseline(report: Report, is_picked: bool = False) -> Report:
     )
 
 
-def _convert_network(baseline: BaselineResult) -> NetworkResult:
-    """Return the baseline as a network whose files are beside its report."""
-    content = {name: getattr(baseline, name) for name in NetworkResult.model_fields}
+def _convert_network(network: NetworkResult) -> NetworkResult:
+    """Return a network whose files are beside its report."""
+    content = {name: getattr(network, name) for name in NetworkResult.model_fields}
     files = []
-    for file in baseline.files:
+    for file in network.files:
         files.append(file.replace(path=PurePosixPath(file.path).name))
     content["files"] = tuple(files)
-    content["reasons"] = dict(baseline.reasons)
-    for key in BaselineResult.model_fields.keys() - NetworkResult.model_fields.keys():
+    content["reasons"] = dict(network.reasons)
+    for key in type(network).model_fields.keys() - NetworkResult.model_fields.keys():
         content["reasons"].pop(key, None)
     content["num_trainings"] = 1
     return NetworkResult(**content)
@@ -90,9 +97,11 @@ def _list_notes(report: Report, network: NetworkResult) -> list[str]:
     epochs = 0
     if network.epochs:
         epochs = sum(network.epochs.model_dump().values())
+    role = "" if network.base_method == LTP_METHOD else ", a baseline of the run"
+    if network.base_method == MAGNITUDE_METHOD:
+        role = ", the baseline of the run"
     notes = [
-        f"pruned by {name_network(network)}, the baseline of the run, and trained for "
-        f"{pluralize(epochs, 'epoch')}"
+        f"pruned by {name_network(network)}{role}, and trained for {pluralize(epochs, 'epoch')}"
     ]
     limits = report.settings.get("gates", {})
     skipped_gates = [name for name in COMPARING_GATES if limits.get(name)]
@@ -113,6 +122,6 @@ def _describe_missed_budget(report: Report) -> str | None:
         return None
     metric = report.metric
     return (
-        f"the baseline loses {metric.format_drop(drop)} on the test split, and the budget is "
+        f"the network loses {metric.format_drop(drop)} on the test split, and the budget is "
         f"{metric.format_drop(budget)}"
     )

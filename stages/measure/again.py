@@ -15,6 +15,7 @@ from ltp_pipeline.results.schema import (
     BaselinePoint,
     BaselineResult,
     FileResult,
+    HashedFile,
     NetworkResult,
     Report,
 )
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 NetworkT = TypeVar("NetworkT", bound=NetworkResult)
 NO_ORIGINAL = "the original was not measured again"
-NO_BASELINE = "the baseline was not measured again"
+NOT_MEASURED = {
+    "baseline": "the baseline was not measured again",
+    "gradual_baseline": "the gradual baseline was not measured again",
+    "ltp": "LTP's network was not measured again",
+}  # by key of the network
 TRAIN_KEYS = ("seed", "distill_outputs_as")
 
 
@@ -49,7 +54,7 @@ def measure_again(
 ) -> tuple[Report, list[str]]:
     """Measure the files of a report again, with samples prepared as its settings say.
 
-    The original and the baseline are measured if their files are there. Otherwise the numbers of
+    The original and the baselines are measured if their files are there. Otherwise the numbers of
     the report remain.
 
     Args:
@@ -177,25 +182,28 @@ class _Remeasurement:
         else:
             changes["original"] = report.original.replace(accuracy=self.original)
         changes["pruned"], scores = self.measure_network(report.pruned)
-        baseline = report.baseline
-        missing = None
-        if baseline is not None:
-            missing = self._find_missing_file(baseline)
-        if baseline is not None and missing is None:
-            baseline, baseline_scores = self.measure_network(baseline)
-            changes["baseline"] = self.measure_points(baseline)
-            changes["difference"] = self._compare(scores, baseline_scores)
-        elif baseline is not None:
-            notes.append(f"{NO_BASELINE}: {missing} is not next to the report")
-            # Counts of samples compare the baseline with the old original.
-            files = tuple(file.replace(paired_counts=None) for file in baseline.files)
-            changes["baseline"] = baseline.replace(files=files)
-            changes["difference"] = BaselineDifference(reasons={"interval": NO_BASELINE})
+        measured_keys = ["pruned"]
+        for key, network in report.other_networks.items():
+            missing = self._find_missing_file(network)
+            if missing is None:
+                measured_keys.append(key)
+                part, other_scores = self.measure_network(network)
+                difference = self._compare(scores, other_scores)
+            else:
+                notes.append(f"{NOT_MEASURED[key]}: {missing} is not next to the report")
+                # Counts of samples compare the network with the old original.
+                files = tuple(file.replace(paired_counts=None) for file in network.files)
+                part = network.replace(files=files)
+                difference = BaselineDifference(reasons={"interval": NOT_MEASURED[key]})
+            if isinstance(part, BaselineResult):
+                changes["baseline"] = part if missing else self.measure_points(part)
+                changes["difference"] = difference
+            else:
+                changes[key] = part.replace(difference=difference)
         measured = complete(report.replace(**changes))
-        networks = list(zip(report.networks, measured.networks, strict=True))
-        if missing is not None:
-            networks = networks[:1]  # the baseline was not measured
-        for before, after in networks:
+        for key in measured_keys:
+            before: NetworkResult = getattr(report, key)
+            after: NetworkResult = getattr(measured, key)
             if before.value is not None and after.value is not None:
                 notes.append(
                     f"{after.method} measured again: {report.metric.format_value(after.value)}, "
@@ -256,9 +264,11 @@ class _Remeasurement:
         session = Session(path, positions=positions, library=library, is_foreign=True)
         return self.evaluator(session.compute_outputs, self.split)
 
-    def _find_missing_file(self, baseline: BaselineResult) -> str | None:
-        """Return the path of the first file of the baseline that is not there, or None."""
-        files = (*baseline.files, *self.report.baseline_points.values())
+    def _find_missing_file(self, network: NetworkResult) -> str | None:
+        """Return the path of the first file of a network that is not there, or None."""
+        files: list[HashedFile] = [*network.files]
+        if isinstance(network, BaselineResult):
+            files += self.report.baseline_points.values()
         for file in files:
             if not (self.folder / file.path).is_file():
                 return file.path

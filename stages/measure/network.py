@@ -79,13 +79,23 @@ class MeasuredPoint:
 
 @dataclass(frozen=True)
 class MeasuredBaseline:
-    """The baseline: its point at the compression of LTP first, and further points of a curve."""
+    """The baseline: its point at the compression of LTP first, and further points of a curve.
+
+    Attributes:
+        points: The point at the compression of LTP, and further points.
+        is_curve: Whether further points were requested.
+        excludes_classifier: Whether the classifier was not pruned.
+        in_blocks: Whether layers were pruned in blocks.
+        unstructured: In addition to blocks, the same number of weights without blocks.
+        gradual: The network that was pruned gradually; None if it was not measured.
+    """
 
     points: tuple[MeasuredPoint, ...]
     is_curve: bool
     excludes_classifier: bool = False
     in_blocks: bool = False
-    unstructured: MeasuredPoint | None = None  # in addition to blocks, the same number of weights
+    unstructured: MeasuredPoint | None = None
+    gradual: MeasuredPoint | None = None
 
 
 class MeasuredOriginal(NamedTuple):

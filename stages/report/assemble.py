@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.data.generated import describe_inputs
 from ltp_pipeline.data.preprocessing import compute_input_shape, describe_steps
 from ltp_pipeline.exporters.files.count import iter_float_weights
 from ltp_pipeline.graph.layer_weights import get_block_axes
-from ltp_pipeline.results.complete import complete
+from ltp_pipeline.results.complete import NONZEROS_KEYS, complete
 from ltp_pipeline.results.intervals import UNDEFINED
 from ltp_pipeline.results.schema import (
     CLASSIFIER_EXCLUDED,
+    GRADUAL_METHOD,
     IN_BLOCKS,
+    IS_BASELINE,
+    IS_PRUNED,
+    LAMP_SCORES,
     LTP_METHOD,
     MAGNITUDE_METHOD,
+    NETWORK_KEYS,
     BaselineDifference,
     BaselinePoint,
     BaselineResult,
+    NetworkComparison,
+    NetworkResult,
+    OtherResult,
     Report,
 )
 from ltp_pipeline.results.schema_parts import (
@@ -58,7 +66,16 @@ NUM_OTHER_WEIGHTS = 5
 TRAINING_FAILED = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
 ONE_MACS_POINT = "budget.target_macs counts multiply-adds, and a curve compares numbers of weights"
+NO_GRADUAL = "`--baseline gradual` measures gradual magnitude pruning"
 NOT_COUNTED = "the multiply-adds of layer {name!r} cannot be counted"
+
+
+@dataclass(frozen=True)
+class ComparedNetworks:
+    """Networks on the validation split: their metric by method, and the leads of the baselines."""
+
+    values: Mapping[str, float]
+    comparison: NetworkComparison = field(default_factory=NetworkComparison)
 
 
 @dataclass(frozen=True)
@@ -70,28 +87,49 @@ class RunFindings:
         original: The measured original.
         learned: The trail.
         selected: The trail entry that was finished.
-        pruned: The measured network of that entry.
+        ltp: The measured network of that entry.
         baseline: The measured baseline, if any.
+        validation: The networks on the validation split.
+        delivered: Method of the network whose files are those of the run.
         weights: Samples of weights before and after pruning.
         notes: Notes of the run.
         budget_not_met: Why the network is outside its accuracy budget, if it is.
         baseline_reason: Why there is no baseline, if there is none.
         num_trainings: Number of trail entries that were fine-tuned.
         budget: The accuracy budget that selected the entry, if any.
+        learning_rates: Learning rates by name of the training.
     """
 
     context: RunContext
     original: MeasuredOriginal
     learned: ThresholdLearningResult
     selected: LearnedEntry
-    pruned: MeasuredNetwork
+    ltp: MeasuredNetwork
     baseline: MeasuredBaseline | None
+    validation: ComparedNetworks
+    delivered: str
     weights: WeightSamples
     notes: Sequence[str]
     budget_not_met: str | None
     baseline_reason: str | None
     num_trainings: int
     budget: float | None
+    learning_rates: Mapping[str, LearningRateInfo] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> dict[str, MeasuredNetwork]:
+        """The measured networks at the compression of LTP, by method."""
+        networks = {LTP_METHOD: self.ltp}
+        if self.baseline is not None:
+            networks[MAGNITUDE_METHOD] = self.baseline.points[0].measured
+            if self.baseline.gradual is not None:
+                networks[GRADUAL_METHOD] = self.baseline.gradual.measured
+        return networks
+
+    @property
+    def pruned(self) -> MeasuredNetwork:
+        """The measured network whose files are those of the run."""
+        return self.networks[self.delivered]
 
 
 def build_report(findings: RunFindings) -> Report:
@@ -100,11 +138,7 @@ def build_report(findings: RunFindings) -> Report:
     metric = context.task.metric
     settings = context.settings
     file = context.network.file
-    reasons = {}
-    if findings.baseline_reason is not None:
-        reasons["baseline"] = findings.baseline_reason
     timings = context.run_directory.manifest.timings
-    rates = context.run_directory.manifest.learning_rates
     report = Report(
         metric=metric,
         task=context.task.describe_output(),
@@ -112,16 +146,12 @@ def build_report(findings: RunFindings) -> Report:
         data=_describe_data(context),
         custom_task=_describe_custom_task(context.task),
         original=findings.original.result,
-        pruned=findings.pruned.result.replace(
-            num_trainings=findings.num_trainings, learning_rate=rates.get(LTP_METHOD)
-        ),
-        baseline=_build_baseline(
-            findings.baseline,
-            findings.budget,
-            settings.budget.target_macs is not None,
-            rates.get(baseline_stage.FIRST),
-        ),
-        difference=_compare_networks(context.task, findings.pruned, findings.baseline),
+        pruned=NetworkResult(**_describe_network(findings, findings.delivered)),
+        baseline=_build_baseline(findings),
+        gradual_baseline=_build_other(findings, GRADUAL_METHOD),
+        ltp=_build_other(findings, LTP_METHOD),
+        difference=_compare_with(findings, MAGNITUDE_METHOD),
+        comparison=_explain_comparison(findings),
         layers=_list_layers(findings),
         trail=tuple(_convert_entry(entry, findings.selected) for entry in findings.learned.trail),
         settings=settings.model_dump(mode="json", by_alias=True),
@@ -131,7 +161,7 @@ def build_report(findings: RunFindings) -> Report:
         budget_not_met=findings.budget_not_met,
         histograms=findings.weights.histograms,
         scatter=findings.weights.scatter,
-        reasons=reasons,
+        reasons=_explain_missing_networks(findings),
     )
     report = _explain_uncounted(complete(report))
     improvement = describe_improvement(report.pruned, metric)
@@ -151,11 +181,10 @@ def _explain_uncounted(report: Report) -> Report:
     if not uncounted:
         return report
     reason = {"macs_left": NOT_COUNTED.format(name=uncounted[0])}
-    pruned = report.pruned.replace(reasons={**report.pruned.reasons, **reason})
-    baseline = report.baseline
-    if baseline is not None:
-        baseline = baseline.replace(reasons={**baseline.reasons, **reason})
-    return report.replace(pruned=pruned, baseline=baseline)
+    for key, network in {"pruned": report.pruned, **report.other_networks}.items():
+        explained = network.replace(reasons={**network.reasons, **reason})
+        report = report.replace(**{key: explained})
+    return report
 
 
 def _describe_model(network: Network) -> ModelInfo:
@@ -223,38 +252,78 @@ def _describe_custom_task(task: Task) -> CustomTaskInfo | None:
     )
 
 
-def _build_baseline(
-    baseline: MeasuredBaseline | None,
-    budget: float | None,
-    has_macs_budget: bool = False,
-    learning_rate: LearningRateInfo | None = None,
-) -> BaselineResult | None:
+def _describe_network(findings: RunFindings, method: str) -> dict[str, Any]:
+    """Return the content of a network, with its method and its metric on the validation split."""
+    variants = [method]
+    num_trainings = findings.num_trainings
+    baseline = findings.baseline
+    if method != LTP_METHOD and baseline is not None:
+        num_trainings = 1
+        if baseline.in_blocks:
+            variants.append(IN_BLOCKS)
+        if findings.context.settings.baseline.score == "lamp":
+            variants.append(LAMP_SCORES)
+        if baseline.excludes_classifier:
+            variants.append(CLASSIFIER_EXCLUDED)
+    content = dict(findings.networks[method].result)
+    content["method"] = ", ".join(variants)
+    content["validation_accuracy"] = findings.validation.values.get(method)
+    content["num_trainings"] = num_trainings
+    name = baseline_stage.name_trainings(findings.context.settings.baseline)[method]
+    content["learning_rate"] = findings.learning_rates.get(name)
+    return content
+
+
+def _build_baseline(findings: RunFindings) -> BaselineResult | None:
     """Return the baseline with its curve, if they were measured."""
-    if baseline is None:
+    baseline = findings.baseline
+    if baseline is None or findings.delivered == MAGNITUDE_METHOD:
         return None
-    first = baseline.points[0].measured.result
-    method = [MAGNITUDE_METHOD]
-    if baseline.in_blocks:
-        method.append(IN_BLOCKS)
-    if baseline.excludes_classifier:
-        method.append(CLASSIFIER_EXCLUDED)
-    changes: dict[str, Any] = {
-        "method": ", ".join(method),
-        "num_trainings": len(baseline.points),
-        "learning_rate": learning_rate,
-        "reasons": dict(first.reasons),
-    }
+    content = _describe_network(findings, MAGNITUDE_METHOD)
+    content["num_trainings"] = len(baseline.points)
+    reasons = dict(content["reasons"])
     if baseline.unstructured is not None:
-        changes["unstructured"] = _build_point(baseline.unstructured)
+        content["unstructured"] = _build_point(baseline.unstructured)
     elif baseline.in_blocks:
-        changes["reasons"]["unstructured"] = TRAINING_FAILED
+        reasons["unstructured"] = TRAINING_FAILED
     if baseline.is_curve:
-        changes |= {"curve": tuple(map(_build_point, baseline.points)), "budget": budget}
+        content["curve"] = tuple(map(_build_point, baseline.points))
+        content["budget"] = findings.budget
     else:
         keys = ("curve", "compression_at_equal_accuracy", "gain")
-        reason = ONE_MACS_POINT if has_macs_budget else ONE_POINT
-        changes["reasons"] |= dict.fromkeys(keys, reason)
-    return BaselineResult(**{**dict(first), **changes})
+        has_macs_budget = findings.context.settings.budget.target_macs is not None
+        reasons |= dict.fromkeys(keys, ONE_MACS_POINT if has_macs_budget else ONE_POINT)
+    return BaselineResult(**{**content, "reasons": reasons})
+
+
+def _build_other(findings: RunFindings, method: str) -> OtherResult | None:
+    """Return a network that is compared with the pruned one, if it was measured."""
+    if method == findings.delivered or method not in findings.networks:
+        return None
+    content = _describe_network(findings, method)
+    return OtherResult(**content, difference=_compare_with(findings, method))
+
+
+def _explain_missing_networks(findings: RunFindings) -> dict[str, str]:
+    """Return the reasons why networks are null, by their keys."""
+    reasons = {}
+    if findings.baseline_reason is not None:
+        reasons["baseline"] = reasons["gradual_baseline"] = findings.baseline_reason
+    elif GRADUAL_METHOD not in findings.networks:
+        is_requested = findings.context.settings.baseline.mode == "gradual"
+        reasons["gradual_baseline"] = TRAINING_FAILED if is_requested else NO_GRADUAL
+    reasons[NETWORK_KEYS[findings.delivered]] = IS_PRUNED
+    if findings.delivered == MAGNITUDE_METHOD:
+        reasons["baseline"] = reasons["difference"] = IS_BASELINE
+    return reasons
+
+
+def _explain_comparison(findings: RunFindings) -> NetworkComparison:
+    """Return the comparison on the validation split, or why there is none."""
+    comparison = findings.validation.comparison
+    if findings.baseline_reason is None:
+        return comparison
+    return comparison.replace(reasons={"better": findings.baseline_reason})
 
 
 def _build_point(point: MeasuredPoint) -> BaselinePoint:
@@ -271,13 +340,13 @@ def _build_point(point: MeasuredPoint) -> BaselinePoint:
     )
 
 
-def _compare_networks(
-    task: Task, pruned: MeasuredNetwork, baseline: MeasuredBaseline | None
-) -> BaselineDifference | None:
-    """Compare the exact files of the pruned network and of the baseline, sample by sample."""
-    if baseline is None:
+def _compare_with(findings: RunFindings, method: str) -> BaselineDifference | None:
+    """Compare the exact files of the pruned network and of another one, sample by sample."""
+    networks = findings.networks
+    if method == findings.delivered or method not in networks:
         return None
-    scores = (pruned.exact_scores, baseline.points[0].measured.exact_scores)
+    task = findings.context.task
+    scores = (findings.pruned.exact_scores, networks[method].exact_scores)
     interval = task.compute_drop_interval(*scores)
     counts = count_pairs(task, *scores)
     reasons = explain_missing_counts(counts)
@@ -290,9 +359,13 @@ def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
     weights = findings.context.network.layer_weights
     block = findings.context.settings.method.block
     names_in_blocks = get_block_axes(weights, block)
-    baseline_nonzeros: Mapping[str, int] = {}
-    if findings.baseline is not None:
-        baseline_nonzeros = findings.baseline.points[0].measured.layer_nonzeros
+    counts: dict[str, Mapping[str, int]] = {}  # of the other networks, by key
+    for method, network in findings.networks.items():
+        if method != findings.delivered:
+            counts[NONZEROS_KEYS[NETWORK_KEYS[method]]] = network.layer_nonzeros
+    is_learned = findings.delivered == LTP_METHOD
+    thresholds = findings.selected.thresholds if is_learned else {}
+    temperatures = findings.selected.temperatures if is_learned else {}
     layers = []
     for weight in weights:
         layer = LayerResult(
@@ -301,14 +374,14 @@ def _list_layers(findings: RunFindings) -> tuple[LayerResult, ...]:
             shape=weight.shape,
             elements=weight.elements,
             nonzeros=findings.pruned.layer_nonzeros[weight.name],
-            threshold=findings.selected.thresholds.get(weight.name),
-            temperature=findings.selected.temperatures.get(weight.name),
-            baseline_nonzeros=baseline_nonzeros.get(weight.name),
+            threshold=thresholds.get(weight.name),
+            temperature=temperatures.get(weight.name),
             uses=findings.context.uses.get(weight.name),
             reason=weight.reason,
             block=block if weight.name in names_in_blocks else None,
         )
-        layers.append(layer)
+        others = {key: nonzeros[weight.name] for key, nonzeros in counts.items()}
+        layers.append(layer.replace(**others))
     return tuple(layers)
 
 

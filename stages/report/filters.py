@@ -11,15 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from ltp_pipeline.results.schema import CLASSIFIER_EXCLUDED, IN_BLOCKS, LTP_METHOD
+from ltp_pipeline.results.schema import (
+    CLASSIFIER_EXCLUDED,
+    GRADUAL_METHOD,
+    IN_BLOCKS,
+    LAMP_SCORES,
+    LTP_METHOD,
+    MAGNITUDE_METHOD,
+)
 from ltp_pipeline.system import text
 
 if TYPE_CHECKING:
     from ltp_pipeline.results.intervals import Interval
     from ltp_pipeline.results.metric import Metric
-    from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult
+    from ltp_pipeline.results.schema import EvaluatedResult, NetworkResult, ValidationLead
 
 ARGMAX_AGREEMENT = "argmax agreement"
+SHORT_NAMES = {
+    LTP_METHOD: "LTP",
+    MAGNITUDE_METHOD: "global magnitude",
+    GRADUAL_METHOD: "gradual magnitude",
+}  # of methods
 METRIC_NAMES = {
     "top-1": "top-1 accuracy",
     "agreement": "agreement with the original",
@@ -132,21 +144,30 @@ def label_axis(metric: Metric) -> str:
     return f"{name_metric(metric)}{unit}{direction}"
 
 
-def name_method(network: NetworkResult) -> str:
+def name_method(network: NetworkResult | ValidationLead) -> str:
     """Return the short name of the method that pruned a network, as a column title."""
-    return "LTP" if network.method == LTP_METHOD else "global magnitude"
+    return SHORT_NAMES.get(network.method.partition(",")[0], SHORT_NAMES[MAGNITUDE_METHOD])
 
 
-def name_network(network: NetworkResult) -> str:
+def name_network(network: NetworkResult | ValidationLead) -> str:
     """Return the full name of the method that pruned a network, as sentences use it."""
     if network.method == LTP_METHOD:
         return "LTP"
-    name = "global magnitude pruning"
+    name = f"{name_method(network)} pruning"
     if IN_BLOCKS in network.method:
         name += " in blocks"
+    if LAMP_SCORES in network.method:
+        name += " by LAMP scores"
     if CLASSIFIER_EXCLUDED in network.method:
         name += " with the classifier excluded"
     return name
+
+
+def format_epochs(network: NetworkResult) -> str:
+    """Return the numbers of epochs of pruning and of fine-tuning: 12 + 6."""
+    if network.epochs is None:
+        return text.MISSING
+    return f"{network.epochs.prune} + {network.epochs.finetune}"
 
 
 def list_extra_labels(results: Sequence[EvaluatedResult]) -> list[str]:

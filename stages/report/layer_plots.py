@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ltp_pipeline.stages.report import filters, svg
-from ltp_pipeline.stages.report.svg import BASELINE, FAINT, INK, LEARNED, ORIGINAL
+from ltp_pipeline.stages.report.svg import BASELINE, FAINT, GRADUAL, INK, LEARNED, ORIGINAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,13 +32,14 @@ GROUP_COLORS = {
 
 
 def plot_densities(report: Report) -> str | None:
-    """Plot the density of each layer in graph order, next to that of the baseline."""
+    """Plot the density of each layer in graph order, next to those of the baselines."""
     layers = [layer for layer in report.layers if layer.density is not None]
     if not layers:
         return None
     rows = range(len(layers))
     densities = [layer.density or 0.0 for layer in layers]
     others = np.array([layer.baseline_density for layer in layers], float)  # None becomes NaN
+    gradual = np.array([layer.gradual_density for layer in layers], float)
     is_named = len(layers) <= MAX_NAMED_LAYERS
 
     def draw_densities(figure: Figure) -> None:
@@ -47,6 +48,9 @@ def plot_densities(report: Report) -> str | None:
             axes.hlines(rows, densities, others, color=FAINT, lw=2, zorder=1)
             label = filters.name_method(report.baseline)
             axes.plot(others, rows, "s", color=BASELINE, ms=5, label=label)
+        if report.gradual_baseline is not None:
+            label = filters.name_method(report.gradual_baseline)
+            axes.plot(gradual, rows, "D", color=GRADUAL, ms=4.5, label=label)
         label = filters.name_method(report.pruned)
         axes.plot(densities, rows, "o", color=LEARNED, ms=5.5, label=label)
         axes.set_xscale("symlog", linthresh=0.01, linscale=0.4)

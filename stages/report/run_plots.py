@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ltp_pipeline.stages.report import filters, svg
-from ltp_pipeline.stages.report.svg import BASELINE, LEARNED, ORIGINAL
+from ltp_pipeline.stages.report.svg import BASELINE, GRADUAL, LEARNED, ORIGINAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,11 @@ STAGES = {
     "learn": ("learning thresholds", LEARNED),
     "finetune": ("fine-tuning", ORIGINAL),
     "baseline": ("global magnitude", BASELINE),
+    "gradual": ("gradual magnitude", GRADUAL),
+    "gradual-finetune": (None, GRADUAL),  # the legend has its color already
 }
+# Stages that continue another one, although their steps count from 0 again.
+CONTINUED_STAGES = {"finetune": "learn", "gradual-finetune": "gradual"}
 
 
 def plot_sizes(report: Report) -> str | None:
@@ -128,9 +132,10 @@ def plot_training(log: TrainingLog) -> str | None:
         for stage, lines in curves.items():
             label, color = STAGES[stage]
             steps, losses = _average_lines(lines, "loss")
-            if stage == "finetune" and "learn" in curves:
-                last = curves["learn"][-1]["step"]
-                if lines[0]["step"] <= last:  # fine-tuning counts from 0 again
+            before = CONTINUED_STAGES.get(stage)
+            if before in curves:
+                last = curves[before][-1]["step"]
+                if lines[0]["step"] <= last:
                     steps = [step + last + 1 for step in steps]
             loss_axes.plot(steps, losses, color=color, lw=1.3, label=label)
         last_axes.set_xlabel("step")
@@ -145,7 +150,11 @@ def _select_stage(log: TrainingLog, stage: str) -> TrainingLog:
 
     A step that was done again after a resume counts once.
     """
-    lines = [line for line in log if str(line.get("stage")).split("-")[0] == stage]
+    lines = []
+    for line in log:
+        name = str(line.get("stage"))
+        if name == stage or (name not in STAGES and name.split("-")[0] == stage):
+            lines.append(line)
     last = {line["step"]: line for line in lines if line["stage"] == lines[-1]["stage"]}
     return [last[step] for step in sorted(last)]
 

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 WIDTH = 5.6  # inches; on a phone, text in a wider figure becomes too small to read
 INK, FAINT, LEARNED, BASELINE, ORIGINAL = "#010101", "#020202", "#030303", "#040404", "#050505"
+GRADUAL = "#060606"
 VARIABLES = {
     INK: "ink",
     FAINT: "faint",
     LEARNED: "learned",
     BASELINE: "baseline",
     ORIGINAL: "original",
+    GRADUAL: "gradual",
 }
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MAX_LABEL = 38  # characters of a label that still fits into a legend of two columns

@@ -1,4 +1,4 @@
-"""Plot the metric against compression: the trail, the baseline, and the pruned network."""
+"""Plot the metric against compression: the trail, the baselines, and the pruned network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ltp_pipeline.results.gain import find_compared_value
 from ltp_pipeline.stages.report import filters, svg
-from ltp_pipeline.stages.report.svg import BASELINE, INK, LEARNED, ORIGINAL
+from ltp_pipeline.stages.report.svg import BASELINE, GRADUAL, INK, LEARNED, ORIGINAL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,8 @@ def plot_tradeoff(report: Report) -> str | None:
     trail = sorted(_select_measured(report, entries))
     baseline = _list_baseline(report)
     pruned = _select_measured(report, [(report.pruned.compression, report.pruned.value)])
-    points = [*trail, *baseline, *pruned]
+    others = _list_others(report)
+    points = [*trail, *baseline, *others.values(), *pruned]
     if not points:
         return None
 
@@ -54,6 +55,9 @@ def plot_tradeoff(report: Report) -> str | None:
             label = f"{filters.name_method(report.baseline)} (test)"
             curve = zip(*baseline, strict=True)
             axes.plot(*curve, "-s", label=label, color=BASELINE, ms=6.5, lw=1.5, mec=INK, mew=0.5)
+        for method, point in others.items():
+            label = f"{method} (test)"
+            axes.plot(*point, "D", ls="none", label=label, color=GRADUAL, ms=6.5, mec=INK, mew=0.5)
         if pruned:
             _draw_gain(axes, report)
             label = f"{filters.name_method(report.pruned)} (test)"
@@ -63,7 +67,8 @@ def plot_tradeoff(report: Report) -> str | None:
         axes.set_xscale("log")
         axes.set_xlim(min(1.0, *compressions), max(compressions) * 1.25)
         if len(baseline) > 1:
-            axes.set_ylim(*_find_value_limits(report, [*baseline, *pruned]))
+            results = [*baseline, *others.values(), *pruned]
+            axes.set_ylim(*_find_value_limits(report, results))
         _set_compression_ticks(axes)
         axes.set_xlabel("compression of the layer weights")
         axes.set_ylabel(filters.label_axis(metric))
@@ -79,6 +84,16 @@ def _list_baseline(report: Report) -> list[Point]:
         return []
     first = (report.baseline.compression, report.baseline.value)
     return sorted(_select_measured(report, report.points or [first]))
+
+
+def _list_others(report: Report) -> dict[str, Point]:
+    """Return the networks besides the baseline, measured on the test split, by short names."""
+    points = {}
+    for key, network in report.other_networks.items():
+        pairs = [(network.compression, network.value)] if key != "baseline" else []
+        for point in _select_measured(report, pairs):
+            points[filters.name_method(network)] = point
+    return points
 
 
 def _select_measured(

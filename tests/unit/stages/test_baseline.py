@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ltp_pipeline.graph.layer_weights import LayerWeight
-from ltp_pipeline.settings.schema import Settings
+from ltp_pipeline.settings.schema import BaselineScore, BaselineSettings, Settings
 from ltp_pipeline.stages import baseline
 from ltp_pipeline.stages.baseline import global_magnitude_masks
 from ltp_pipeline.stages.train.context import PrunedNetwork
@@ -54,6 +54,7 @@ def test_baseline_minimum_is_one_weight_per_layer():
     assert baseline.min_cost(NETWORK, STATE, {"a"}) == 3 + 1 + 2
 
 
+SCORES: tuple[BaselineScore, ...] = ("magnitude", "lamp")
 COSTS = {"a": 4, "b": 1, "kept": 10}
 
 
@@ -125,11 +126,12 @@ def test_baseline_count_is_in_blocks_of_the_run(monkeypatch, block, kept):
 
 def test_baseline_names_are_distinct():
     names = [
-        baseline.point_key(point, spared)
+        baseline.point_key(point, BaselineSettings(exclude_classifier=spared, score=score))
         for spared in (False, True)
-        for point in (1, 2, 3, baseline.UNSTRUCTURED)
+        for score in SCORES
+        for point in (1, 2, 3, baseline.UNSTRUCTURED, "gradual")
     ]
-    assert names[:4] == ["baseline", "baseline-2", "baseline-3", "baseline-single"]
+    assert names[:5] == ["baseline", "baseline-2", "baseline-3", "baseline-single", "gradual"]
     assert len(set(names)) == len(names)
 
 

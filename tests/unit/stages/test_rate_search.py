@@ -238,7 +238,7 @@ def test_reason_of_a_skipped_search_names_the_steps(started: Started) -> None:
 def test_notes_name_the_rate_and_the_scores(started: Started, scored: Any) -> None:
     context, _ = started
     scored(context, {0.01: -1, 0.03: 100, 0.09: 300, 0.27: 200})
-    (note,) = list_notes(context)
+    (note,) = list_notes(context, [TRAINING.name])
     parts = ("0.09", "diverged", "25.00 %", "75.00 %", "0.27")
     assert [part for part in parts if part not in note] == []
 
@@ -247,7 +247,7 @@ def test_notes_leave_out_a_rate_of_the_user(started: Started) -> None:
     context = with_train(started[0], lr=0.2)
     assert find_learning_rate(context, TRAINING, lambda *_: {}) == 0.2
     assert saved_info(context).source == "given"
-    assert not list_notes(context)
+    assert not list_notes(context, [TRAINING.name])
 
 
 def test_context_trains_with_the_rate_of_the_search(started: Started) -> None:
@@ -267,3 +267,16 @@ def test_learning_rate_without_its_trial_is_rejected() -> None:
 
 def test_search_is_on_by_default() -> None:
     assert Settings().train.lr_search
+
+
+def test_notes_leave_out_trainings_that_are_not_named(started: Started, scored: Any) -> None:
+    context, _ = started
+    scored(context, {0.01: 10, 0.03: 100, 0.09: 10})
+    assert not list_notes(context, ["ltp"])
+
+
+def test_gradual_trial_ends_at_the_target(started: Started) -> None:
+    context, state = started
+    elements = sum(layer.elements for layer in context.network.layer_weights)
+    trained = baseline.train_gradual_trial(context, state, elements // 8, 1, "trial")
+    assert sum(count_nonzeros(context.network, trained).values()) == elements // 8

@@ -7,7 +7,7 @@ import pytest
 from ltp_pipeline.gates.advice import SUGGESTIONS
 from ltp_pipeline.gates.evaluation import GATES, evaluate_gates, make_gate_settings
 from ltp_pipeline.results.schema_parts import GateResult
-from ltp_pipeline.stages.handoff.of_baseline import select_baseline
+from ltp_pipeline.stages.handoff.select_network import select_network
 from tests.support.sample_report import evaluate_report, one_point, report_of, sample, with_value
 
 FAILING: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_missing_file_needs_its_format(report: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["beat_baseline", "min_gain"])
 def test_delivered_baseline_has_no_baseline_to_measure(report: dict[str, Any], name: str) -> None:
     limits = make_gate_settings({name: FAILING[name]})
-    (result,) = evaluate_gates(select_baseline(report_of(report)), limits)
+    (result,) = evaluate_gates(select_network(report_of(report)), limits)
     assert not result.passed
     assert "remove the gate" in result.advice
 

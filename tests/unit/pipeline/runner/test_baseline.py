@@ -60,7 +60,7 @@ def test_baseline_of_blocks_trains_an_unstructured_one(tmp_path, monkeypatch, fa
     monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
     point = baseline_curve._measure_point(
-        context(tmp_path), {}, target, {"spared"}, None, "single", 300, {}
+        context(tmp_path), {}, target, {"spared"}, None, "ltp", "single", 300, {}
     )
     assert asked == [("single", 300, 18, {"spared"}, {})]
     assert point == (None if fails else (299, 0.8, "baseline/single"))

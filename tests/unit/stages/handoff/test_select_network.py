@@ -7,7 +7,7 @@ import pytest
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import evaluate_own_gates
 from ltp_pipeline.results.schema import Report
-from ltp_pipeline.stages.handoff.of_baseline import select_baseline
+from ltp_pipeline.stages.handoff.select_network import select_network
 from tests.support.sample_report import in_celsius, report_of, sample
 
 
@@ -24,7 +24,7 @@ def report() -> dict[str, Any]:
 
 
 def handed(report: dict[str, Any]) -> Report:
-    return evaluate_own_gates(select_baseline(report_of(report)))
+    return evaluate_own_gates(select_network(report_of(report)))
 
 
 def test_baseline_report_has_the_baseline_as_pruned_network(report: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def test_baseline_report_of_picked_entry_ignores_the_budget(
     report: dict[str, Any],
 ) -> None:
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
-    assert select_baseline(report_of(report), is_picked=True).budget_not_met is None
+    assert select_network(report_of(report), is_picked=True).budget_not_met is None
 
 
 def test_notes_on_learning_thresholds_are_not_its_own(report: dict[str, Any]) -> None:
@@ -120,5 +120,5 @@ def test_baseline_report_without_baseline_raises() -> None:
 def test_baseline_report_missed_budget_has_the_unit() -> None:
     report = in_celsius()
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
-    warning = "the baseline loses 0.0136 °C on the test split, and the budget is 0.01 °C"
-    assert select_baseline(report_of(report)).budget_not_met == warning
+    warning = "the network loses 0.0136 °C on the test split, and the budget is 0.01 °C"
+    assert select_network(report_of(report)).budget_not_met == warning

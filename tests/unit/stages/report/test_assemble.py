@@ -12,8 +12,10 @@ from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.schema import BaselineResult, FileResult, NetworkResult, OriginalResult
 from ltp_pipeline.results.schema import Report as ReportModel
 from ltp_pipeline.results.schema_parts import AccuracyResult, CustomTaskInfo, LayerResult
+from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.measure.network import MeasuredBaseline, MeasuredNetwork, MeasuredPoint
 from ltp_pipeline.stages.report import assemble
+from ltp_pipeline.stages.report.assemble import RunFindings
 
 ELEMENTS = 1600
 ERROR = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
@@ -43,6 +45,35 @@ def measured(
     return MeasuredNetwork(NetworkResult(files=tuple(files)), scores, {})
 
 
+def make_findings(
+    pruned: MeasuredNetwork,
+    baseline: MeasuredBaseline | None,
+    budget: float | None = None,
+    settings: dict[str, Any] | None = None,
+    task: Any = None,
+    delivered: str = "ltp",
+) -> RunFindings:
+    """What a run found out, as far as networks are concerned."""
+    context: Any = SimpleNamespace(settings=Settings.model_validate(settings or {}), task=task)
+    nothing: Any = None
+    return RunFindings(
+        context=context,
+        original=nothing,
+        learned=nothing,
+        selected=nothing,
+        ltp=pruned,
+        baseline=baseline,
+        validation=assemble.ComparedNetworks({"ltp": 0.9}),
+        delivered=delivered,
+        weights=nothing,
+        notes=(),
+        budget_not_met=None,
+        baseline_reason=None if baseline else "skipped",
+        num_trainings=2,
+        budget=budget,
+    )
+
+
 def make_report(
     pruned: MeasuredNetwork,
     baseline: MeasuredBaseline,
@@ -61,7 +92,7 @@ def make_report(
         custom_task=CustomTaskInfo(name="task.py") if is_error else None,
         original=OriginalResult(accuracy=make_accuracy(original)),
         pruned=pruned.result,
-        baseline=assemble._build_baseline(baseline, budget),
+        baseline=assemble._build_baseline(make_findings(pruned, baseline, budget)),
         layers=(layer,),
     )
     return complete(report)
@@ -164,7 +195,8 @@ def compare(interval: tuple[float, float] | None) -> Any:
         compute_drop_interval=lambda *_: interval, correct_samples=lambda _: None
     )
     baseline = MeasuredBaseline((MeasuredPoint(POINTS[0], 0.9),), False)
-    return assemble._compare_networks(task, measured(16, 0.97), baseline)
+    findings = make_findings(measured(16, 0.97), baseline, task=task)
+    return assemble._compare_with(findings, "global-magnitude")
 
 
 def test_compare_networks_keeps_a_measured_interval() -> None:
@@ -212,7 +244,8 @@ def test_build_baseline_without_blocks_has_no_unstructured_point() -> None:
 
 def test_build_baseline_of_a_budget_of_multiply_adds_names_it_as_the_reason_for_no_gain() -> None:
     baseline = MeasuredBaseline((MeasuredPoint(measured(4, 0.95), 0.95),), is_curve=False)
-    result = assemble._build_baseline(baseline, None, has_macs_budget=True)
+    findings = make_findings(POINTS[0], baseline, settings={"budget": {"target_macs": 0.2}})
+    result = assemble._build_baseline(findings)
     assert result is not None
     assert result.gain is None
     assert "target_macs" in result.reasons["gain"]
