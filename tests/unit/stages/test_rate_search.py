@@ -14,6 +14,7 @@ from ltp_pipeline.results.schema_parts import LearningRateInfo, LearningRateTria
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages import baseline, learn_thresholds, rate_search
+from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.rate_search import (
     MAX_FRACTION,
     MAX_TRIALS,

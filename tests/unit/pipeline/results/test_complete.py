@@ -20,10 +20,14 @@ from ltp_pipeline.results.complete import (
     GATED_KEYS,
     UNSUPPORTED,
     complete,
+    complete_leads,
     drop_unsupported_values,
 )
 from ltp_pipeline.results.consistency import ContradictionError, is_same
+from ltp_pipeline.results.metric import Metric
 from ltp_pipeline.results.read_write import check_consistency, to_json
+from ltp_pipeline.results.schema import NetworkComparison, ValidationLead
+from ltp_pipeline.results.values import PairedCounts
 from ltp_pipeline.system.files import write_json
 from tests.support.finished import SMALL
 from tests.support.sample_report import in_celsius, one_point, report_of, sample
@@ -499,3 +503,75 @@ def test_multiply_adds_without_the_uses_of_a_layer_stay_null(report: dict[str, A
     report["model"]["macs"] = report["pruned"]["macs_left"] = None
     computed = complete(report_of(report))
     assert (computed.model.macs, computed.pruned.macs_left) == (None, None)
+
+
+LTP, GLOBAL, GRADUAL = "ltp", "global-magnitude", "gradual-magnitude"
+
+
+def compare(
+    values: dict[str, float], *intervals: tuple[float, float] | None, metric: Metric | None = None
+) -> NetworkComparison:
+    """Complete a comparison of LTP with the two baselines, whose intervals are stated."""
+    leads = []
+    for method, interval in zip((GLOBAL, GRADUAL), intervals, strict=False):
+        leads.append(ValidationLead(method=method, interval=interval))
+    comparison = NetworkComparison(baselines=tuple(leads))
+    return complete_leads(comparison, values, metric or Metric())
+
+
+def test_best_baseline_beyond_noise_is_the_better_network() -> None:
+    values = {LTP: 0.80, GLOBAL: 0.82, GRADUAL: 0.85}
+    comparison = compare(values, (0.01, 0.03), (0.02, 0.08))
+    assert comparison.better == comparison.baselines[1]
+    assert comparison.better.value == pytest.approx(0.05)
+    assert compare(values, (0.01, 0.03), (-0.01, 0.08)).better == comparison.baselines[0]
+
+
+@pytest.mark.parametrize("intervals", [(None, None), ((0.0, 0.1), (-0.1, 0.2)), ()])
+def test_no_network_is_better_without_an_interval_above_zero(intervals: Any) -> None:
+    assert compare({LTP: 0.80, GLOBAL: 0.82, GRADUAL: 0.85}, *intervals).better is None
+
+
+def test_better_network_has_the_lower_error() -> None:
+    error = Metric("MAE", "°C", higher_is_better=False, is_fraction=False)
+    comparison = compare({LTP: 2.0, GLOBAL: 1.5}, (0.1, 0.9), metric=error)
+    assert comparison.better is not None
+    assert comparison.better.value == pytest.approx(0.5)
+
+
+def test_lead_follows_from_counts_of_samples() -> None:
+    counts = PairedCounts(700, 150, 50, 100)
+    lead = ValidationLead(method=GLOBAL, paired_counts=counts, interval=(-1, 1))
+    values = {LTP: 0.75, GLOBAL: 0.85}
+    comparison = complete_leads(NetworkComparison(baselines=(lead,)), values, Metric())
+    assert comparison.better is not None
+    assert comparison.better.interval == counts.compute_interval()
+    with pytest.raises(InputError, match=r"comparison\.baselines\.0"):
+        complete_leads(NetworkComparison(baselines=(lead,)), {**values, LTP: 0.7}, Metric())
+
+
+def test_report_that_hides_a_better_network_is_rejected(report: dict[str, Any]) -> None:
+    lead = {"method": GLOBAL, "value": 0.1, "interval": [0.05, 0.15]}
+    report["comparison"] = {"baselines": [lead], "better": lead}
+    check_consistency(report_of(report), "the report")
+    report["comparison"]["better"] = None
+    with pytest.raises(InputError, match=r"comparison\.better"):
+        check_consistency(report_of(report), "the report")
+
+
+def test_gradual_network_is_completed_from_its_layers(report: dict[str, Any]) -> None:
+    report["gradual_baseline"] = {
+        "method": GRADUAL,
+        "files": [{"path": "gradual/model.packed.onnx", "accuracy": {"value": 0.9, "top1": 0.9}}],
+        "difference": {},
+    }
+    for layer in report["layers"]:
+        layer["gradual_nonzeros"] = layer["nonzeros"]
+    completed = complete(report_of(report))
+    gradual = completed.gradual_baseline
+    assert gradual is not None
+    assert gradual.compression == completed.pruned.compression
+    assert gradual.macs_left == completed.pruned.macs_left
+    assert gradual.drop == pytest.approx((completed.original.value or 0) - 0.9)
+    assert gradual.difference is not None
+    assert gradual.difference.value == pytest.approx((completed.pruned.exact_value or 0) - 0.9)

@@ -57,6 +57,7 @@ def test_baseline_of_blocks_trains_an_unstructured_one(tmp_path, monkeypatch, fa
         return SimpleNamespace(nonzeros=299), None, 0.8
 
     target = BaselineTarget(Metric(), 300, 18, 0.9, 0.9)
+    monkeypatch.setattr(baseline_curve, "_choose_learning_rate", lambda context, *_: context)
     monkeypatch.setattr(baseline_curve, "_train_point", trained)
     monkeypatch.setattr(baseline_curve, "export_and_evaluate", lambda *rest: rest[4])
     point = baseline_curve._measure_point(

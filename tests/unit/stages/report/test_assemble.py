@@ -1,5 +1,6 @@
 """Assembling the report: the baseline with its curve and its gain."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -264,3 +265,72 @@ def test_explain_uncounted_names_a_layer_without_uses() -> None:
     counted = complete(report.replace(layers=layers))
     assert counted.pruned.macs_left == pytest.approx(1 / 4)
     assert assemble._explain_uncounted(counted) == counted
+
+
+def make_compared(delivered: str, interval: tuple[float, float] | None = (0.01, 0.05)) -> Any:
+    """Findings of a run with both baselines, whose samples are not counted."""
+    task: Any = SimpleNamespace(
+        compute_drop_interval=lambda *_: interval, correct_samples=lambda _: None
+    )
+    gradual = MeasuredPoint(measured(16, 0.95, "gradual/"), 0.94)
+    baseline = MeasuredBaseline((MeasuredPoint(POINTS[0], 0.9),), False, gradual=gradual)
+    settings = {"baseline": {"mode": "gradual", "score": "lamp"}}
+    findings = make_findings(measured(16, 0.97), baseline, None, settings, task, delivered)
+    values = {"ltp": 0.9, "global-magnitude": 0.8, "gradual-magnitude": 0.94}
+    return replace(findings, validation=assemble.ComparedNetworks(values))
+
+
+@pytest.mark.parametrize(
+    ("delivered", "others"),
+    [
+        ("ltp", {"global-magnitude", "gradual-magnitude"}),
+        ("gradual-magnitude", {"global-magnitude", "ltp"}),
+        ("global-magnitude", {"gradual-magnitude", "ltp"}),
+    ],
+)
+def test_other_networks_are_all_but_the_delivered_one(delivered: str, others: set[str]) -> None:
+    findings = make_compared(delivered)
+    for method in ("gradual-magnitude", "ltp"):
+        network = assemble._build_other(findings, method)
+        assert (network is not None) == (method in others)
+        if network is not None:
+            assert network.base_method == method
+            assert network.difference is not None
+            assert network.difference.interval == (0.01, 0.05)
+    assert (assemble._build_baseline(findings) is not None) == ("global-magnitude" in others)
+    reasons = assemble._explain_missing_networks(findings)
+    keys = {"ltp": "ltp", "gradual-magnitude": "gradual_baseline", "global-magnitude": "baseline"}
+    assert reasons.keys() - {"difference"} == {keys[delivered]}
+
+
+def test_networks_have_their_variants_and_their_metric_on_the_validation_split() -> None:
+    findings = make_compared("ltp")
+    gradual = assemble._build_other(findings, "gradual-magnitude")
+    baseline = assemble._build_baseline(findings)
+    assert gradual is not None
+    assert baseline is not None
+    assert (gradual.method, gradual.validation_accuracy, gradual.num_trainings) == (
+        "gradual-magnitude, LAMP scores",
+        0.94,
+        1,
+    )
+    assert (baseline.method, baseline.validation_accuracy) == (
+        "global-magnitude, LAMP scores",
+        0.8,
+    )
+    learned = assemble._describe_network(findings, "ltp")
+    assert (learned["method"], learned["num_trainings"]) == ("ltp", 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "reason"), [("gradual", "failed"), ("quick", "--baseline gradual")]
+)
+def test_missing_gradual_baseline_has_a_reason(mode: str, reason: str) -> None:
+    baseline = MeasuredBaseline((MeasuredPoint(POINTS[0], 0.9),), False)
+    findings = make_findings(POINTS[0], baseline, settings={"baseline": {"mode": mode}})
+    assert reason in assemble._explain_missing_networks(findings)["gradual_baseline"]
+
+
+def test_comparison_without_a_baseline_has_its_reason() -> None:
+    comparison = assemble._explain_comparison(make_findings(POINTS[0], None))
+    assert (comparison.better, comparison.reasons) == (None, {"better": "skipped"})

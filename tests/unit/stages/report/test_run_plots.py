@@ -39,3 +39,24 @@ def test_plot_training_takes_the_last_fine_tuning() -> None:
     earlier = [line | {"stage": "finetune-003", "loss": 9.0} for line in last]
     assert run_plots.plot_training([*earlier, *log]) == run_plots.plot_training(log)
     assert "fine-tuning" in str(run_plots.plot_training(log))
+
+
+def test_plot_training_continues_gradual_pruning_with_its_fine_tuning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps: list[list[int]] = []
+    average = run_plots._average_lines
+
+    def note_steps(lines: Any, key: str) -> Any:
+        steps.append([line["step"] for line in lines])
+        return average(lines, key)
+
+    monkeypatch.setattr(run_plots, "_average_lines", note_steps)
+    log = [
+        {"stage": stage, "step": step, "loss": 1.0}
+        for stage in ("gradual", "gradual-finetune")
+        for step in (0, 5)
+    ]
+    drawing = str(run_plots.plot_training(log))
+    assert steps == [[0, 5], [0, 5]]
+    assert drawing.count("gradual magnitude") == 1
