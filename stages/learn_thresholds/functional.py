@@ -148,7 +148,8 @@ def rectified_prune(
 ) -> tuple[Tensor, ...]:
     """Evaluate v = w · ρ, differentiable in τ, for several layers at once. (R2).
 
-    ∂v/∂w is taken as 1 above the threshold and 0 below it, as eq. (4) does.
+    ∂v/∂w is taken as min(1, |r| / √τ). Weights above the threshold learn as eq. (4) has it. A
+    pruned weight learns in proportion to its size, so that it can return.
 
     Args:
         ws: Weights of each layer.
@@ -241,25 +242,30 @@ class _RectifiedPrune(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         taus, *rest = ctx.saved_tensors
         ws, rs, gates = (rest[i * len(grads) : (i + 1) * len(grads)] for i in range(3))
-        # ρ is never negative, so its sign is the mask, which is several times faster to compute
-        # than a comparison.
-        grad_ws = torch._foreach_sign(gates)
-        torch._foreach_mul_(grad_ws, [g.contiguous() for g in grads])
-        for i, s in ctx.scales.items():
-            grad_ws[i].mul_(s)
-        # Above the threshold, ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ². τ divides last and twice, because τ²
-        # may underflow.
-        # In place, because a new tensor of that size costs more than what is computed with it.
-        slopes = gates
-        torch._foreach_mul_(slopes, gates)
-        torch._foreach_neg_(slopes)
-        torch._foreach_add_(slopes, 1.0)
+        upstream = [g.contiguous() for g in grads]
+        # Above the threshold, ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ², and 0 below it. ρ is never negative,
+        # so its sign is the mask, which is several times faster to compute than a comparison. τ
+        # divides last and twice, because τ² may underflow.
+        slopes = torch._foreach_sign(gates)
+        torch._foreach_addcmul_(slopes, gates, gates, value=-1.0)
         for factors in (rs, rs, ws):
             torch._foreach_mul_(slopes, factors)
-        sums = torch.stack(
-            [torch.dot(g.flatten(), s.flatten()) for g, s in zip(grad_ws, slopes, strict=True)]
-        )
-        return -sums / taus / (2 * taus.new_tensor(ctx.cs) * taus), None, None, None, *grad_ws
+        sums = [
+            torch.dot(g.flatten(), s.flatten()) for g, s in zip(upstream, slopes, strict=True)
+        ]
+        # The buffer is used again, because a new tensor of that size costs more than what is
+        # computed with it.
+        grad_ws = slopes
+        for grad_w, r in zip(grad_ws, rs, strict=True):
+            torch.abs(r, out=grad_w)
+        torch._foreach_mul_(grad_ws, taus.rsqrt().tolist())
+        torch._foreach_clamp_max_(grad_ws, 1.0)
+        torch._foreach_mul_(grad_ws, upstream)
+        for i, s in ctx.scales.items():
+            grad_ws[i].mul_(s)
+            sums[i] = sums[i] * s
+        grad_taus = -torch.stack(sums) / taus / (2 * taus.new_tensor(ctx.cs) * taus)
+        return grad_taus, None, None, None, *grad_ws
 
 
 class _SoftPrune(torch.autograd.Function):
