@@ -88,7 +88,7 @@ class LampMethod(MagnitudeMethod):
 
 
 class FeatherMethod(MagnitudeMethod):
-    """Feather (Glandorf et al. 2023): a smooth threshold operator with a straight-through gradient."""
+    """Feather (Georgoulakis et al., 2023): a smooth threshold, with a straight-through gradient."""
 
     epochs_of_pruning = 1.0
     clears_moments = False
@@ -120,7 +120,7 @@ class _Feather(torch.autograd.Function):
 
 
 class St3Method(MagnitudeMethod):
-    """ST-3 (Vanholder and others, 2023): soft thresholds, straight-through, rescaled by channel."""
+    """ST-3 (Vanderschueren and De Vleeschouwer, 2023): soft thresholds, rescaled by channel."""
 
     epochs_of_pruning = 1.0
     clears_moments = False

@@ -250,9 +250,7 @@ class _RectifiedPrune(torch.autograd.Function):
         torch._foreach_addcmul_(slopes, gates, gates, value=-1.0)
         for factors in (rs, rs, ws):
             torch._foreach_mul_(slopes, factors)
-        sums = [
-            torch.dot(g.flatten(), s.flatten()) for g, s in zip(upstream, slopes, strict=True)
-        ]
+        sums = [torch.dot(g.flatten(), s.flatten()) for g, s in zip(upstream, slopes, strict=True)]
         # The buffer is used again, because a new tensor of that size costs more than what is
         # computed with it.
         grad_ws = slopes
