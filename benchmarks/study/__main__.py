@@ -1,6 +1,7 @@
 """Measure rows of the study, one after the other, until the plan is done.
 
-    python -m benchmarks.study --out FILE [--cifar FOLDER] [--cache FOLDER] [--commit ID] [--quick]
+    python -m benchmarks.study --out FILE [--cifar FOLDER] [--cache FOLDER] [--commit ID]
+        [--methods NAME ...] [--quick]
 
 Rows are appended to FILE. Several processes may work on one FILE: each takes a row that no living
 process works on. PLAN.md has the plan.
@@ -14,6 +15,7 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,8 @@ def main() -> None:
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    while (plan := claim_plan(options.out)) is not None:
+    methods = options.methods or schedule.METHODS
+    while (plan := claim_plan(options.out, methods)) is not None:
         row = {**plan, **measure(plan, folders, options.cache), **about}
         append_row(options.out, row)
         print(json.dumps(row), flush=True)
@@ -61,12 +64,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--cifar", type=Path, default=datasets.CIFAR, help="CIFAR-10's PNG sheets")
     parser.add_argument("--cache", type=Path, default=cache, help="dense networks and data")
     parser.add_argument("--commit", help="commit of the code, if it runs without a repository")
+    parser.add_argument("--methods", nargs="+", help="only these", choices=schedule.METHODS)
     parser.add_argument("--quick", action="store_true", help="one row")
     return parser.parse_args()
 
 
-def claim_plan(out: Path) -> dict[str, Any] | None:
-    """Return the next plan that has no row and no living process, and mark it as taken."""
+def claim_plan(out: Path, methods: Collection[str]) -> dict[str, Any] | None:
+    """Return the next plan of these methods that has no row and no living process, and claim it."""
     claims = out.parent / f"{out.stem}-claims"
     claims.mkdir(parents=True, exist_ok=True)
     with FileLock(claims / "lock"):
@@ -75,7 +79,7 @@ def claim_plan(out: Path) -> dict[str, Any] | None:
         for plan in schedule.iter_plans(rows):
             key = schedule.plan_key(plan)
             claim = claims / f"{abs(hash_text(key)):x}"
-            if key in measured or is_alive(claim):
+            if plan["method"] not in methods or key in measured or is_alive(claim):
                 continue
             claim.write_text(str(os.getpid()))
             return plan

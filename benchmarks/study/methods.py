@@ -177,7 +177,17 @@ class AcdcHamMethod(MagnitudeMethod):
 
 
 class FormerLtp(SolvedLambdaPruning):
-    """The product's former update: Δ log τ = -η c ∂L/∂log τ, clipped to η."""
+    """The product's former method: Δ log τ = -η c ∂L/∂log τ, clipped to η; no gradient below τ."""
+
+    def effective_weights(self) -> dict[str, Tensor]:
+        """Return v of (R2), without a gradient of pruned weights."""
+        own = self.layer_weights
+        layers = zip(own.items(), self.tau, strict=True)
+        self.layer_weights = {name: w * (w.detach().square() > t) for (name, w), t in layers}
+        try:
+            return super().effective_weights()
+        finally:
+            self.layer_weights = own
 
     @torch.no_grad()
     def after_backward(self, position: StepPosition) -> None:

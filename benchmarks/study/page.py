@@ -17,7 +17,6 @@ from benchmarks.study.schedule import RATE_SEED, Row
 from ltp_pipeline.system.templates import render_template
 
 ROWS = Path(__file__).resolve().parent.parent / "results" / "study.jsonl"
-METHODS = (*schedule.EVERYWHERE, "own-loop", *schedule.ON_TWO, "common-plain")
 
 
 def load_rows(path: Path = ROWS) -> list[Row]:
@@ -29,7 +28,7 @@ def load_rows(path: Path = ROWS) -> list[Row]:
 
 def render_page(rows: Sequence[Row]) -> str:
     """Return the page in Markdown."""
-    rivals = [method for method in METHODS if method != judge.OURS]
+    rivals = [method for method in schedule.METHODS if method != judge.OURS]
     comparisons = {rival: judge.compare(rows, rival) for rival in rivals}
     values: dict[str, Any] = {
         "num_rows": len(rows),
@@ -39,7 +38,7 @@ def render_page(rows: Sequence[Row]) -> str:
         "origins": list_origins(rows),
         "cells": [_describe_cell(rows, cell) for cell in judge.list_cells(rows)],
         "rates": [_describe_rates(rows, network) for network in NETWORKS],
-        "methods": METHODS,
+        "methods": schedule.METHODS,
         "comparisons": {rival: found for rival, found in comparisons.items() if found},
         "count_verdicts": judge.count_verdicts,
         "multiply_adds": MULTIPLY_ADDS,
@@ -49,7 +48,7 @@ def render_page(rows: Sequence[Row]) -> str:
 
 def _describe_cell(rows: Sequence[Row], cell: judge.Cell) -> dict[str, Any]:
     """Return mean, standard deviation and number of seeds of each method in percent."""
-    values = {method: judge.accuracies(rows, cell, method) for method in METHODS}
+    values = {method: judge.accuracies(rows, cell, method) for method in schedule.METHODS}
     numbers = {
         method: (*mean_std([100 * value for value in by_seed.values()]), len(by_seed))
         for method, by_seed in values.items()

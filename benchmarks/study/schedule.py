@@ -16,6 +16,7 @@ SEEDS = (1, 2, 3, 4, 5)
 FEWER_SEEDS = (1, 2, 3)
 EVERYWHERE = ("one-shot", "gradual", "common", "ltp", "dense", "feather")
 ON_TWO = ("ltp-former", "lamp-gradual", "st3", "acdc-ham")
+METHODS = (*EVERYWHERE, "own-loop", *ON_TWO, "common-plain")
 TWO = ("resnet", "mobilenet")
 FEW = ("feather", *ON_TWO)
 VISIBLE_LOSS = 0.02  # of accuracy; a cell of multiply-adds becomes harder until `common` loses it
@@ -136,7 +137,7 @@ def iter_plans(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         if deciding is not None:
             yield dict(deciding)
     for seed in SEEDS:
-        for method in (*EVERYWHERE, "own-loop", *ON_TWO, "common-plain"):
+        for method in METHODS:
             if method in FEW and seed not in FEWER_SEEDS:
                 continue
             yield from _iter_cells(rows, method, seed)
