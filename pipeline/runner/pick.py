@@ -80,7 +80,7 @@ def pick(
     settings = settings.model_copy(update={"gates": gates})
     if mode is None and own_gates.min_gain:  # these gates need a baseline
         mode = "curve"
-    elif mode is None and own_gates.beat_baseline:
+    elif mode is None and (own_gates.beat_baseline or best):
         mode = "quick"
     baseline_mode: BaselineMode | None = None
     if mode is not None:

@@ -103,6 +103,7 @@ def check_lambda(settings: Settings) -> None:
 def check_contradictions(settings: Settings) -> None:
     """Raise InputError if settings exclude a passed gate or a requested file before training."""
     check_baseline_mode(settings)
+    _check_best(settings)
     _check_quantization(settings)
     gates = settings.gates
     target = settings.budget.requested_compression
@@ -149,6 +150,15 @@ def check_baseline_mode(settings: Settings) -> None:
         raise InputError(
             f'gates.min_gain needs the curve of the baseline, and baseline.mode is "{mode}"',
             "remove --min-gain, or set --baseline curve",
+        )
+
+
+def _check_best(settings: Settings) -> None:
+    """Raise InputError if the best network is requested, and there is none to choose from."""
+    if settings.export.best and settings.baseline.mode == "none":
+        raise InputError(
+            'export.best compares with a baseline, and baseline.mode is "none"',
+            "remove --best, or set --baseline to quick, gradual, curve or auto",
         )
 
 

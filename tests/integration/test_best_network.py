@@ -178,7 +178,7 @@ def test_pick_with_best_exports_the_better_network(
     example: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spoil_learned_networks(monkeypatch)
-    arguments = ("--best", "--baseline", "quick", "--max-drop", "0.9")
+    arguments = ("--best", "--max-drop", "0.9")
     result = invoke(capsys, "pick", example / "run", "1", *arguments)
     assert result.code == 0, result.err
     report = read_report(example / "run/pick-001")

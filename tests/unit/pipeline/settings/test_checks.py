@@ -101,6 +101,14 @@ def test_compare_percent_is_rejected_by_the_metric_of_the_reports(report: dict[s
             ("gates.min_gain", "baseline.mode"),
         ),
         (
+            {"baseline": {"mode": "gradual"}, "gates": {"min_gain": 1.5}},
+            ("gates.min_gain", "baseline.mode"),
+        ),
+        (
+            {"baseline": {"mode": "none"}, "export": {"best": True}},
+            ("export.best", "baseline.mode"),
+        ),
+        (
             {"train": {"quantization_aware": True}},
             ("train.quantization_aware", "export.formats"),
         ),

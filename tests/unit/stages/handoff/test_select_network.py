@@ -6,7 +6,7 @@ import pytest
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.gates.evaluation import evaluate_own_gates
-from ltp_pipeline.results.schema import Report
+from ltp_pipeline.results.schema import IS_BASELINE, Report
 from ltp_pipeline.stages.handoff.select_network import select_network
 from tests.support.sample_report import in_celsius, report_of, sample
 
@@ -122,3 +122,34 @@ def test_baseline_report_missed_budget_has_the_unit() -> None:
     report["settings"]["budget"] = {"accuracy_budget": 0.01}
     warning = "the network loses 0.0136 °C on the test split, and the budget is 0.01 °C"
     assert select_network(report_of(report)).budget_not_met == warning
+
+
+@pytest.mark.parametrize(
+    ("key", "method", "is_baseline"),
+    [("gradual_baseline", "gradual-magnitude", True), ("ltp", "ltp", False)],
+)
+def test_other_network_is_selected_with_its_counts(
+    report: dict[str, Any], key: str, method: str, is_baseline: bool
+) -> None:
+    report[key] = {
+        "method": method,
+        "files": [{"path": f"{key}/model.packed.onnx", "accuracy": {"value": 0.9, "top1": 0.9}}],
+        "difference": {},
+    }
+    for number, layer in enumerate(report["layers"]):
+        layer["gradual_nonzeros"] = layer["ltp_nonzeros"] = number
+    selected = select_network(report_of(report), key)
+    assert (selected.pruned.method, selected.pruned.value) == (method, 0.9)
+    assert [layer.nonzeros for layer in selected.layers] == list(range(len(selected.layers)))
+    assert not selected.other_networks
+    assert [file.path for file in selected.pruned.files] == ["model.packed.onnx"]
+    assert (selected.reasons["baseline"] == IS_BASELINE) == is_baseline
+    assert ("baseline of the run" in selected.notes[0]) == is_baseline
+
+
+def test_missing_gradual_baseline_raises_with_the_option_that_trains_it(
+    report: dict[str, Any],
+) -> None:
+    with pytest.raises(InputError) as error:
+        select_network(report_of(report), "gradual_baseline")
+    assert "--baseline gradual" in error.value.hint

@@ -112,3 +112,11 @@ def test_state_restores_the_thresholds() -> None:
     resumed.load_state_dict(state)
     assert torch.equal(resumed.tau, method.tau)
     assert resumed.count_kept() == method.count_kept()
+
+
+def test_forward_pass_prunes_complete_blocks() -> None:
+    method = make(axes={"a": 0})
+    move(method, 60)
+    mask = method.effective_weights()["a"] != 0
+    assert torch.equal(mask.view(2, 4, 40).all(1), mask.view(2, 4, 40).any(1))
+    assert 0 < int(mask.sum()) < mask.numel()
