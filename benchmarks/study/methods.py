@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ltp_pipeline.settings.schema import BaselineScore
-from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
+from ltp_pipeline.stages.learn_thresholds.budget_mode import MAX_LOG_CHANGE, SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.gradual_magnitude import GradualMagnitudePruning
 from ltp_pipeline.stages.learn_thresholds.masks import TINY
@@ -229,7 +229,7 @@ def make_method(name: str, task: Task) -> PruningMethod | MagnitudeMethod:
         schedule,
         task.scaled,
         costs=costs,
-        is_learned=name == "ltp",
+        max_log_change=MAX_LOG_CHANGE if name == "ltp" else 0.0,
     )
     if name == "common-plain":
         with torch.no_grad():

@@ -30,8 +30,9 @@ from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
 MAX_SOLVES = 200  # number of times that λ is solved for in a phase
-# Log thresholds move by at most this in a phase, beyond the common factor: by a factor of 400.
-MAX_LOG_CHANGE = 6.0
+# Log thresholds move by at most this in a phase, beyond the common factor: by a factor of e. Larger
+# changes find better masks for weights that are held still, and worse ones for weights that learn.
+MAX_LOG_CHANGE = 1.0
 MEAN_STEPS = 20  # number of steps over which gradients of thresholds are averaged
 MIN_GATE = 1e-3  # a kept weight is not zero, even at its threshold
 # Small layers are pruned together, up to this number of weights, which fit into a cache.
@@ -52,7 +53,7 @@ class SolvedLambdaPruning:
         scaled: Collection[str] = (),
         axes: BlockAxes = NO_BLOCKS,
         costs: Mapping[str, int] | None = None,
-        is_learned: bool = True,
+        max_log_change: float = MAX_LOG_CHANGE,
     ) -> None:
         """Solve for the first thresholds.
 
@@ -63,7 +64,8 @@ class SolvedLambdaPruning:
             scaled: Layers without a normalization layer behind them; these keep their norm. (R6).
             axes: Axis of the output channels of layers that are pruned in blocks.
             costs: Cost of one weight of each layer; None if the budget counts weights.
-            is_learned: False to keep thresholds in proportion to costs, for comparisons.
+            max_log_change: Largest change of the log thresholds in a phase, beyond the common
+                factor; 0 keeps them in proportion to costs.
         """
         self.layer_weights = layer_weights
         self.lowest = lowest
@@ -71,7 +73,7 @@ class SolvedLambdaPruning:
         self.scaled = frozenset(scaled)
         self.axes = axes
         self.costs = costs
-        self.is_learned = is_learned
+        self.max_log_change = max_log_change
         device = next(iter(layer_weights.values())).device
         self.cost_of_weight = torch.ones(len(layer_weights), device=device)
         if costs is not None:
@@ -128,8 +130,8 @@ class SolvedLambdaPruning:
         progress = completed / position.steps
         interval = max(position.steps // MAX_SOLVES, 1)
         if completed % interval == 0:
-            if self.is_learned:
-                self.log_tau += self._balance(MAX_LOG_CHANGE * interval / position.steps)
+            if self.max_log_change:
+                self.log_tau += self._balance(self.max_log_change * interval / position.steps)
             self._solve_lambda(self.schedule.count_at(progress))
         self.widths = self._gate_widths(progress)
 

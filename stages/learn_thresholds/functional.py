@@ -148,8 +148,8 @@ def rectified_prune(
 ) -> tuple[Tensor, ...]:
     """Evaluate v = w · ρ, differentiable in τ, for several layers at once. (R2).
 
-    ∂v/∂w is taken as min(1, |r| / √τ). Weights above the threshold learn as eq. (4) has it. A
-    pruned weight learns in proportion to its size, so that it can return.
+    ∂v/∂w is taken as min(1, r² / τ). Weights above the threshold learn as eq. (4) has it. A pruned
+    weight learns the less, the farther it is below the threshold, and can return.
 
     Args:
         ws: Weights of each layer.
@@ -246,17 +246,15 @@ class _RectifiedPrune(torch.autograd.Function):
         # Above the threshold, ∂ρ/∂τ = -(1 - ρ²) / 2c · r²/τ², and 0 below it. ρ is never negative,
         # so its sign is the mask, which is several times faster to compute than a comparison. τ
         # divides last and twice, because τ² may underflow.
+        squares = torch._foreach_mul(rs, rs)
         slopes = torch._foreach_sign(gates)
         torch._foreach_addcmul_(slopes, gates, gates, value=-1.0)
-        for factors in (rs, rs, ws):
-            torch._foreach_mul_(slopes, factors)
+        torch._foreach_mul_(slopes, squares)
+        torch._foreach_mul_(slopes, ws)
         sums = [torch.dot(g.flatten(), s.flatten()) for g, s in zip(upstream, slopes, strict=True)]
-        # The buffer is used again, because a new tensor of that size costs more than what is
-        # computed with it.
-        grad_ws = slopes
-        for grad_w, r in zip(grad_ws, rs, strict=True):
-            torch.abs(r, out=grad_w)
-        torch._foreach_mul_(grad_ws, taus.rsqrt().tolist())
+        # In place, because a new tensor of that size costs more than what is computed with it.
+        grad_ws = squares
+        torch._foreach_mul_(grad_ws, taus.reciprocal().tolist())
         torch._foreach_clamp_max_(grad_ws, 1.0)
         torch._foreach_mul_(grad_ws, upstream)
         for i, s in ctx.scales.items():

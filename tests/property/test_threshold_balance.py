@@ -17,6 +17,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
 
 MIN_WEIGHTS = 4
+FAR = 6.0  # change of log thresholds that reaches the best masks of these toys from any start
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class Toy:
         ]
         self.__dict__["curvatures"] = [a / s**2 for a, s in zip(self.alphas, scales, strict=True)]
 
-    def prune(self, compression: float, is_learned: bool = True, steps: int = 150) -> list[int]:
+    def prune(self, compression: float, max_log_change: float = FAR, steps: int = 150) -> list[int]:
         """Learn thresholds and return the number of weights that each layer keeps."""
-        method = self.learn(compression, is_learned, steps)
+        method = self.learn(compression, max_log_change, steps)
         return [int(v.count_nonzero()) for v in method.pruned_weights(1.0).values()]
 
     def learn(
-        self, compression: float, is_learned: bool = True, steps: int = 150, lr: float = 0.0
+        self, compression: float, max_log_change: float = FAR, steps: int = 150, lr: float = 0.0
     ) -> SolvedLambdaPruning:
         """Learn thresholds, and weights at a learning rate; with 0 these are held still."""
         layers = {f"layer{i}": w.clone().requires_grad_() for i, w in enumerate(self.weights)}
@@ -66,7 +67,7 @@ class Toy:
             schedule,
             (),
             costs=costs,
-            is_learned=is_learned,
+            max_log_change=max_log_change,
         )
         for step in range(steps):
             vs = method.effective_weights().values()
@@ -124,7 +125,7 @@ def test_learned_thresholds_lose_at_most_a_percent_more_than_the_best_masks(
 
 
 def test_common_thresholds_lose_far_more_if_layers_matter_differently():
-    learned, common = (FOUR_LAYERS.prune(10, is_learned) for is_learned in (True, False))
+    learned, common = (FOUR_LAYERS.prune(10, change) for change in (FAR, 0.0))
     assert FOUR_LAYERS.loss_of(common) > 1.4 * FOUR_LAYERS.loss_of(learned)
 
 
@@ -159,6 +160,6 @@ def test_thresholds_stay_in_proportion_to_costs_if_weights_move():
 def test_weights_that_move_find_the_best_masks_under_a_common_threshold():
     toy = Toy([2_000, 2_000], [1, 10])
     best = toy.prune(8)
-    method = toy.learn(8, is_learned=False, steps=300, lr=0.05)
+    method = toy.learn(8, max_log_change=0.0, steps=300, lr=0.05)
     moved = [int(v.count_nonzero()) for v in method.pruned_weights(1.0).values()]
     assert moved == pytest.approx(best, abs=0.02 * sum(best))

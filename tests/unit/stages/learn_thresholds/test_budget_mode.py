@@ -170,7 +170,7 @@ def test_thresholds_stay_in_proportion_to_costs_if_they_are_not_learned():
     costs = {"a": 1.0, "b": 9.0}
     schedule = PruningSchedule.to_target(5_000, 5_000, 500, 1.0)
     method = SolvedLambdaPruning(
-        live, dict.fromkeys(live, 4), schedule, costs=costs, is_learned=False
+        live, dict.fromkeys(live, 4), schedule, costs=costs, max_log_change=0.0
     )
     learn(method, (1.0, 1.0), steps=50)
     kept = {n: int(w.count_nonzero()) for n, w in method.pruned_weights(1.0).items()}

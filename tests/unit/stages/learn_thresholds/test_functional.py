@@ -130,11 +130,11 @@ def test_r1_of_another_width_has_a_temperature_of_that_share_of_the_threshold():
     assert torch.allclose(F.rectified_gates([w], TAU[None], [0.3])[0], expected, atol=1e-12)
 
 
-def test_r2_passes_the_gradient_in_proportion_to_the_size_of_pruned_weights():
+def test_r2_passes_the_gradient_in_proportion_to_the_squares_of_pruned_weights():
     w = weights().requires_grad_()
     grad_v = weights(1)
     (F.rectified_prune([w], TAU[None], [1.0])[0] * grad_v).sum().backward()
-    passed = torch.where(w.detach() ** 2 > TAU, 1.0, w.detach().abs() / TAU.sqrt())
+    passed = (w.detach() ** 2 / TAU).clamp(max=1.0)
     assert torch.allclose(w.grad, grad_v * passed, rtol=1e-12)
 
 
@@ -178,7 +178,7 @@ def test_r8_gives_the_exact_gradient_of_the_threshold_and_that_of_r2_to_weights_
         lambda t: (w.detach() * F.rectified_gates([r], t[None], [c])[0] * grad_v).sum(), TAU, 1e-7
     )
     assert torch.allclose(tau.grad, numeric, rtol=1e-5)
-    assert torch.allclose(w.grad, grad_v * (r / TAU.sqrt()).clamp(max=1.0), rtol=1e-12)
+    assert torch.allclose(w.grad, grad_v * (r**2 / TAU).clamp(max=1.0), rtol=1e-12)
     assert 0 < int((r**2 > TAU).sum()) < r.numel()
 
 
