@@ -184,6 +184,29 @@ def write_file(
     _write_verified(source, [target], feeds=None, external=False)
 
 
+def measure_size(
+    file: ModelFile, weights: Weights, weight_names: Collection[str], encoding: str, external: bool
+) -> int:
+    """Return the bytes of a file of the original graph, which is written and removed again.
+
+    Args:
+        file: The input model.
+        weights: Weights by name, with the zeros that the file is to have.
+        weight_names: Names of the layer weights.
+        encoding: Name of the encoding.
+        external: True to store data in a second file.
+    """
+    model = file.model.with_weights(weights)
+    all_weights = model.get_arrays(weight_names)
+    source = _make_source(BuiltGraph(model, all_weights), weight_names, file.sha256)
+    with temporary_folder("size") as folder:
+        path = folder / "model.onnx"
+        encoded = _encode_target(source, _Target(ExportFormat(ORIGINAL, encoding), EXACT, path))
+        assert encoded is not None  # noqa: S101 - exact weights are always encoded
+        write_model(encoded[0], path, external)
+        return get_file_size(path)
+
+
 def write_graph(
     graph: BuiltGraph,
     context: GraphContext,

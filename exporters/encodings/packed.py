@@ -117,6 +117,43 @@ def encode(model: OnnxModel, weight_names: Collection[str], storage: str = EXACT
     return packed if storage == EXACT else labels.write_metadata(packed, values=storage)
 
 
+def count_weight_bits(model: OnnxModel, weight_names: Collection[str]) -> dict[str, int]:
+    """Return the bits that each nonzero of a layer weight takes in a packed file.
+
+    That is its value and its share of the codes, which grows a little with the distance of
+    nonzeros. With a mask, it is its value alone. A weight that would stay dense even if it had
+    no nonzeros takes 1, because its zeros save nothing.
+
+    Args:
+        model: A model with the zeros that it is going to have, at least about as many.
+        weight_names: Names of the layer weights.
+    """
+    opset = packed_graph.get_opset(model.proto)
+    index = NonzeroIndex(model, weight_names)
+    packable = _find_packable(model, weight_names, opset)
+    bits = dict.fromkeys(weight_names, 1)
+    for name, tensor in packable.items():
+        nonzeros = index.get_nonzeros(name)
+        overhead = min(_measure_tensor_overhead(kind, tensor) for kind in KINDS)
+        if overhead >= get_byte_size(tensor) or not nonzeros.values.size:
+            continue
+        deltas = packed_codec.compute_deltas(nonzeros.positions)
+        value_bytes = nonzeros.values.dtype.itemsize
+        sizes = packed_codec.estimate_sizes(deltas, count_elements(tensor))
+        kind = min(KINDS, key=lambda kind: sizes[kind][0] + sizes[kind][1] * value_bytes)
+        code_bytes, num_values = sizes[kind]
+        if kind == packed_codec.MASK:  # its bits belong to elements, not to nonzeros
+            code_bytes, num_values = 0, nonzeros.values.size
+        bits[name] = round(8 * (code_bytes + num_values * value_bytes) / nonzeros.values.size)
+    return bits
+
+
+def _measure_tensor_overhead(kind: str, tensor: TensorProto) -> int:
+    """Return the approximate bytes of the nodes that one tensor adds to a decoder."""
+    overhead = _measure_overhead(kind)
+    return overhead.per_small_tensor if _can_share_unit(tensor) else overhead.per_unit
+
+
 def _find_packable(
     model: OnnxModel, weight_names: Collection[str], opset: int
 ) -> dict[str, TensorProto]:
@@ -149,8 +186,7 @@ def _prepare_tensor(
     costs = []
     for kind in KINDS:
         code_bytes, num_values = sizes[kind]
-        overhead = _measure_overhead(kind)
-        nodes = overhead.per_small_tensor if _can_share_unit(tensor) else overhead.per_unit
+        nodes = _measure_tensor_overhead(kind, tensor)
         costs.append(code_bytes + num_values * nonzeros.values.dtype.itemsize + scale_bytes + nodes)
     costs.append(float(get_byte_size(tensor)))
     return _PackableTensor(name, tensor, storage, scale, nonzeros.values, deltas, costs)

@@ -32,9 +32,10 @@ SUGGESTIONS = {
     "min_gain": "train longer (--epochs, --finetune-epochs), or deliver the baseline:"
     " baseline.curve in report.json names its files",
     "max_bytes": "write packed files (`ltp-pipeline export RUN --format packed`), round their"
-    " weights (--weight-storage fp16 or int8), or prune more",
+    " weights (--weight-storage fp16 or int8), or prune more, with --target-bytes {limit:.0f}",
     "max_latency_ratio": "measure on an idle machine, or name the file that must be fast, such as"
-    " fast=0.8 (`ltp-pipeline export RUN --format fast` writes it): zeros alone save no time",
+    " fast=0.8 (`ltp-pipeline export RUN --format fast` writes it): zeros alone save no time;"
+    " --target-latency prunes until that file is fast enough",
     "min_layer_density": "raise method.min_layer_density to {limit:g}, or exclude the layer from"
     " pruning (--exclude)",
 }
@@ -58,8 +59,8 @@ def suggest_fix(result: GateResult, report: Report, gates: GateSettings) -> str:
             reason = report.reasons.get("baseline")
             if reason in (IS_BASELINE, IS_DELIVERED):
                 return f"remove the gate: {reason}; the report of the run compares both networks"
-            if name == "min_gain" and report.has_macs_budget:
-                return "remove the gate: budget.target_macs measures one point of the baseline"
+            if name == "min_gain" and report.cost_key is not None:
+                return f"remove the gate: budget.{report.cost_key} has one point of the baseline"
             return SUGGESTIONS_FOR_MISSING_VALUES[name]
         if file_name:
             return f"write the file with --export {file_name}, or remove the gate"

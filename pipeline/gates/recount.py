@@ -13,12 +13,14 @@ from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.storage import read_model_with_data
 from ltp_pipeline.graph.tensors import FLOAT_TYPES, collect_stored_tensors
 from ltp_pipeline.graph.view import find_ancestors
+from ltp_pipeline.graph.weight_uses import infer_uses
 from ltp_pipeline.results.complete import put_nonzeros
 from ltp_pipeline.results.consistency import ContradictionError, check_same_values
 from ltp_pipeline.results.schema import BaselinePoint, FileResult, HashedFile, Report
 from ltp_pipeline.settings.file_names import ORIGINAL
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
+from ltp_pipeline.stages.import_model.validity import SMALL_TENSOR_BYTES
 from ltp_pipeline.system.files import external_data_path
 from ltp_pipeline.system.text import quote_name
 
@@ -40,7 +42,7 @@ def check_counts(report: Report, folder: Path) -> None:
         counts = count_sparsity(model, names)
         recounted = _put_file(report, number, folder, read_metadata(model), counts)
         check_same_values(report, recounted, WHERE, file.path)
-        _check_layers(folder / file.path, file, names)
+        _check_layers(folder / file.path, file, report)
         counted.append(counts)
     if counted:
         _check_network(report, "pruned", counted)
@@ -116,12 +118,14 @@ def _check_others(report: Report, folder: Path, names: Sequence[str]) -> None:
             _check_network(report, key, present)
 
 
-def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
+def _check_layers(path: Path, file: FileResult, report: Report) -> None:
     """Raise ContradictionError if the layers of the report are not the layer weights of the file.
 
     A layer weight is multiplied by something that an output depends on. Folded constants of other
-    graphs than the original's may look like layer weights and need not be listed.
+    graphs than the original's may look like layer weights and need not be listed. How often layers
+    are used in one sample is compared as far as the shapes of the original graph tell it.
     """
+    listed = [layer.name for layer in report.layers]
     _, walked, _ = import_model.prepare_graph(read_model_file(path))
     needed = find_ancestors(walked.graph, collect_names(walked.graph.output))
     used = {}
@@ -135,7 +139,8 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
             multiplied.add(name)
     stored = collect_stored_tensors(walked.graph)
     layer_names = set()
-    for weight in find_layer_weights(walked, readers=used):
+    weights = find_layer_weights(walked, readers=used)
+    for weight in weights:
         if file.graph != ORIGINAL and weight.name.endswith(QUANTIZED_SUFFIX):
             layer_names.add(weight.name.removesuffix(QUANTIZED_SUFFIX))
         elif file.graph == ORIGINAL and stored[weight.name].data_type in FLOAT_TYPES:
@@ -149,3 +154,11 @@ def _check_layers(path: Path, file: FileResult, listed: Sequence[str]) -> None:
         problem = f"without {quote_name(missing[0])}"
     if problem is not None:
         raise ContradictionError("the list of layers", problem, "complete", WHERE, file.path)
+    if file.graph == ORIGINAL:
+        proto = walked.to_proto(max_bytes=SMALL_TENSOR_BYTES)
+        uses = infer_uses(proto, weights, used)
+        for layer in report.layers:
+            counted = uses.get(layer.name)
+            if None not in (counted, layer.uses) and counted != layer.uses:
+                key = f"the number of uses of {quote_name(layer.name)}"
+                raise ContradictionError(key, layer.uses, counted, WHERE, file.path)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from onnx import ModelProto, ValueInfoProto, shape_inference
+
 from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.graph.nodes import get_attribute
 from ltp_pipeline.graph.readers import TensorReader, TensorReaders
@@ -59,6 +61,41 @@ def compute_uses(
         positions = [_count_positions(shapes[value.name], value) for value in values]
         counts[name] = max(round(sum(positions) / samples), 1)
     return counts
+
+
+def infer_uses(
+    proto: ModelProto, layers: Sequence[LayerWeight], readers: TensorReaders
+) -> dict[str, int]:
+    """Return the uses of each layer weight in one sample, as far as onnx infers all sizes.
+
+    Args:
+        proto: The model, with the values of small tensors. Its shapes are changed in place.
+        layers: Its layer weights.
+        readers: Nodes by the tensors that they read.
+    """
+    stored = {tensor.name for tensor in proto.graph.initializer}
+    inputs = [value for value in proto.graph.input if value.name not in stored]
+    first_dims = [value.type.tensor_type.shape.dim[0] for value in inputs if _has_axes(value)]
+    batch = max((dim.dim_value for dim in first_dims), default=0) or 1
+    for dim in first_dims:
+        dim.dim_value = dim.dim_value or batch
+    del proto.graph.value_info[:]  # these may have a symbol for the size of the batch
+    try:
+        graph = shape_inference.infer_shapes(proto, data_prop=True).graph
+    except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
+        return {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        sizes = tuple(dim.dim_value for dim in dims)
+        if sizes and all(sizes):
+            shapes[value.name] = sizes
+    return compute_uses(find_observed_values(layers, readers), shapes, batch)
+
+
+def _has_axes(value: ValueInfoProto) -> bool:
+    """Return True if the shape of a value is declared and not that of a scalar."""
+    return len(value.type.tensor_type.shape.dim) > 0
 
 
 def _find_observed(use: TensorReader, weight_shape: Sequence[int]) -> ObservedValue:

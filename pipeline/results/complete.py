@@ -12,6 +12,7 @@ from ltp_pipeline.results.schema import (
     BaselineDifference,
     BaselinePoint,
     BaselineResult,
+    CostBudgetResult,
     FileLatencyResult,
     FileResult,
     NetworkComparison,
@@ -21,7 +22,11 @@ from ltp_pipeline.results.schema import (
 )
 from ltp_pipeline.results.schema_parts import AccuracyResult, LayerResult, ModelInfo
 from ltp_pipeline.results.values import Interval, PairedCounts
+from ltp_pipeline.settings.file_names import FAST
+from ltp_pipeline.settings.schema import BudgetSettings
 
+BYTES_FILE = "packed"  # label of the file that a budget of bytes limits
+LATENCY_NOISE = 1.1  # a measured latency within this factor of the budget meets it
 UNSUPPORTED = "nothing else in the report supports it"
 GATED_KEYS = (
     "accuracy",
@@ -69,6 +74,7 @@ def complete(report: Report) -> Report:
         report = report.replace(difference=difference)
     report = _update_networks(report, _complete_other)
     report = report.replace(comparison=_complete_comparison(report))
+    report = report.replace(cost_budget=_complete_cost_budget(report))
     return report.replace(sizes=_collect_sizes(report))
 
 
@@ -386,6 +392,45 @@ def complete_leads(
         default=None,
     )
     return comparison.replace(baselines=tuple(leads), better=better)
+
+
+def _complete_cost_budget(report: Report) -> CostBudgetResult | None:
+    """Return the budget of a cost with what the settings request and the files measure."""
+    budget = report.cost_budget
+    if budget is None or report.cost_key is None or report.cost_kind is None:
+        return budget
+    requested = _convert_target(report.settings["budget"][report.cost_key], report)
+    measured: float | None = None
+    quartiles = None
+    if report.cost_kind == "multiply-adds":
+        measured = report.pruned.macs_left
+    for file in report.pruned.files:
+        if report.cost_kind == "bytes" and file.label == BYTES_FILE:
+            measured = file.bytes
+        if report.cost_kind == "latency" and file.graph == FAST and measured is None:
+            measured = file.gated_latency_ratio
+            quartiles = file.gated_ratio_quartiles
+    is_met = None
+    if requested is not None and measured is not None:
+        allowed = LATENCY_NOISE if report.cost_kind == "latency" else 1.0
+        is_met = measured <= requested * allowed * (1 + 1e-9)
+    return budget.replace(
+        kind=report.cost_kind,
+        requested=requested,
+        measured=measured,
+        measured_quartiles=quartiles,
+        is_met=is_met,
+    )
+
+
+def _convert_target(target: object, report: Report) -> float | None:
+    """Return the target of a budget in the unit in which it is measured."""
+    if not isinstance(target, int | float):
+        return None
+    if report.cost_kind != "bytes":
+        return target
+    original = report.original.bytes
+    return None if original is None else BudgetSettings(target_bytes=target).count_bytes(original)
 
 
 def _collect_sizes(report: Report) -> dict[str, int | None]:

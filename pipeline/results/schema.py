@@ -45,6 +45,7 @@ from ltp_pipeline.results.values import (
     make_field,
 )
 from ltp_pipeline.settings.file_names import EXACT, FAST, INT8, ExportFormat
+from ltp_pipeline.settings.schema import COST_KINDS, CostKind
 from ltp_pipeline.system.text import quote_name
 
 SCHEMA: Final = "ltp-report/1"
@@ -98,6 +99,9 @@ class FileLatencyResult(LatencyResult):
     )
     ratio: NonNegative | None = make_field(
         None, "Latency of the file divided by that of the original."
+    )
+    ratio_quartiles: Interval | None = make_field(
+        None, "Range of the middle half of the ratios of single runs: the noise of the ratio."
     )
 
 
@@ -173,15 +177,23 @@ class FileResult(EvaluatedResult, HashedFile):
         return self.quantization is not None or self.sparse_kernels is not None
 
     @property
-    def gated_latency_ratio(self) -> float | None:
-        """Ratio for one sample on one thread; if it was not measured, the worst ratio, or None."""
+    def gated_latency(self) -> FileLatencyResult | None:
+        """Latency for one sample on one thread; if it was not measured, the worst one, or None."""
         single = [entry for entry in self.latency if (entry.batch, entry.threads) == (1, 1)]
-        worst = None
-        for entry in single or self.latency:
-            if entry.ratio is None:
-                return None
-            worst = max(worst or 0.0, entry.ratio)
-        return worst
+        entries = single or list(self.latency)
+        if any(entry.ratio is None for entry in entries):
+            return None
+        return max(entries, key=lambda entry: entry.ratio or 0.0, default=None)
+
+    @property
+    def gated_latency_ratio(self) -> float | None:
+        """Ratio of `gated_latency`; None if it was not measured."""
+        return None if self.gated_latency is None else self.gated_latency.ratio
+
+    @property
+    def gated_ratio_quartiles(self) -> Interval | None:
+        """Range of the middle half of the ratios of `gated_latency`."""
+        return None if self.gated_latency is None else self.gated_latency.ratio_quartiles
 
     @property
     def name(self) -> str:
@@ -333,6 +345,37 @@ class BaselineResult(NetworkResult):
     )
 
 
+class CostBudgetResult(ReportPart):
+    """A budget of a cost, and whether the pruned network is within it."""
+
+    kind: CostKind = make_field("multiply-adds", "What the budget counts.")
+    requested: NonNegative | None = make_field(
+        None,
+        "Largest fraction of the multiply-adds or of the original's latency, or the largest number "
+        "of bytes.",
+    )
+    predicted: NonNegative | None = make_field(
+        None,
+        "Latency of the fast file divided by the original's, as the model of the times of layers "
+        "predicts it for the pruned network; null for other budgets.",
+    )
+    measured: NonNegative | None = make_field(
+        None,
+        "Fraction of the multiply-adds that is left, bytes of the packed file, or latency of the "
+        "fast file divided by the original's, for one sample on one thread.",
+    )
+    measured_quartiles: Interval | None = make_field(
+        None,
+        "Range of the middle half of single runs; null for other budgets than latency.",
+    )
+    is_met: bool | None = make_field(
+        None,
+        "True if the measured value is at most the requested one; 10 % more is allowed for a "
+        "latency, which is noisy.",
+    )
+    reasons: Reasons = Field(default_factory=dict)
+
+
 class BaselineDifference(ReportPart):
     """How much better the pruned network is than another one, in the metric's unit."""
 
@@ -437,6 +480,9 @@ class Report(ReportPart):
     comparison: NetworkComparison = make_field(
         NetworkComparison(), "Comparison on the validation split, which tells the better network."
     )
+    cost_budget: CostBudgetResult | None = make_field(
+        None, "Budget of multiply-adds, bytes or latency; null if the run had another budget."
+    )
     layers: Annotated[tuple[LayerResult, ...], LONG_LIST] = make_field(
         (), "Layer weights of the model."
     )
@@ -485,9 +531,15 @@ class Report(ReportPart):
         }
 
     @property
-    def has_macs_budget(self) -> bool:
-        """Whether the budget of the run counts multiply-adds, and the baseline has as many."""
-        return self.settings.get("budget", {}).get("target_macs") is not None
+    def cost_key(self) -> str | None:
+        """Key of the budget if it counts something else than weights, as the baseline does too."""
+        budget = self.settings.get("budget", {})
+        return next((key for key in COST_KINDS if budget.get(key) is not None), None)
+
+    @property
+    def cost_kind(self) -> CostKind | None:
+        """What the budget counts instead of weights; None if it counts weights."""
+        return None if self.cost_key is None else COST_KINDS[self.cost_key]
 
     @property
     def networks(self) -> list[NetworkResult]:

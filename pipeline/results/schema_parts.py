@@ -390,6 +390,8 @@ class LearnedEntry(TrailEntry):
     accuracy: float
     thresholds: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
     temperatures: Annotated[dict[str, float], Field(repr=False)] = Field(default_factory=dict)
+    # What the nonzeros cost, if the budget counts something else than weights.
+    cost: Count | None = None
 
     def __hash__(self) -> int:
         return hash(self.entry)  # the number identifies an entry in its trail

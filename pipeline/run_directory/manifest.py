@@ -81,6 +81,24 @@ class ReportInputs(_ManifestPart):
     library: str | None = None
 
 
+class LatencyModel(_ManifestPart):
+    """The latency of fast files as a function of nonzeros, and what a budget of latency allows.
+
+    Attributes:
+        per_weight: Picoseconds that a nonzero of each layer takes.
+        slope: How much the ratio to the original's latency grows with a picosecond.
+        constant: The ratio without any nonzeros.
+        budget: Picoseconds of all nonzeros with which the pruned original is as fast as asked.
+        final_budget: The same for prunable layers with the learned masks, once they are timed.
+    """
+
+    per_weight: dict[str, Annotated[int, Field(ge=1)]]
+    slope: Annotated[float, Field(gt=0)]
+    constant: float
+    budget: Annotated[int, Field(ge=0)]
+    final_budget: Annotated[int, Field(ge=0)] | None = None
+
+
 class Manifest(_ManifestPart):
     """The content of manifest.json.
 
@@ -92,6 +110,7 @@ class Manifest(_ManifestPart):
         default_budget: Largest drop that is allowed by default.
         rules: Fractions that rules chose when the run began.
         learning_rates: Learning rates of the trainings, by name: ltp, baseline.
+        latency_model: The times that a budget of latency is planned with.
         curve: Whether the baseline is a curve, as decided by the time of its first training.
         timings: Seconds of each stage.
         learned: Whether the trail is complete.
@@ -107,6 +126,7 @@ class Manifest(_ManifestPart):
     default_budget: NotNegative | None = None
     rules: dict[str, Share] = {}
     learning_rates: dict[str, LearningRateInfo] = {}
+    latency_model: LatencyModel | None = None
     curve: bool | None = None
     timings: dict[str, NotNegative] = {}
     learned: bool = False

@@ -21,7 +21,7 @@ from ltp_pipeline.stages.measure.network import (
     MeasuredOriginal,
     measure_network,
 )
-from ltp_pipeline.stages.multiply_adds import count_multiply_adds
+from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prune import count_nonzeros, nonzero_masks
 from ltp_pipeline.stages.tools import quantize
 from ltp_pipeline.stages.train.context import PrunedNetwork, RunContext
@@ -43,7 +43,7 @@ class SavedNetworkInfo(BaseModel):
     Attributes:
         epochs: Number of epochs of each phase.
         nonzeros: Nonzeros of all layers.
-        multiply_adds: Their multiply-adds in one sample, if the budget counts these.
+        cost: What they cost, if the budget counts something else than weights.
         validation_accuracy: The metric on the validation split.
         entry: The trail entry it was fine-tuned from; 0 for a baseline.
         notes: How the entry was selected.
@@ -56,7 +56,7 @@ class SavedNetworkInfo(BaseModel):
     epochs: dict[str, int]
     nonzeros: int
     validation_accuracy: float
-    multiply_adds: int | None = None
+    cost: int | None = None
     entry: int = 0
     notes: list[str] = []
     budget_not_met: str | None = None
@@ -78,7 +78,7 @@ def save_weights(context: RunContext, name: str, tuned: PrunedNetwork, **fields:
     weights = to_file_weights(context.network, tuned.state)
     if context.costs is not None:
         nonzeros = count_nonzeros(context.network, tuned.state)
-        fields["multiply_adds"] = count_multiply_adds(context.costs, nonzeros)
+        fields["cost"] = count_cost(nonzeros, context.costs)
     meta = SavedNetworkInfo(epochs=dict(tuned.epochs), nonzeros=tuned.nonzeros, **fields)
     tensors = {n: array_to_torch(array) for n, array in weights.items()}
     context.run_directory.save_weights(name, tensors, meta.model_dump())

@@ -30,7 +30,6 @@ from ltp_pipeline.stages import baseline, learn_thresholds, prepare, select_entr
 from ltp_pipeline.stages.baseline_search import MAX_POINTS
 from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
-from ltp_pipeline.stages.multiply_adds import count_cost
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.system import distributed, threads
@@ -173,7 +172,7 @@ def finish_entry(
                 for point in (*range(1, MAX_POINTS + 1), baseline.UNSTRUCTURED, GRADUAL):
                     name = baseline.point_key(point, compared)
                     run_directory.inherit_weights(name)
-                cost = "nonzeros" if context.costs is None else "multiply-adds"
+                cost = "nonzeros" if context.weight_costs is None else context.weight_costs.kind
                 note = f"The baseline is the run's own, with the same {cost} and epochs"
             if note:
                 progress.say(note)
@@ -221,24 +220,22 @@ def _has_comparable_baseline(
 ) -> bool:
     """Return whether a run has a baseline of the cost of an entry, and of this number of epochs.
 
-    The cost is the number of nonzeros, or their multiply-adds if the budget counts these. In
-    blocks, the baseline may have slightly fewer weights, because only whole blocks are kept. With
-    multiply-adds, the last weight may not fit.
+    The cost is the number of nonzeros, or what the budget counts. In blocks, the baseline may have
+    slightly fewer weights, because only whole blocks are kept. If weights differ in cost, the last
+    one may not fit.
     """
     settings = context.settings
-    layers = {layer.name: layer.elements for layer in context.network.layer_weights}
-    total = count_cost(layers, context.costs)
     name = baseline.point_key(1, settings.baseline)
     info = load_network_info(run, name)
     if info is None or sum(info.epochs.values()) != epochs:
         return False
     allowed = 1 if settings.method.block is None else BLOCK_SIZE
     if context.costs is None:
-        return 0 <= round(total / entry.compression) - info.nonzeros < allowed
-    if entry.macs_left is None or info.multiply_adds is None:
+        elements = sum(layer.elements for layer in context.network.layer_weights)
+        return 0 <= round(elements / entry.compression) - info.nonzeros < allowed
+    if entry.cost is None or info.cost is None:
         return False
-    most_uses = max(context.costs.values())
-    return 0 <= round(total * entry.macs_left) - info.multiply_adds < allowed * most_uses
+    return 0 <= entry.cost - info.cost < allowed * max(context.costs.values())
 
 
 def _describe_cost(run: RunDirectory, epochs: int, learning_epochs: int) -> str:

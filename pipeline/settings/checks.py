@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from ltp_pipeline.errors import InputError
+from ltp_pipeline.settings.file_names import FAST, find_format
+from ltp_pipeline.settings.schema import COST_KINDS
 
 if TYPE_CHECKING:
     from ltp_pipeline.settings.schema import (
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     )
 
 
+PACKED = "packed"  # the file that budget.target_bytes limits
 # For each limit, its lowest value if the metric is a fraction, and whether it may be 1.
 # A drop of 1 or more would let every result pass.
 FRACTION_RANGES = {
@@ -115,12 +118,51 @@ def check_contradictions(settings: Settings) -> None:
             f" requires {required:g}×",
             "raise the target in [budget], or lower the gate",
         )
-    macs = settings.budget.target_macs
-    if macs is not None and gates.max_macs is not None and macs > gates.max_macs * (1 + 1e-9):
+    _check_cost_gates(settings)
+    _check_cost_file(settings)
+
+
+def _check_cost_gates(settings: Settings) -> None:
+    """Raise InputError if a budget of a cost allows more than a gate on the same cost."""
+    budget = settings.budget
+    limits = {
+        "target_macs": ("max_macs", settings.gates.max_macs),
+        "target_bytes": ("max_bytes", _get_file_limit(settings.gates.max_bytes, PACKED)),
+        "target_latency": (
+            "max_latency_ratio",
+            _get_file_limit(settings.gates.max_latency_ratio, find_format(FAST).name),
+        ),
+    }
+    key = budget.cost_key
+    if key is None:
+        return
+    gate, limit = limits[key]
+    target = getattr(budget, key)
+    if key == "target_bytes" and target < 1:  # a fraction of a file that is not read yet
+        return
+    if limit is not None and target > limit * (1 + 1e-9):
         raise InputError(
-            f"the budget leaves {macs:g} of the multiply-adds, and gates.max_macs requires at most"
-            f" {gates.max_macs:g}",
-            "lower budget.target_macs, or raise the gate",
+            f"budget.{key} is {target:g}, and gates.{gate} requires at most {limit:g}",
+            f"lower budget.{key}, or raise the gate",
+        )
+
+
+def _get_file_limit(limits: float | Mapping[str, float] | None, name: str) -> float | None:
+    """Return the limit of a file by name; a limit without a name is one of all files."""
+    return limits.get(name) if isinstance(limits, Mapping) else limits
+
+
+def _check_cost_file(settings: Settings) -> None:
+    """Raise InputError if the file by which a budget is measured is not requested."""
+    if settings.budget.target_bytes is not None and PACKED not in settings.export.formats:
+        raise InputError(
+            "budget.target_bytes is the size of the packed file, and export.formats has none",
+            "add --export packed",
+        )
+    if settings.budget.target_latency is not None and not settings.export.has_fast:
+        raise InputError(
+            "budget.target_latency is the latency of the fast file, and export.formats has none",
+            "add --export fast",
         )
 
 
@@ -128,18 +170,19 @@ def check_baseline_mode(settings: Settings) -> None:
     """Raise InputError if a gate needs more of the baseline than is measured."""
     gates = settings.gates
     mode = settings.baseline.mode
-    if settings.budget.target_macs is not None:
+    key = settings.budget.cost_key
+    if key is not None:
+        cost = COST_KINDS[key]
         if gates.min_gain is not None:
             raise InputError(
-                "gates.min_gain compares numbers of weights, and budget.target_macs counts"
-                " multiply-adds",
-                "remove --min-gain, or set --beat-baseline, which compares at equal multiply-adds",
+                f"gates.min_gain compares numbers of weights, and budget.{key} counts {cost}",
+                f"remove --min-gain, or set --beat-baseline, which compares at equal {cost}",
             )
         if mode == "curve":
             raise InputError(
-                'baseline.mode = "curve" compares numbers of weights, and budget.target_macs counts'
-                " multiply-adds",
-                "set --baseline quick, which measures the baseline at equal multiply-adds",
+                'baseline.mode = "curve" compares numbers of weights, and'
+                f" budget.{key} counts {cost}",
+                f"set --baseline quick, which measures the baseline at equal {cost}",
             )
     if gates.beat_baseline and mode == "none":
         raise InputError(

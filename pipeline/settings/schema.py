@@ -4,6 +4,7 @@ A field holds everything about a setting: type, limits, default, description and
 command line and the documentation take them from here.
 """
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -43,6 +44,7 @@ from ltp_pipeline.settings.types import (
     drop_duplicates,
     drop_exact_storage,
     parse_file_limits,
+    reject_bool,
     setting,
     to_tuple,
 )
@@ -53,6 +55,12 @@ DistillOutputs = Literal["auto", "logits", "values"]
 OptimizerName = Literal["sgd", "adamw"]
 BaselineMode = Literal["auto", "curve", "quick", "gradual", "none"]
 BaselineScore = Literal["magnitude", "lamp"]
+CostKind = Literal["multiply-adds", "bytes", "latency"]
+COST_KINDS: dict[str, CostKind] = {
+    "target_macs": "multiply-adds",
+    "target_bytes": "bytes",
+    "target_latency": "latency",
+}  # what a budget counts instead of weights, by its key
 
 MAX_CONFIDENCE = 1 - 1e-6  # closer to 1, intervals are too wide to be useful
 PILLOW_MAX_PIXELS = 178_956_970  # Pillow does not open larger images
@@ -185,7 +193,7 @@ class TaskSettings(Section):
 
 
 class BudgetSettings(Section):
-    """Budget of pruning: compression, sparsity, multiply-adds, or the largest drop of the metric.
+    """Budget of pruning: compression, sparsity, a cost, or the largest drop of the metric.
 
     Without a budget and without λ, the largest drop follows from the metric (`default_budget`).
     """
@@ -210,6 +218,22 @@ class BudgetSettings(Section):
         gt=0,
         lt=1,
     )
+    target_bytes: Annotated[float, BeforeValidator(reject_bool)] | None = setting(
+        None,
+        "Prune until the packed file has at most this number of bytes, or this fraction of the"
+        " original's if it is less than 1.",
+        option="--target-bytes",
+        gt=0,
+        lt=2**63,
+    )
+    target_latency: UnboundedFraction | None = setting(
+        None,
+        "Prune until the fast file takes this fraction of the original's time, for one sample on"
+        " one thread of this machine.",
+        option="--target-latency",
+        gt=0,
+        lt=1,
+    )
     accuracy_budget: MetricValue | None = setting(
         None,
         "Prune until the metric drops by at most this on the validation split, in its unit."
@@ -219,14 +243,22 @@ class BudgetSettings(Section):
     )
 
     @property
-    def requested_reduction(self) -> float | None:
-        """Cost of all weights / cost of the weights to keep; None without a target.
+    def cost_key(self) -> str | None:
+        """Key of the budget that counts something else than weights; None without one."""
+        for key in COST_KINDS:
+            if getattr(self, key) is not None:
+                return key
+        return None
 
-        A weight costs its multiply-adds with target_macs. Otherwise all weights cost the same.
+    def count_bytes(self, original: int) -> int | None:
+        """Return target_bytes as a number of bytes; None if it is not set.
+
+        Args:
+            original: Bytes of the original file.
         """
-        if self.target_macs is not None:
-            return 1 / self.target_macs
-        return self.requested_compression
+        if self.target_bytes is None:
+            return None
+        return math.floor(self.target_bytes * (original if self.target_bytes < 1 else 1))
 
     @property
     def requested_compression(self) -> float | None:
@@ -631,10 +663,10 @@ class Settings(Section):
     def requested_baseline(self) -> BaselineMode:
         """Mode of the baseline; a gate on the gain needs the curve.
 
-        The curve compares numbers of weights, so a budget of multiply-adds has only one point.
+        The curve compares numbers of weights, so a budget of another cost has only one point.
         """
         mode = self.baseline.mode
-        if mode == "auto" and self.budget.target_macs is not None:
+        if mode == "auto" and self.budget.cost_key is not None:
             return "quick"
         return "curve" if mode == "auto" and self.gates.min_gain is not None else mode
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # The main process measures large models for hours while the others wait to train the baseline.
 TIMEOUT = timedelta(days=2)
+T = TypeVar("T")
 _started = False
 
 
@@ -133,7 +134,7 @@ def all_gather_rows(rows: Array) -> Array:
     return np.concatenate([part for part in parts if part is not None])
 
 
-def broadcast_from_main(value: float) -> float:
+def broadcast_from_main(value: T) -> T:
     """Return the value of the main process."""
     if not is_distributed():
         return value

@@ -17,10 +17,18 @@ class Timing(NamedTuple):
     Attributes:
         ms: Median in milliseconds.
         quartiles: Range of the middle half of the rounds, in milliseconds.
+        rounds: Time of each round, in milliseconds.
     """
 
     ms: float
     quartiles: tuple[float, float]
+    rounds: tuple[float, ...] = ()
+
+    def compute_ratio_quartiles(self, other: "Timing") -> tuple[float, float]:
+        """Return the range of the middle half of the ratios to another call, round by round."""
+        ratios = np.divide(self.rounds, np.maximum(other.rounds, 1e-6))
+        low, high = np.percentile(ratios, [25, 75]).tolist()
+        return low, high
 
 
 def time_interleaved(
@@ -55,4 +63,7 @@ def time_interleaved(
             call()
             durations.append(1000 * (clock() - start))
     low, middle, high = np.percentile(times, [25, 50, 75], axis=1).tolist()
-    return [Timing(m, (a, b)) for a, m, b in zip(low, middle, high, strict=True)]
+    return [
+        Timing(m, (a, b), tuple(rounds))
+        for a, m, b, rounds in zip(low, middle, high, times, strict=True)
+    ]

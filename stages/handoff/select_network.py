@@ -12,6 +12,7 @@ from ltp_pipeline.results.schema import (
     LTP_METHOD,
     MAGNITUDE_METHOD,
     NETWORK_KEYS,
+    CostBudgetResult,
     NetworkResult,
     Report,
 )
@@ -58,6 +59,7 @@ def select_network(report: Report, key: str = "baseline", is_picked: bool = Fals
         **dict.fromkeys(NETWORK_KEYS.values()),
         difference=None,
         layers=tuple(layers),
+        cost_budget=_convert_budget(report.cost_budget),
         trail=(),
         histograms=(),
         scatter=None,
@@ -76,6 +78,13 @@ def select_network(report: Report, key: str = "baseline", is_picked: bool = Fals
         budget_not_met=missed_budget,
         suspicious_improvement=describe_improvement(selected.pruned, report.metric),
     )
+
+
+def _convert_budget(budget: CostBudgetResult | None) -> CostBudgetResult | None:
+    """Return the budget of a cost without the prediction, which is that of another network."""
+    if budget is None or budget.predicted is None:
+        return budget
+    return budget.replace(predicted=None, reasons={**budget.reasons, "predicted": IS_BASELINE})
 
 
 def _convert_network(network: NetworkResult) -> NetworkResult:

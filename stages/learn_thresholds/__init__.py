@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -24,7 +25,11 @@ from ltp_pipeline.stages.learn_thresholds.blocks import weight_sizes
 from ltp_pipeline.stages.learn_thresholds.budget_mode import SolvedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.functional import WeightGradient
-from ltp_pipeline.stages.learn_thresholds.masks import min_kept_counts, target_cost
+from ltp_pipeline.stages.learn_thresholds.masks import (
+    min_kept_counts,
+    target_cost,
+    target_count,
+)
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
 from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.learn_thresholds.phase import ThresholdLearningPhase
@@ -35,6 +40,7 @@ from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.loop import train
 from ltp_pipeline.stages.train.optimizer import choose_optimizer
 from ltp_pipeline.stages.train.phase import TrialPhase
+from ltp_pipeline.stages.weight_costs import WeightCosts
 from ltp_pipeline.system.arrays import StateDict
 
 # The compression at which a search for the sparsest network within an accuracy budget ends.
@@ -66,7 +72,11 @@ def run(context: RunContext, state: StateDict, original: float) -> ThresholdLear
 
     def begin(tensors: Mapping[str, Tensor]) -> ThresholdLearningPhase:
         method = make_pruning_method(
-            network, tensors, context.settings, context.resolved.aggressiveness, context.uses
+            network,
+            tensors,
+            context.settings,
+            context.resolved.aggressiveness,
+            context.weight_costs,
         )
         return ThresholdLearningPhase(tensors, context, method, worst_accuracy)
 
@@ -94,6 +104,9 @@ def train_trial(context: RunContext, state: StateDict, epochs: int, name: str) -
         The tensors of the hard-pruned network.
     """
     phases: list[ThresholdLearningPhase] = []
+    weight_costs = context.weight_costs
+    if weight_costs is not None:  # only the masks of the run are measured
+        weight_costs = replace(weight_costs, meet_target=None)
 
     def begin(tensors: Mapping[str, Tensor]) -> TrialPhase:
         method = make_pruning_method(
@@ -101,7 +114,7 @@ def train_trial(context: RunContext, state: StateDict, epochs: int, name: str) -
             tensors,
             context.settings,
             context.resolved.aggressiveness,
-            context.uses,
+            weight_costs,
         )
         phases.append(ThresholdLearningPhase(tensors, context, method))
         return TrialPhase(phases[0], name)
@@ -130,7 +143,7 @@ def make_pruning_method(
     tensors: Mapping[str, Tensor],
     settings: Settings,
     aggressiveness: float = 1.0,
-    uses: Mapping[str, int] | None = None,
+    weight_costs: WeightCosts | None = None,
 ) -> PruningMethod:
     """Return the pruning method that the settings ask for.
 
@@ -139,7 +152,7 @@ def make_pruning_method(
         tensors: The tensors being trained.
         settings: The settings; method.lambda selects paper mode.
         aggressiveness: m of (R5). A target with m = 0 is pruned in one shot, with fixed masks.
-        uses: How often a weight of each layer is multiplied in one sample, for budget.target_macs.
+        weight_costs: What a weight of each layer costs; None if the budget counts weights.
 
     Raises:
         InputError: The target cannot be met, or settings contradict each other.
@@ -155,38 +168,33 @@ def make_pruning_method(
         _check_clamp_optimizer(network, settings)
         momentum = settings.train.momentum
         return FixedLambdaPruning(layer_weights, lowest, method.lambda_, method, momentum)
-    target = settings.budget.requested_reduction
-    reduction = target or min(MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest))
     costs = None
-    if settings.budget.target_macs is not None:
-        costs = uses or {}
-        _check_counted(network, costs)
-    budget = target_cost(network.layer_weights, nonzeros, lowest, reduction, costs)
-    if costs is not None:  # the methods expect the layers that they prune, in this order
-        costs = {name: costs[name] for name in layer_weights}
-    if target and aggressiveness == 0:
+    meet_target = None
+    has_target = weight_costs is not None or settings.budget.requested_compression is not None
+    if weight_costs is None:
+        compression = settings.budget.requested_compression or min(
+            MAX_SEARCH_COMPRESSION, _max_compression(network, nonzeros, lowest)
+        )
+        budget = target_count(network.layer_weights, nonzeros, lowest, compression)
+    else:
+        budget = target_cost(network.layer_weights, nonzeros, lowest, weight_costs)
+        # The methods expect the layers that they prune, in this order.
+        costs = {name: weight_costs.per_weight[name] for name in layer_weights}
+        meet_target = weight_costs.meet_target
+    if has_target and aggressiveness == 0:
         return FixedMaskPruning(layer_weights, lowest, budget, axes, costs)
     cost_of = costs or dict.fromkeys(layer_weights, 1)
     total = sum(cost_of[name] * w.numel() for name, w in layer_weights.items())
     # Zeros of the original stay zero.
     present = sum(cost_of[name] * count for name, count in prunable_nonzeros.items())
-    if target:
+    if has_target:
         schedule = PruningSchedule.to_target(total, present, budget, aggressiveness)
     else:
         schedule = PruningSchedule(total, present, budget)
     scaled = layer_weights.keys() - _scale_free_weights(network)
-    return SolvedLambdaPruning(layer_weights, lowest, schedule, scaled, axes, costs)
-
-
-def _check_counted(network: Network, uses: Mapping[str, int]) -> None:
-    """Raise InputError if the multiply-adds of a layer could not be counted."""
-    for layer in network.layer_weights:
-        if layer.name not in uses:
-            raise InputError(
-                f"budget.target_macs needs the multiply-adds of all layers, and those of"
-                f" {layer.name!r} cannot be counted: it is used inside the body of another node",
-                "set a budget that counts weights, such as --target-compression",
-            )
+    return SolvedLambdaPruning(
+        layer_weights, lowest, schedule, scaled, axes, costs, meet_target=meet_target
+    )
 
 
 def _max_compression(

@@ -28,6 +28,7 @@ from ltp_pipeline.stages.learn_thresholds.masks import (
 )
 from ltp_pipeline.stages.learn_thresholds.schedule import PruningSchedule
 from ltp_pipeline.stages.train.phase import StepPosition
+from ltp_pipeline.stages.weight_costs import MeetTarget
 
 MAX_SOLVES = 200  # number of times that λ is solved for in a phase
 # Log thresholds move by at most this in a phase, beyond the common factor: by a factor of e. Larger
@@ -54,6 +55,7 @@ class SolvedLambdaPruning:
         axes: BlockAxes = NO_BLOCKS,
         costs: Mapping[str, int] | None = None,
         max_log_change: float = MAX_LOG_CHANGE,
+        meet_target: MeetTarget | None = None,
     ) -> None:
         """Solve for the first thresholds.
 
@@ -66,6 +68,8 @@ class SolvedLambdaPruning:
             costs: Cost of one weight of each layer; None if the budget counts weights.
             max_log_change: Largest change of the log thresholds in a phase, beyond the common
                 factor; 0 keeps them in proportion to costs.
+            meet_target: Corrects the last budget by what its masks are measured to cost; None if
+                costs add up exactly.
         """
         self.layer_weights = layer_weights
         self.lowest = lowest
@@ -74,6 +78,7 @@ class SolvedLambdaPruning:
         self.axes = axes
         self.costs = costs
         self.max_log_change = max_log_change
+        self.meet_target = meet_target
         device = next(iter(layer_weights.values())).device
         self.cost_of_weight = torch.ones(len(layer_weights), device=device)
         if costs is not None:
@@ -137,12 +142,14 @@ class SolvedLambdaPruning:
 
     @torch.no_grad()
     def pruned_weights(self, progress: float) -> dict[str, Tensor]:
-        """Return the weights at exactly the scheduled count; the gate has zeroed the others."""
-        count = self.schedule.count_at(progress)
-        self._solve_lambda(count)
-        tau = dict(zip(self.layer_weights, self.tau.unbind(), strict=True))
+        """Return the weights at exactly the scheduled cost; the gate has zeroed the others."""
+        budget = self.schedule.count_at(progress)
+        self._solve_lambda(budget)
+        if progress >= 1 and self.meet_target is not None:
+            budget = self.meet_target(self._make_masks, budget)
+        masks = self._make_masks(budget)
+        self._solve_lambda(budget)
         sizes = weight_sizes(self.layer_weights, self.axes)
-        masks = keep_exactly(sizes, tau, self.lowest, count, self.axes, self.costs)
         gates = rectified_gates(list(sizes.values()), self.tau, self.widths)
         pruned: dict[str, Tensor] = {}
         for (name, w), gate in zip(self.layer_weights.items(), gates, strict=True):
@@ -170,6 +177,12 @@ class SolvedLambdaPruning:
     def log_values(self, position: StepPosition) -> dict[str, float]:  # noqa: ARG002 - no rate
         """Return λ: the loss for each unit of cost that a common factor of thresholds saves."""
         return {"lambda": self.lam}
+
+    def _make_masks(self, budget: int) -> dict[str, Tensor]:
+        """Return the masks of weights with this cost by the present thresholds."""
+        tau = dict(zip(self.layer_weights, self.tau.unbind(), strict=True))
+        sizes = weight_sizes(self.layer_weights, self.axes)
+        return keep_exactly(sizes, tau, self.lowest, budget, self.axes, self.costs)
 
     def _balance(self, rate: float) -> Tensor:
         """Return the change of log thresholds towards equal prices, and note the price. (R3)."""

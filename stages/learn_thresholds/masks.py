@@ -22,6 +22,7 @@ from ltp_pipeline.stages.learn_thresholds.blocks import (
     repeat_in_blocks,
 )
 from ltp_pipeline.stages.learn_thresholds.functional import is_kept
+from ltp_pipeline.stages.weight_costs import WeightCosts, find_reachable
 
 TINY = 1e-30  # a threshold that prunes only zeros, and whose inverse is still finite
 
@@ -134,14 +135,13 @@ def count_above(sizes: Mapping[str, Tensor], tau: Tensor) -> int:
     return sum(int(is_kept(r.detach(), t).sum()) for r, t in layers)
 
 
-def target_cost(
+def target_count(
     layers: Sequence[LayerWeight],
     nonzeros: Mapping[str, int],
     lowest: Mapping[str, int],
     compression: float,
-    costs: Mapping[str, int] | None = None,
 ) -> int:
-    """Return what the weights of prunable layers may cost to reach a compression ratio.
+    """Return the number of weights that prunable layers may keep to reach a compression ratio.
 
     Layers that are excluded from pruning count toward the target too.
 
@@ -149,23 +149,17 @@ def target_cost(
         layers: All layer weights of the network.
         nonzeros: Number of nonzeros of each layer at present.
         lowest: The smallest number of weights that each prunable layer keeps.
-        compression: Cost of all elements / cost of their nonzeros.
-        costs: Cost of one weight of each layer.
+        compression: Number of elements / number of nonzeros.
 
     Raises:
         InputError: The target is out of reach, or the network has it already.
     """
-    cost_of = dict.fromkeys(nonzeros, 1) if costs is None else costs
-    elements = sum(cost_of[layer.name] * layer.elements for layer in layers)
-    excluded = sum(
-        cost_of[layer.name] * nonzeros[layer.name] for layer in layers if not layer.is_prunable
-    )
+    elements = sum(layer.elements for layer in layers)
+    excluded = sum(nonzeros[layer.name] for layer in layers if not layer.is_prunable)
     # A quotient may have been rounded down before.
     count = math.floor(elements / compression * (1 + 1e-12)) - excluded
-    least = sum(cost_of[name] * n for name, n in lowest.items())
-    present = sum(cost_of[name] * n for name, n in nonzeros.items())
-    if costs is not None:
-        _check_multiply_adds(elements, present, excluded, least, count + excluded)
+    least = sum(lowest.values())
+    present = sum(nonzeros.values())
     if count < least:
         raise InputError(
             f"compression {compression:g}× is out of reach: {excluded:,} weights are excluded from "
@@ -182,16 +176,42 @@ def target_cost(
     return count
 
 
-def _check_multiply_adds(total: int, present: int, excluded: int, least: int, target: int) -> None:
+def target_cost(
+    layers: Sequence[LayerWeight],
+    nonzeros: Mapping[str, int],
+    lowest: Mapping[str, int],
+    costs: WeightCosts,
+) -> int:
+    """Return what the weights of prunable layers may cost.
+
+    Layers that are excluded from pruning count toward the budget too.
+
+    Args:
+        layers: All layer weights of the network.
+        nonzeros: Number of nonzeros of each layer at present.
+        lowest: The smallest number of weights that each prunable layer keeps.
+        costs: The costs and the budget of all layers.
+
+    Raises:
+        InputError: A budget of multiply-adds is out of reach, or the network meets it already.
+            Other budgets come from masks that meet them.
+    """
+    excluded, least, present = find_reachable(layers, nonzeros, lowest, costs.per_weight)
+    if costs.kind == "multiply-adds":
+        _check_multiply_adds(costs, excluded, least, present + excluded)
+    return min(max(costs.budget - excluded, least), present)
+
+
+def _check_multiply_adds(costs: WeightCosts, excluded: int, least: int, present: int) -> None:
     """Raise InputError if a target in multiply-adds is out of reach, or reached already.
 
     Args:
-        total: Multiply-adds of all weights in one sample, zeros included.
-        present: Multiply-adds of the nonzeros at present.
+        costs: Multiply-adds of the weights, and how many may be left.
         excluded: Multiply-adds of the nonzeros that are excluded from pruning.
         least: The fewest multiply-adds that the other layers keep.
-        target: Multiply-adds that may be left.
+        present: Multiply-adds of all nonzeros at present.
     """
+    total, target = costs.total, costs.budget
     if target < excluded + least:
         reachable = math.ceil((excluded + least) / total * 1e4) / 1e4
         raise InputError(

@@ -15,7 +15,7 @@ from ltp_pipeline.results.schema_parts import LearnedEntry
 from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.stages import export
 from ltp_pipeline.stages.learn_thresholds.method import PruningMethod
-from ltp_pipeline.stages.multiply_adds import count_multiply_adds
+from ltp_pipeline.stages.multiply_adds import count_cost, count_multiply_adds
 from ltp_pipeline.stages.train.context import RunContext
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
 from ltp_pipeline.stages.train.statistics import refresh_statistics
@@ -72,6 +72,7 @@ def add_entry(
         temperatures=dict(zip(method.layer_weights, method.T.tolist(), strict=True)),
         model_compression=model_counts.compression,
         macs_left=_compute_macs_left(context, weights),
+        cost=_compute_cost(context, weights),
     )
     if distributed.is_main_process():
         entry = entry.replace(**export.hash_file(path))
@@ -91,6 +92,15 @@ def _compute_macs_left(context: RunContext, weights: Weights) -> float | None:
     elements = {layer.name: layer.elements for layer in layers}
     total = count_multiply_adds(context.uses, elements)
     return count_multiply_adds(context.uses, nonzeros) / total
+
+
+def _compute_cost(context: RunContext, weights: Weights) -> int | None:
+    """Return what the nonzeros cost; None if the budget counts weights."""
+    if context.costs is None:
+        return None
+    layers = context.network.layer_weights
+    nonzeros = {layer.name: int(np.count_nonzero(weights[layer.name])) for layer in layers}
+    return count_cost(nonzeros, context.costs)
 
 
 def read_entries(run_directory: RunDirectory, before: int | None = None) -> list[LearnedEntry]:

@@ -29,10 +29,12 @@ from ltp_pipeline.stages.import_model.network import Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.import_model.validity import check_declared_types
 from ltp_pipeline.stages.multiply_adds import count_uses
-from ltp_pipeline.stages.prepare import label_check
+from ltp_pipeline.stages.prepare import label_check, latency_costs
 from ltp_pipeline.stages.prepare.activation_memory import check_activation_memory
+from ltp_pipeline.stages.prepare.byte_costs import count_byte_costs
 from ltp_pipeline.stages.train.context import RunContext, pick_device, to_device
 from ltp_pipeline.stages.train.evaluate import evaluate_metric
+from ltp_pipeline.stages.weight_costs import count_multiply_add_costs
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.text import pluralize
@@ -81,6 +83,7 @@ def prepare_run(
         InputError: Data, settings and model do not fit together.
         UnsupportedModel: The model cannot be trained.
     """
+    latency_costs.check_sparse_operators(settings)
     data = _open_data(settings, file, custom_task)
     device = pick_device(settings.train.device)
     check_declared_types(file.model)
@@ -115,7 +118,13 @@ def prepare_run(
     network = _exclude_unused_layers(network, task)
     inputs = to_device(batch.inputs, device)
     uses = count_uses(network, state, inputs)
-    learn_thresholds.make_pruning_method(network, state, settings, uses=uses)
+    weight_costs = None
+    if settings.budget.target_macs is not None:
+        weight_costs = count_multiply_add_costs(
+            network.layer_weights, uses, settings.budget.target_macs
+        )
+    if settings.budget.target_bytes is None and settings.budget.target_latency is None:
+        learn_thresholds.make_pruning_method(network, state, settings, weight_costs=weight_costs)
     batch_size = min(settings.train.batch_size, len(data.train)) // distributed.get_world_size()
     check_activation_memory(network, state, inputs, CHECKED_SAMPLES, batch_size)
     if settings.model.restore_bn:
@@ -125,7 +134,19 @@ def prepare_run(
     if settings.method.lambda_ is None:  # the paper trains the weights as they are
         network, state = weight_units.run(network, state)
     teacher = state if task.is_distilled or task.is_relative else None
-    context = RunContext(network, task, data, settings, run_directory, device, teacher, uses=uses)
+    if settings.budget.target_bytes is not None:
+        weight_costs = count_byte_costs(network, state, settings)
+    context = RunContext(
+        network,
+        task,
+        data,
+        settings,
+        run_directory,
+        device,
+        teacher,
+        uses=uses,
+        weight_costs=weight_costs,
+    )
     return context, state
 
 

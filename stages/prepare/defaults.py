@@ -17,8 +17,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     STRONG_COMPRESSION,
     aggressiveness_of_retention,
 )
-from ltp_pipeline.stages.multiply_adds import count_cost
-from ltp_pipeline.stages.prepare import label_check
+from ltp_pipeline.stages.prepare import label_check, latency_costs
 from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
@@ -48,6 +47,7 @@ def resolve_defaults(context: RunContext, original: StateDict, accuracy: float) 
         ),
     )
     context = _apply_defaults(context, original, resolved)
+    context = latency_costs.resolve_costs(context, original)
     aggressiveness = _measure_once(
         context, "aggressiveness", lambda: _choose_aggressiveness(context, original, accuracy)
     )
@@ -67,7 +67,8 @@ def load_defaults(context: RunContext, original: StateDict, run: RunDirectory) -
         aggressiveness=measured.get("aggressiveness", 1.0),
         lr=None if learned is None else learned.lr,
     )
-    return _apply_defaults(context, original, resolved)
+    context = _apply_defaults(context, original, resolved)
+    return latency_costs.resolve_costs(context, original, run)
 
 
 def check_default_budget(context: RunContext, accuracy: float) -> None:
@@ -147,11 +148,14 @@ def _choose_distillation_weight(context: RunContext, accuracy: float) -> float:
 
 def _choose_aggressiveness(context: RunContext, original: StateDict, accuracy: float) -> float:
     """Return m by (R5): 1 with distillation, else by the accuracy after pruning in one shot."""
-    target = context.settings.budget.requested_reduction
+    target = context.requested_reduction
     if context.task.is_distilled or target is None or target >= STRONG_COMPRESSION:
         return 1.0
-    layers = {layer.name: layer.elements for layer in context.network.layer_weights}
-    budget = int(count_cost(layers, context.costs) / target)
+    if context.weight_costs is None:
+        elements = sum(layer.elements for layer in context.network.layer_weights)
+        budget = int(elements / target)
+    else:
+        budget = context.weight_costs.budget
     probed = baseline.probe_accuracy(context, original, budget)
     chance = context.task.chance_level(context.data.val)
     if chance is not None and label_check.is_at_chance(context, accuracy, chance):

@@ -25,6 +25,7 @@ from ltp_pipeline.results.schema import (
     BaselineDifference,
     BaselinePoint,
     BaselineResult,
+    CostBudgetResult,
     NetworkComparison,
     NetworkResult,
     OtherResult,
@@ -41,6 +42,7 @@ from ltp_pipeline.results.schema_parts import (
     TrailEntry,
     WeightInfo,
 )
+from ltp_pipeline.settings.schema import COST_KINDS
 from ltp_pipeline.stages import baseline as baseline_stage
 from ltp_pipeline.stages.measure.network import explain_missing_counts
 from ltp_pipeline.stages.report.environment import describe_environment
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 NUM_OTHER_WEIGHTS = 5
 TRAINING_FAILED = "its training failed"
 ONE_POINT = "one point of the baseline was measured; `--baseline curve` measures more"
-ONE_MACS_POINT = "budget.target_macs counts multiply-adds, and a curve compares numbers of weights"
+ONE_COST_POINT = "budget.{key} counts {cost}, and a curve compares numbers of weights"
 NO_GRADUAL = "`--baseline gradual` measures gradual magnitude pruning"
 NOT_COUNTED = "the multiply-adds of layer {name!r} cannot be counted"
 
@@ -152,6 +154,7 @@ def build_report(findings: RunFindings) -> Report:
         ltp=_build_other(findings, LTP_METHOD),
         difference=_compare_with(findings, MAGNITUDE_METHOD),
         comparison=_explain_comparison(findings),
+        cost_budget=_build_cost_budget(findings),
         layers=_list_layers(findings),
         trail=tuple(_convert_entry(entry, findings.selected) for entry in findings.learned.trail),
         settings=settings.model_dump(mode="json", by_alias=True),
@@ -291,8 +294,11 @@ def _build_baseline(findings: RunFindings) -> BaselineResult | None:
         content["budget"] = findings.budget
     else:
         keys = ("curve", "compression_at_equal_accuracy", "gain")
-        has_macs_budget = findings.context.settings.budget.target_macs is not None
-        reasons |= dict.fromkeys(keys, ONE_MACS_POINT if has_macs_budget else ONE_POINT)
+        cost_key = findings.context.settings.budget.cost_key
+        reason = ONE_POINT
+        if cost_key is not None:
+            reason = ONE_COST_POINT.format(key=cost_key, cost=COST_KINDS[cost_key])
+        reasons |= dict.fromkeys(keys, reason)
     return BaselineResult(**{**content, "reasons": reasons})
 
 
@@ -324,6 +330,19 @@ def _explain_comparison(findings: RunFindings) -> NetworkComparison:
     if findings.baseline_reason is None:
         return comparison
     return comparison.replace(reasons={"better": findings.baseline_reason})
+
+
+def _build_cost_budget(findings: RunFindings) -> CostBudgetResult | None:
+    """Return the budget of a cost with its prediction; `complete` adds the other numbers."""
+    costs = findings.context.weight_costs
+    if costs is None:
+        return None
+    budget = CostBudgetResult(kind=costs.kind)
+    if costs.predict is not None:
+        return budget.replace(
+            predicted=max(costs.predict(findings.networks[findings.delivered].layer_nonzeros), 0.0)
+        )
+    return budget.replace(reasons={"predicted": "the cost is counted, not predicted"})
 
 
 def _build_point(point: MeasuredPoint) -> BaselinePoint:

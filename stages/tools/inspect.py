@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import shape_inference
 
 from ltp_pipeline.errors import UnsupportedModel
 from ltp_pipeline.exporters.files.labels import read_metadata
@@ -26,10 +25,10 @@ from ltp_pipeline.graph.layer_weights import (
 )
 from ltp_pipeline.graph.model_file import TensorInfo
 from ltp_pipeline.graph.nodes import is_standard, iter_nodes, normalize_domain
-from ltp_pipeline.graph.readers import TensorReaders, find_readers
+from ltp_pipeline.graph.readers import find_readers
 from ltp_pipeline.graph.schemas import get_opsets
 from ltp_pipeline.graph.view import GraphView
-from ltp_pipeline.graph.weight_uses import compute_uses, find_observed_values
+from ltp_pipeline.graph.weight_uses import infer_uses
 from ltp_pipeline.settings.schema import PruneSettings
 from ltp_pipeline.stages import import_model
 from ltp_pipeline.stages.import_model.read import read_model_file
@@ -40,7 +39,7 @@ from ltp_pipeline.system.templates import render_template
 from ltp_pipeline.system.text import pluralize
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto
 
     from ltp_pipeline.graph.model import OnnxModel
 
@@ -154,7 +153,8 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
     patterns = kernels or PruneSettings()
     weights = find_layer_weights(prepared, patterns.include, patterns.exclude, readers)
     others = find_other_weights(prepared, weights, readers)
-    layers = _inspect_layers(prepared, weights, _infer_uses(prepared, weights, readers))
+    proto = prepared.to_proto(max_bytes=SMALL_TENSOR_BYTES)
+    layers = _inspect_layers(prepared, weights, infer_uses(proto, weights, readers))
     elements = nonzeros = prunable_elements = 0
     for layer in layers:
         elements += layer.elements
@@ -190,36 +190,6 @@ def inspect(model: AnyPath, kernels: PruneSettings | None = None) -> InspectionR
         macs=_sum_multiply_adds(layers),
     )
     return replace(result, plan=_describe_plan(result))
-
-
-def _infer_uses(
-    model: OnnxModel, weights: Sequence[LayerWeight], readers: TensorReaders
-) -> dict[str, int]:
-    """Return the uses of each layer weight in one sample, as far as onnx infers all sizes."""
-    proto = model.to_proto(max_bytes=SMALL_TENSOR_BYTES)
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    inputs = [value for value in proto.graph.input if value.name not in stored]
-    first_dims = [value.type.tensor_type.shape.dim[0] for value in inputs if _has_axes(value)]
-    batch = max((dim.dim_value for dim in first_dims), default=0) or 1
-    for dim in first_dims:
-        dim.dim_value = dim.dim_value or batch
-    del proto.graph.value_info[:]  # these may have a symbol for the size of the batch
-    try:
-        graph = shape_inference.infer_shapes(proto, data_prop=True).graph
-    except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
-        return {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        sizes = tuple(dim.dim_value for dim in dims)
-        if sizes and all(sizes):
-            shapes[value.name] = sizes
-    return compute_uses(find_observed_values(weights, readers), shapes, batch)
-
-
-def _has_axes(value: ValueInfoProto) -> bool:
-    """Return True if the shape of a value is declared and not that of a scalar."""
-    return len(value.type.tensor_type.shape.dim) > 0
 
 
 def _sum_multiply_adds(layers: Sequence[InspectedLayer]) -> int | None:

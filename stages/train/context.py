@@ -23,6 +23,7 @@ from ltp_pipeline.stages.import_model.network import CompiledGraph, Network
 from ltp_pipeline.stages.import_model.program import NodeError
 from ltp_pipeline.stages.train.memory import batch_too_large
 from ltp_pipeline.stages.train.optimizer import OptimizerSettings, resolve_optimizer_settings
+from ltp_pipeline.stages.weight_costs import WeightCosts
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
 from ltp_pipeline.system.memory import is_shortage
@@ -85,6 +86,7 @@ class RunContext:
         resolved: Values that rules chose for settings left open.
         uses: How often a weight of each layer is multiplied in one sample; layers for which this
             could not be counted are left out.
+        weight_costs: What a weight of each layer costs; None if the budget counts weights.
     """
 
     network: Network
@@ -97,6 +99,7 @@ class RunContext:
     original: Network | None = None
     resolved: ResolvedDefaults = ResolvedDefaults()
     uses: Mapping[str, int] = field(default_factory=dict, repr=False)
+    weight_costs: WeightCosts | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Raise InputError if a batch cannot be split evenly among processes."""
@@ -111,7 +114,14 @@ class RunContext:
     @property
     def costs(self) -> Mapping[str, int] | None:
         """Cost of one weight of each layer; None if the budget counts weights."""
-        return None if self.settings.budget.target_macs is None else self.uses
+        return None if self.weight_costs is None else self.weight_costs.per_weight
+
+    @property
+    def requested_reduction(self) -> float | None:
+        """Cost of all weights / cost of the weights to keep; None without a target."""
+        if self.weight_costs is not None:
+            return self.weight_costs.reduction
+        return self.settings.budget.requested_compression
 
     @property
     def batch_size(self) -> int:

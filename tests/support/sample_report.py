@@ -296,6 +296,7 @@ def _pruned(
                         "ms": 1.95,
                         "original_ms": 1.92,
                         "ratio": 1.95 / 1.92,
+                        "ratio_quartiles": [0.98, 1.06],
                     }
                 ],
             }
@@ -333,7 +334,7 @@ def _layers(rng: np.random.Generator, baseline: bool, shapes: Shapes) -> list[di
                 "threshold": None if first else float(2e-4 * rng.lognormal(0, 0.8)),
                 "temperature": None if first else 1e-3,
                 "baseline_nonzeros": round(elements * other) if baseline else None,
-                "uses": 64 if name.endswith("conv1.weight") else 16,
+                "uses": 1 if op == "MatMul" else 64 if name.endswith("conv1.weight") else 16,
                 "prunable": not first,
                 "reason": "excluded by --exclude 'stem.*'" if first else None,
             }

@@ -14,6 +14,7 @@ from ltp_pipeline.stages.learn_thresholds.fixed_masks import FixedMaskPruning
 from ltp_pipeline.stages.learn_thresholds.paper_mode import FixedLambdaPruning
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.train.context import RunContext
+from ltp_pipeline.stages.weight_costs import WeightCosts, count_multiply_add_costs
 from ltp_pipeline.system.arrays import StateDict
 
 
@@ -119,6 +120,10 @@ def uses_by_shape(context: RunContext) -> dict[str, int]:
     }
 
 
+def costs_of(context: RunContext, uses: dict[str, int]) -> WeightCosts:
+    return count_multiply_add_costs(context.network.layer_weights, uses, 0.1)
+
+
 @pytest.mark.parametrize("aggressiveness", [0.0, 1.0])
 @pytest.mark.parametrize("block", [None, "4x1"])
 def test_target_macs_ends_at_this_fraction_of_the_multiply_adds(
@@ -128,7 +133,7 @@ def test_target_macs_ends_at_this_fraction_of_the_multiply_adds(
     uses = uses_by_shape(context)
     settings = Settings.model_validate({"budget": {"target_macs": 0.1}, "method": {"block": block}})
     method = learn_thresholds.make_pruning_method(
-        context.network, state, settings, aggressiveness, uses
+        context.network, state, settings, aggressiveness, costs_of(context, uses)
     )
     pruned = method.pruned_weights(1.0)
     total = sum(uses[layer.name] * layer.elements for layer in context.network.layer_weights)
@@ -146,7 +151,10 @@ def test_target_macs_begins_with_thresholds_in_proportion_to_uses(
     context, state = started
     settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
     method = learn_thresholds.make_pruning_method(
-        context.network, state, settings, uses=uses_by_shape(context)
+        context.network,
+        state,
+        settings,
+        weight_costs=costs_of(context, uses_by_shape(context)),
     )
     tau = dict(zip(method.layer_weights, method.tau.tolist(), strict=True))
     ratio = tau["block1.conv1.weight"] / tau["block3.conv1.weight"]
@@ -162,7 +170,9 @@ def test_target_macs_counts_layers_that_are_excluded(started: tuple[RunContext, 
     network = replace(context.network, layer_weights=tuple(layers))
     uses = uses_by_shape(context)
     settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
-    method = learn_thresholds.make_pruning_method(network, state, settings, uses=uses)
+    method = learn_thresholds.make_pruning_method(
+        network, state, settings, weight_costs=count_multiply_add_costs(layers, uses, 0.1)
+    )
     pruned = {**state, **method.pruned_weights(1.0)}
     total = sum(uses[layer.name] * layer.elements for layer in layers)
     left = sum(uses[layer.name] * int(pruned[layer.name].count_nonzero()) for layer in layers)
@@ -173,9 +183,8 @@ def test_target_macs_counts_layers_that_are_excluded(started: tuple[RunContext, 
 def test_target_macs_without_the_uses_of_a_layer_is_rejected(
     started: tuple[RunContext, StateDict],
 ):
-    context, state = started
+    context, _ = started
     uses = uses_by_shape(context)
     del uses["stem.weight"]
-    settings = Settings.model_validate({"budget": {"target_macs": 0.1}})
     with pytest.raises(InputError, match=r"'stem\.weight' cannot be counted"):
-        learn_thresholds.make_pruning_method(context.network, state, settings, uses=uses)
+        costs_of(context, uses)

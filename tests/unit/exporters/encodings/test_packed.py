@@ -145,3 +145,51 @@ def test_encode_keeps_nested_weight_dense():
         )
         assert [t.name for t in inner.initializer] == ["inner"]
         assert run_model(encoded, LEVELS[1]) == run_model(model, LEVELS[1])
+
+
+def dense_tensors(**arrays: np.ndarray) -> OnnxModel:
+    """Return a model that adds up tensors, which are its layer weights here."""
+    nodes = [helper.make_node("ReduceSum", [name], [f"{name}_sum"]) for name in arrays]
+    nodes.append(helper.make_node("Sum", [f"{name}_sum" for name in arrays], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "tensors",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return OnnxModel.from_proto(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    )
+
+
+@pytest.mark.parametrize("density", [0.5, 0.1, 0.02])
+def test_count_weight_bits_is_the_growth_of_the_file_per_nonzero(density):
+    def encode_with(fraction):
+        values = np.random.default_rng(0).random(2**16)
+        weight = np.where(values < fraction, values + 1, 0).astype(np.float32)
+        model = dense_tensors(w=weight)
+        size = len(ENCODINGS["packed"].encode(model, ["w"]).to_proto().SerializeToString())
+        return np.count_nonzero(weight), size, model
+
+    nonzeros, size, model = encode_with(density)
+    more, larger, _ = encode_with(density * 1.05)
+    bits = packed.count_weight_bits(model, ["w"])["w"]
+    assert 32 <= bits <= 40
+    assert bits == pytest.approx(8 * (larger - size) / (more - nonzeros), rel=0.05)
+
+
+def test_count_weight_bits_of_half_precision_is_half_of_the_value():
+    weight = np.where(np.arange(2**14) % 10 == 0, 1, 0)
+    model = dense_tensors(w=weight.astype(np.float16))
+    assert 16 < packed.count_weight_bits(model, ["w"])["w"] <= 24
+
+
+@pytest.mark.parametrize("name", ["small", "empty", "integers"])
+def test_count_weight_bits_of_a_weight_whose_zeros_save_nothing_is_one(name):
+    model = dense_tensors(
+        small=np.eye(4, dtype=np.float32),
+        empty=np.zeros(2**14, np.float32),
+        integers=np.eye(128, dtype=np.int32),
+    )
+    assert packed.count_weight_bits(model, [name]) == {name: 1}

@@ -20,6 +20,8 @@ ARGUMENTS = {
     "budget.target_compression": ("2.5", 2.5),
     "budget.target_sparsity": ("0.5", 0.5),
     "budget.target_macs": ("0.2", 0.2),
+    "budget.target_bytes": ("2000", 2000.0),
+    "budget.target_latency": ("0.5", 0.5),
     "budget.accuracy_budget": ("0.01", 0.01),
     "train.epochs": ("3", 3),
     "train.finetune_epochs": ("0", 0),

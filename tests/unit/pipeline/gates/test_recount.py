@@ -72,6 +72,22 @@ def test_check_counts_other_number_raises_with_both(
     assert str(stated + 1) in error.message
 
 
+def test_check_counts_other_uses_than_the_shapes_tell_raises(
+    laid_out: Path, content: dict[str, Any]
+) -> None:
+    content["layers"][1]["uses"] = 9
+    error = contradiction_of(content, laid_out)
+    assert (error.stated, error.computed) == (9, 1)
+    assert "'body.weight'" in error.key
+
+
+def test_check_counts_uses_that_were_not_counted_are_not_compared(
+    laid_out: Path, content: dict[str, Any]
+) -> None:
+    content["layers"][1]["uses"] = None
+    check_counts(report_of(content), laid_out)
+
+
 def test_check_counts_unlisted_layer_raises(laid_out: Path, content: dict[str, Any]) -> None:
     gone = content["layers"].pop(0)
     for network, key in (("pruned", "nonzeros"), ("baseline", "baseline_nonzeros")):

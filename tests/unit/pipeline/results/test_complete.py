@@ -575,3 +575,69 @@ def test_gradual_network_is_completed_from_its_layers(report: dict[str, Any]) ->
     assert gradual.drop == pytest.approx((completed.original.value or 0) - 0.9)
     assert gradual.difference is not None
     assert gradual.difference.value == pytest.approx((completed.pruned.exact_value or 0) - 0.9)
+
+
+def with_budget(**budget: float) -> dict[str, Any]:
+    """Return the sample with a budget of a cost, and no numbers in it yet."""
+    report, _ = sample()
+    report["settings"]["budget"] = budget
+    report["cost_budget"] = {}
+    return report
+
+
+@pytest.mark.parametrize(("allowed", "is_met"), [(1.001, True), (1.0, True), (0.999, False)])
+def test_budget_of_multiply_adds_is_met_by_what_is_left(allowed: float, is_met: bool) -> None:
+    left = sample()[0]["pruned"]["macs_left"]
+    budget = complete(report_of(with_budget(target_macs=left * allowed))).cost_budget
+    assert budget is not None
+    assert budget.kind == "multiply-adds"
+    assert (budget.requested, budget.measured) == pytest.approx((left * allowed, left))
+    assert budget.is_met == is_met
+
+
+def test_budget_of_bytes_is_met_by_the_packed_file() -> None:
+    report = with_budget(target_bytes=0.25)
+    sizes = {file["encoding"]: file["bytes"] for file in report["pruned"]["files"]}
+    budget = complete(report_of(report)).cost_budget
+    assert budget is not None
+    requested = math.floor(0.25 * report["original"]["bytes"])
+    assert (budget.kind, budget.requested) == ("bytes", requested)
+    assert (budget.measured, budget.is_met) == (sizes["packed"], sizes["packed"] <= requested)
+    for target in (sizes["packed"], sizes["packed"] - 1):
+        budget = complete(report_of(with_budget(target_bytes=target))).cost_budget
+        assert budget is not None
+        assert (budget.requested, budget.is_met) == (target, target == sizes["packed"])
+
+
+@pytest.mark.parametrize(("ratio", "is_met"), [(0.4, True), (0.549, True), (0.551, False)])
+def test_budget_of_latency_is_met_within_ten_percent(ratio: float, is_met: bool) -> None:
+    report = with_budget(target_latency=0.5)
+    file = report["pruned"]["files"][1]
+    latency = {"original_ms": 2.0, "threads": 1, "ratio_quartiles": [ratio - 0.1, ratio]}
+    file["latency"] = [
+        {"batch": 1, "ms": 2 * ratio, **latency},
+        {"batch": 16, "ms": 1.9, **latency},
+    ]
+    file |= {"graph": "fast", "sparse_kernels": {"instruction_set": "avx512"}}
+    budget = complete(report_of(report)).cost_budget
+    assert budget is not None
+    assert budget.measured == pytest.approx(ratio)
+    assert budget.measured_quartiles == pytest.approx((ratio - 0.1, ratio))
+    assert budget.is_met == is_met
+
+
+@pytest.mark.parametrize("budget", [{"target_latency": 0.5}, {"target_compression": 5}])
+def test_budget_without_its_file_or_of_weights_is_not_measured(budget: dict[str, float]) -> None:
+    result = complete(report_of(with_budget(**budget))).cost_budget
+    assert result is not None
+    assert (result.measured, result.is_met) == (None, None)
+
+
+def test_forged_budget_is_refused() -> None:
+    left = sample()[0]["pruned"]["macs_left"]
+    stated = complete(report_of(with_budget(target_macs=left / 2)))
+    assert stated.cost_budget is not None
+    check_consistency(stated, "the report")
+    forged = stated.replace(cost_budget=stated.cost_budget.replace(is_met=True))
+    with pytest.raises(ContradictionError, match=r"cost_budget\.is_met"):
+        check_consistency(forged, "the report")

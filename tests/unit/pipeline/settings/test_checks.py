@@ -139,6 +139,42 @@ def test_compare_percent_is_rejected_by_the_metric_of_the_reports(report: dict[s
             {"budget": {"target_macs": 0.2}, "baseline": {"mode": "curve"}},
             ("baseline.mode", "budget.target_macs"),
         ),
+        (
+            {"budget": {"target_bytes": 0.2}, "export": {"formats": ["sparse", "fast"]}},
+            ("budget.target_bytes", "export.formats"),
+        ),
+        (
+            {"budget": {"target_bytes": 2000}, "gates": {"max_bytes": 1999}},
+            ("gates.max_bytes", "2000"),
+        ),
+        (
+            {"budget": {"target_bytes": 2000}, "gates": {"max_bytes": {"packed": 1999}}},
+            ("gates.max_bytes", "1999"),
+        ),
+        (
+            {"budget": {"target_bytes": 0.2}, "gates": {"min_gain": 1.5}},
+            ("gates.min_gain", "budget.target_bytes"),
+        ),
+        (
+            {"budget": {"target_latency": 0.5}},
+            ("budget.target_latency", "export.formats"),
+        ),
+        (
+            {
+                "budget": {"target_latency": 0.5},
+                "export": {"formats": ["fast"]},
+                "gates": {"max_latency_ratio": {"fast-packed": 0.4}},
+            },
+            ("gates.max_latency_ratio", "0.5"),
+        ),
+        (
+            {
+                "budget": {"target_latency": 0.5},
+                "export": {"formats": ["fast"]},
+                "baseline": {"mode": "curve"},
+            },
+            ("baseline.mode", "budget.target_latency"),
+        ),
     ],
 )
 def test_contradictions_are_rejected_with_their_keys(
@@ -158,6 +194,23 @@ def test_contradictions_target_that_just_meets_its_gate_is_accepted(
     budget = BudgetSettings(target_sparsity=sparsity)
     gates = GateSettings(min_compression=compression)
     check_contradictions(Settings(budget=budget, gates=gates))
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"budget": {"target_bytes": 2000}, "gates": {"max_bytes": 2000}},
+        {"budget": {"target_bytes": 2000}, "gates": {"max_bytes": {"sparse": 10}}},
+        {"budget": {"target_bytes": 0.9}, "gates": {"max_bytes": 1}},
+        {
+            "budget": {"target_latency": 0.5},
+            "export": {"formats": ["fast"]},
+            "gates": {"max_latency_ratio": {"fast": 0.5}},
+        },
+    ],
+)
+def test_contradictions_cost_that_its_gates_allow_is_accepted(sections: dict[str, Any]) -> None:
+    check_contradictions(Settings.model_validate(sections))
 
 
 def test_contradictions_target_macs_that_just_meets_its_gate_is_accepted() -> None:

@@ -4,10 +4,17 @@ import re
 import tomllib
 
 import pytest
+from pydantic import ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.settings.load import load_settings
-from ltp_pipeline.settings.schema import ExportSettings, GateSettings, Section, Settings
+from ltp_pipeline.settings.schema import (
+    BudgetSettings,
+    ExportSettings,
+    GateSettings,
+    Section,
+    Settings,
+)
 from tests.support.paths import ROOT
 
 SECTIONS = {name: type(field.default) for name, field in Settings.model_fields.items()}
@@ -122,3 +129,33 @@ def test_sections_cannot_be_changed_and_have_no_further_keys():
         assert issubclass(section, Section)
         assert section.model_config["frozen"]
         assert section.model_config["extra"] == "forbid"
+
+
+@pytest.mark.parametrize(
+    ("budget", "key"),
+    [
+        ({}, None),
+        ({"target_compression": 5}, None),
+        ({"target_macs": 0.1}, "target_macs"),
+        ({"target_bytes": 1000}, "target_bytes"),
+        ({"target_latency": 0.5}, "target_latency"),
+    ],
+)
+def test_cost_key_is_that_of_a_budget_that_counts_no_weights(budget, key):
+    assert BudgetSettings(**budget).cost_key == key
+
+
+@pytest.mark.parametrize(("target", "expected"), [(0.25, 250), (0.9999, 1000), (1, 1), (800, 800)])
+def test_count_bytes_below_one_is_a_fraction_of_the_original(target, expected):
+    assert BudgetSettings(target_bytes=target).count_bytes(1001) == expected
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "many"])
+def test_target_bytes_that_is_no_size_is_rejected(value):
+    with pytest.raises(ValidationError):
+        BudgetSettings(target_bytes=value)
+
+
+def test_budgets_of_two_costs_contradict_each_other():
+    with pytest.raises(ValidationError, match="contradict each other"):
+        BudgetSettings(target_bytes=0.5, target_latency=0.5)

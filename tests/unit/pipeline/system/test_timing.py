@@ -39,3 +39,16 @@ def test_time_interleaved_short_calls_have_more_rounds(
 
     timing.time_interleaved([call], seconds=seconds)
     assert len(calls) - 1 == pytest.approx(2 * rounds, abs=2)
+
+
+def test_ratio_quartiles_compare_calls_round_by_round() -> None:
+    """A machine that gets slower leaves the ratio of calls of the same round as it is."""
+    slower = timing.Timing(2.0, (1.0, 3.0), (1.0, 2.0, 3.0, 4.0, 5.0))
+    faster = timing.Timing(1.0, (0.5, 1.5), (0.5, 1.0, 1.5, 2.0, 2.5))
+    assert slower.compute_ratio_quartiles(faster) == (2.0, 2.0)
+    assert faster.compute_ratio_quartiles(slower) == (0.5, 0.5)
+
+
+def test_time_interleaved_returns_the_rounds_of_each_call() -> None:
+    (result,) = timing.time_interleaved([lambda: None])
+    assert len(result.rounds) >= timing.ROUNDS

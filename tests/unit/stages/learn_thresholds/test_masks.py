@@ -9,6 +9,7 @@ from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.settings.schema import MethodSettings
 from ltp_pipeline.stages.learn_thresholds import masks
+from ltp_pipeline.stages.weight_costs import WeightCosts, count_multiply_add_costs
 
 
 def layers(seed: int, *sizes: int) -> dict[str, torch.Tensor]:
@@ -84,7 +85,7 @@ def kernels(*sizes: int, reasons: tuple[str | None, ...] = ()) -> list[LayerWeig
 def test_kernels_that_are_not_pruned_count_against_the_target():
     found = kernels(1000, 100, reasons=(None, "excluded"))
     present = {"k0": 1000, "k1": 100}
-    assert masks.target_cost(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
+    assert masks.target_count(found, present, {"k0": 10}, 5.0) == 1100 // 5 - 100
 
 
 @given(st.integers(1000, 10_000_000), st.integers(1, 200_000), st.integers(4, 900))
@@ -92,24 +93,24 @@ def test_target_at_the_minimum_counts_is_accepted(prunable: int, excluded: int, 
     found = kernels(prunable, excluded, reasons=(None, "excluded"))
     present = {"k0": prunable, "k1": excluded}
     most = (prunable + excluded) / (excluded + floor)
-    assert masks.target_cost(found, present, {"k0": floor}, most) == floor
+    assert masks.target_count(found, present, {"k0": floor}, most) == floor
 
 
 def test_target_beyond_minimum_counts_names_the_reachable():
     found = kernels(1000)
     lowest = masks.min_kept_counts(found, {"k0": 1000}, MethodSettings(min_layer_density=0.1))
     with pytest.raises(InputError, match=r"\b10\.0×"):
-        masks.target_cost(found, {"k0": 1000}, lowest, 20.0)
+        masks.target_count(found, {"k0": 1000}, lowest, 20.0)
 
 
 def test_target_below_present_compression_raises():
     with pytest.raises(InputError, match=r"\b10\.00×"):
-        masks.target_cost(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
+        masks.target_count(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0)
 
 
 def test_target_reachable_counts_excluded_layers():
     with pytest.raises(InputError, match=r"\b5\.5×"):
-        masks.target_cost(
+        masks.target_count(
             kernels(1000, 100, reasons=(None, "excluded")),
             {"k0": 1000, "k1": 100},
             {"k0": 100},
@@ -125,7 +126,7 @@ def test_target_met_already_with_excluded_layers_raises(
     present: dict[str, int], compression: float, present_compression: str
 ):
     with pytest.raises(InputError, match=rf"\b{present_compression}"):
-        masks.target_cost(
+        masks.target_count(
             kernels(1000, 100, reasons=(None, "excluded")), present, {"k0": 8}, compression
         )
 
@@ -201,26 +202,30 @@ def test_thresholds_of_a_cost_budget_agree_with_its_masks():
 COSTS = {"k0": 4, "k1": 1}
 
 
+def costs(layers: list[LayerWeight], fraction: float) -> WeightCosts:
+    return count_multiply_add_costs(layers, COSTS, fraction)
+
+
 def test_target_cost_is_what_the_prunable_layers_may_cost():
     layers = kernels(1000, 100, reasons=(None, "excluded"))
     present = {"k0": 1000, "k1": 100}
     # A fifth of 4 · 1000 + 100, less the excluded 100.
-    assert masks.target_cost(layers, present, {"k0": 10}, 5.0, COSTS) == 4100 // 5 - 100
+    assert masks.target_cost(layers, present, {"k0": 10}, costs(layers, 0.2)) == 4100 // 5 - 100
 
 
 def test_target_cost_out_of_reach_is_rejected_in_multiply_adds():
     layers = kernels(1000, 100, reasons=(None, "excluded"))
     with pytest.raises(InputError) as caught:
-        masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, 20.0, COSTS)
+        masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, costs(layers, 0.05))
     assert caught.value.message == (
         "205 of 4,100 multiply-adds are out of reach: 100 belong to layers that are excluded from"
         " pruning, and the others keep at least 400, so 0.122 is the smallest fraction"
     )
     assert "budget.target_macs" in caught.value.hint
-    reachable = masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, 1 / 0.122, COSTS)
-    assert reachable == 400
+    reachable = costs(layers, 0.122)
+    assert masks.target_cost(layers, {"k0": 1000, "k1": 100}, {"k0": 100}, reachable) == 400
 
 
 def test_target_cost_that_is_met_already_is_rejected_in_multiply_adds():
     with pytest.raises(InputError, match="has only 400 of 4,000 multiply-adds already"):
-        masks.target_cost(kernels(1000), {"k0": 100}, {"k0": 8}, 5.0, COSTS)
+        masks.target_cost(kernels(1000), {"k0": 100}, {"k0": 8}, costs(kernels(1000), 0.2))

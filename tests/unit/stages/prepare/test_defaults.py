@@ -16,6 +16,7 @@ from ltp_pipeline.run_directory.run_directory import RunDirectory
 from ltp_pipeline.settings.schema import Settings
 from ltp_pipeline.stages.prepare import defaults
 from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
+from ltp_pipeline.stages.weight_costs import count_multiply_add_costs
 from ltp_pipeline.tasks.classification import ClassificationTask
 from ltp_pipeline.tasks.distillation import DistillationTask
 from ltp_pipeline.tasks.protocol import TaskOutput
@@ -219,5 +220,6 @@ def test_probe_for_aggressiveness_has_the_cost_of_the_budget(tmp_path, monkeypat
         defaults.baseline, "probe_accuracy", lambda *args: budgets.append(args[2]) or 0.9
     )
     started = context(tmp_path, None, budget={"target_macs": 0.25})
-    defaults.resolve_defaults(replace(started, uses={"w": 7}), ORIGINAL, ACCURATE)
+    costs = count_multiply_add_costs(started.network.layer_weights, {"w": 7}, 0.25)
+    defaults.resolve_defaults(replace(started, weight_costs=costs), ORIGINAL, ACCURATE)
     assert budgets == [7 * 100 // 4]

@@ -243,13 +243,15 @@ def test_build_baseline_without_blocks_has_no_unstructured_point() -> None:
     assert "unstructured" not in baseline.reasons
 
 
-def test_build_baseline_of_a_budget_of_multiply_adds_names_it_as_the_reason_for_no_gain() -> None:
+@pytest.mark.parametrize("key", ["target_macs", "target_bytes", "target_latency"])
+def test_build_baseline_of_a_cost_budget_names_it_as_the_reason_for_no_gain(key: str) -> None:
     baseline = MeasuredBaseline((MeasuredPoint(measured(4, 0.95), 0.95),), is_curve=False)
-    findings = make_findings(POINTS[0], baseline, settings={"budget": {"target_macs": 0.2}})
+    target = 2000.0 if key == "target_bytes" else 0.2
+    findings = make_findings(POINTS[0], baseline, settings={"budget": {key: target}})
     result = assemble._build_baseline(findings)
     assert result is not None
     assert result.gain is None
-    assert "target_macs" in result.reasons["gain"]
+    assert key in result.reasons["gain"]
 
 
 def test_explain_uncounted_names_a_layer_without_uses() -> None:

@@ -509,3 +509,35 @@ def test_render_summary_without_gates_lists_none(report: dict[str, Any]) -> None
 def test_render_summary_columns_are_aligned(report: dict[str, Any]) -> None:
     lines = render.render_summary(report_of(report), (), ()).split("\n\n")[0].splitlines()
     assert len({len(line) for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        ({"kind": "multiply-adds", "requested": 0.1, "measured": 0.099, "is_met": True}, "9.9 %"),
+        (
+            {"kind": "bytes", "requested": 20000.0, "measured": 19999.0, "is_met": True},
+            "19",
+        ),
+        (
+            {
+                "kind": "latency",
+                "requested": 0.5,
+                "predicted": 0.495,
+                "measured": 0.56,
+                "measured_quartiles": [0.52, 0.6],
+                "is_met": False,
+            },
+            "between 0.52 and 0.6), and 0.495 was predicted",
+        ),
+        ({"kind": "latency", "requested": 0.5}, "was not measured"),
+    ],
+)
+def test_all_pages_tell_whether_a_cost_budget_is_met(
+    report: dict[str, Any], budget: dict[str, Any], expected: str
+) -> None:
+    for page in render_pages(report | {"cost_budget": budget}):
+        text = " ".join(page.split(" "))
+        assert expected in text
+        if not budget.get("is_met", True):
+            assert "is not met" in text
