@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from onnx import ModelProto, ValueInfoProto, shape_inference
+from onnx import ModelProto, ValueInfoProto
 
+from ltp_pipeline.graph.infer_shapes import infer_shapes
 from ltp_pipeline.graph.layer_weights import LayerWeight
 from ltp_pipeline.graph.nodes import get_attribute
 from ltp_pipeline.graph.readers import TensorReader, TensorReaders
@@ -81,7 +82,7 @@ def infer_uses(
         dim.dim_value = dim.dim_value or batch
     del proto.graph.value_info[:]  # these may have a symbol for the size of the batch
     try:
-        graph = shape_inference.infer_shapes(proto, data_prop=True).graph
+        graph = infer_shapes(proto, data_prop=True).graph
     except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
         return {}
     shapes: dict[str, tuple[int, ...]] = {}

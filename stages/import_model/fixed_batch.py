@@ -13,9 +13,10 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from onnx import GraphProto, NodeProto, shape_inference
+from onnx import GraphProto, NodeProto
 from torch import Tensor
 
+from ltp_pipeline.graph.infer_shapes import infer_shapes
 from ltp_pipeline.graph.model import OnnxModel
 from ltp_pipeline.graph.nodes import collect_names, get_attribute
 from ltp_pipeline.graph.view import iter_uses
@@ -80,7 +81,7 @@ def _copies_batch(reshape: NodeProto, batch: int, first_dims: Mapping[str, int])
 def _infer_first_dims(model: OnnxModel) -> dict[str, int]:
     """Return the first dimensions of the values of a graph, as far as onnx can infer them."""
     try:
-        graph = shape_inference.infer_shapes(model.to_proto(max_bytes=SMALL_TENSOR_BYTES)).graph
+        graph = infer_shapes(model.to_proto(max_bytes=SMALL_TENSOR_BYTES)).graph
     except Exception:  # noqa: BLE001 - the graph has a flaw that is reported elsewhere
         return {}
     first_dims: dict[str, int] = {}

@@ -20,11 +20,11 @@ from onnx import (
     NodeProto,
     TensorProto,
     checker,
-    shape_inference,
 )
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.graph.edit import copy_fields
+from ltp_pipeline.graph.infer_shapes import infer_shapes
 from ltp_pipeline.graph.model import OnnxModel, copy_proto
 from ltp_pipeline.graph.nodes import format_node, iter_graphs, iter_nodes, normalize_domain
 from ltp_pipeline.graph.schemas import make_checkable
@@ -95,7 +95,7 @@ def check_declared_types(model: OnnxModel) -> None:
         return
     try:
         proto = model.to_proto(max_bytes=SMALL_TENSOR_BYTES)
-        shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        infer_shapes(proto, strict=True)
     except Exception as error:  # noqa: BLE001 - onnx's C++ errors share no narrower type
         message = f"the model is not valid ONNX: {_join_lines(error, max_lines=2)}"
         raise InputError(message, EXPORT_HINT) from None
