@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ltp_pipeline.data.images.augment import shift_images
+from ltp_pipeline.data.images.augment import Move, shift_images
 from ltp_pipeline.data.preprocessing import prepare_samples
 from ltp_pipeline.results.schema_parts import InputRecipe
 from ltp_pipeline.settings.schema import DataSettings
@@ -139,22 +139,33 @@ class FileSamples(Samples, Protocol):
 
 
 class SplitInput(NamedTuple):
-    """One input of the model in a split."""
+    """One input of the model in a split, and what reading with a seed does to its images.
+
+    Attributes:
+        samples: Stored samples.
+        recipe: Their preprocessing.
+        is_augmented: True if image files are cropped and flipped when they are decoded.
+        moves: Shifts and flips of images as they are stored, or decoded.
+    """
 
     samples: Samples
     recipe: InputRecipe
-    is_augmented: bool = False  # reading with a seed augments the samples
+    is_augmented: bool = False
+    moves: tuple[Move, ...] = ()
 
     def fetch(self, rows: Array, augment_seed: int | None, num_threads: int = 1) -> FetchedValues:
         """Read stored samples, and augment them if the split is augmented and a seed is passed."""
-        seed = augment_seed if self.is_augmented else None
         if isinstance(self.samples, FileSamples):
-            return self.samples.fetch(rows, seed, num_threads)
-        values = self.samples.take(rows)
-        if seed is not None:
-            has_channels_first = values.ndim == 4 and not self.recipe.channels_to_front
-            values = shift_images(values, rows, seed, axis=2 if has_channels_first else 1)
-        return FetchedValues(values)
+            seed = augment_seed if self.is_augmented else None
+            fetched = self.samples.fetch(rows, seed, num_threads)
+        else:
+            fetched = FetchedValues(self.samples.take(rows))
+        if augment_seed is None or not self.moves:
+            return fetched
+        has_channels_first = fetched.values.ndim == 4 and not self.recipe.channels_to_front
+        axis = 2 if has_channels_first else 1
+        moved = shift_images(fetched.values, rows, augment_seed, axis, self.moves)
+        return fetched._replace(values=moved)
 
     def prepare(self, fetched: FetchedValues) -> Array:
         """Return fetched samples as the model takes them; report files that were corrupt."""
@@ -218,6 +229,12 @@ class Split:
         selected.__dict__.pop("inspected_targets", None)
         selected.rows = self.rows[indices]
         return selected
+
+    def with_moves(self, moves: tuple[Move, ...]) -> Split:
+        """Return a split whose images are shifted and flipped when they are read with a seed."""
+        moved = copy(self)
+        moved.inputs = {n: source._replace(moves=moves) for n, source in self.inputs.items()}
+        return moved
 
     def read_first(self, count: int) -> Batch:
         """Return the first samples, at most `count`."""

@@ -20,6 +20,7 @@ from ltp_pipeline.data.dataset import (
     ClassNumbers,
     DataColumn,
     DatasetSplits,
+    FileSamples,
     LoadOptions,
     NonNumericColumn,
     Part,
@@ -28,6 +29,7 @@ from ltp_pipeline.data.dataset import (
     SplitInput,
 )
 from ltp_pipeline.data.formats import idx, image_folder, npy_folder, npz, shards, tables
+from ltp_pipeline.data.images.augment import MOVES
 from ltp_pipeline.data.images.collection import ImageSamples
 from ltp_pipeline.data.matching import PADDING_WORD, ColumnMatch, match_columns
 from ltp_pipeline.data.recipes import choose_load_options, decide_recipe
@@ -366,7 +368,7 @@ def _check_part(
     for name, column in part.columns.items():
         checks.check_values(column, np.dtype(recipes[name].type))
         checks.check_crop(column, settings.crop)
-    if settings.augment:
+    if settings.augment is True:
         checks.check_augmentation(list(part.columns.values()), part.target)
     axes = checks.measure_named_axes(part.columns, recipes, inputs)
     checks.check_input_lengths(axes)
@@ -386,8 +388,11 @@ def _make_split(
         samples = column.samples
         if isinstance(samples, ImageSamples):
             samples = samples.select_split(rows, part.labels)
-        is_augmented = settings.augment and name == TRAIN
-        inputs[input_name] = SplitInput(samples, recipes[input_name], is_augmented)
+        is_augmented = settings.augment is True and name == TRAIN
+        is_file = isinstance(samples, FileSamples)
+        moves = MOVES if is_augmented and not is_file else ()
+        recipe = recipes[input_name]
+        inputs[input_name] = SplitInput(samples, recipe, is_augmented and is_file, moves)
     targets = {} if part.target is None else {TARGET: part.target.samples}
     return Split(name, inputs, targets, rows, count_workers(settings.num_workers))
 

@@ -512,6 +512,21 @@ class InputInfo(ReportPart):
     )
 
 
+class AugmentationInfo(ReportPart):
+    """Changes of training images, chosen by the accuracy of the original."""
+
+    moves: tuple[Literal["flip", "shift"], ...] = make_field(
+        (), "Changes that training images get at random."
+    )
+    gap: float | None = make_field(
+        None, "Metric of the original on training samples minus that on validation samples."
+    )
+    flip_drop: float | None = make_field(
+        None, "Drop of the original's metric if half of the validation samples are flipped."
+    )
+    reason: str = make_field("", "Reason for the choice.")
+
+
 class DataInfo(ReportPart):
     """The data that the network was trained and measured on."""
 
@@ -526,6 +541,9 @@ class DataInfo(ReportPart):
         default_factory=dict, description="Samples and their preprocessing, by input of the model."
     )
     notes: tuple[str, ...] = make_field((), "Notes about the data.")
+    augmentation: AugmentationInfo | None = make_field(
+        None, 'Changes of training images; null unless data.augment is "auto".'
+    )
     class_names: tuple[str, ...] | None = make_field(
         None, "Names of the classes in the order of their numbers; null if classes have no names."
     )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ltp_pipeline.errors import InputError
 from ltp_pipeline.results.metric import Metric
-from ltp_pipeline.results.schema_parts import LearningRateInfo
+from ltp_pipeline.results.schema_parts import AugmentationInfo, LearningRateInfo
 from ltp_pipeline.run_directory.names import MANIFEST
 from ltp_pipeline.settings.schema import BaselineSettings, ExportSettings, Settings
 from ltp_pipeline.system import distributed
@@ -111,6 +111,7 @@ class Manifest(_ManifestPart):
         rules: Fractions that rules chose when the run began.
         learning_rates: Learning rates of the trainings, by name: ltp, baseline.
         latency_model: The times that a budget of latency is planned with.
+        augmentation: Changes of training images, if a rule chooses them.
         curve: Whether the baseline is a curve, as decided by the time of its first training.
         timings: Seconds of each stage.
         learned: Whether the trail is complete.
@@ -127,6 +128,7 @@ class Manifest(_ManifestPart):
     rules: dict[str, Share] = {}
     learning_rates: dict[str, LearningRateInfo] = {}
     latency_model: LatencyModel | None = None
+    augmentation: AugmentationInfo | None = None
     curve: bool | None = None
     timings: dict[str, NotNegative] = {}
     learned: bool = False

@@ -41,7 +41,7 @@ from ltp_pipeline.stages.import_model.read import read_model_file
 from ltp_pipeline.stages.learn_thresholds.trail import ThresholdLearningResult
 from ltp_pipeline.stages.measure.network import measure_original
 from ltp_pipeline.stages.multiply_adds import count_cost
-from ltp_pipeline.stages.prepare import defaults, notes
+from ltp_pipeline.stages.prepare import augmentation, defaults, notes
 from ltp_pipeline.stages.prune import count_nonzeros
 from ltp_pipeline.stages.rate_search import SearchedTraining
 from ltp_pipeline.stages.report.assemble import ComparedNetworks, RunFindings, build_report
@@ -223,6 +223,7 @@ def finish_candidate(
         weights=pictures,
         notes=[
             *notes.list_report_notes(context, measured.validation_accuracy),
+            *augmentation.list_notes(context),
             *rate_search.list_notes(context, [training_names[name] for name in validation.values]),
             *selected.notes,
             *list_corrupt_images(context.data),

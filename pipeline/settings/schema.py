@@ -122,7 +122,11 @@ class DataSettings(InputSettings):
         gt=0,
         lt=1,
     )
-    augment: bool = setting(False, "Crop and flip training images at random.")
+    augment: bool | Literal["auto"] = setting(
+        False,
+        "Crop and flip training images at random. auto shifts and flips them if the original is"
+        " much better on training samples than on validation samples.",
+    )
     crop: float | None = setting(
         None,
         "Evaluate on the center of each image, cropped to this fraction of its shorter side."

@@ -17,7 +17,7 @@ from ltp_pipeline.stages.learn_thresholds.schedule import (
     STRONG_COMPRESSION,
     aggressiveness_of_retention,
 )
-from ltp_pipeline.stages.prepare import label_check, latency_costs
+from ltp_pipeline.stages.prepare import augmentation, label_check, latency_costs
 from ltp_pipeline.stages.train.context import ResolvedDefaults, RunContext
 from ltp_pipeline.system import distributed
 from ltp_pipeline.system.arrays import StateDict
@@ -46,6 +46,7 @@ def resolve_defaults(context: RunContext, original: StateDict, accuracy: float) 
             context, "distillation_weight", lambda: _choose_distillation_weight(context, accuracy)
         ),
     )
+    context = augmentation.apply_augmentation(context, original)
     context = _apply_defaults(context, original, resolved)
     context = latency_costs.resolve_costs(context, original)
     aggressiveness = _measure_once(
@@ -67,6 +68,9 @@ def load_defaults(context: RunContext, original: StateDict, run: RunDirectory) -
         aggressiveness=measured.get("aggressiveness", 1.0),
         lr=None if learned is None else learned.lr,
     )
+    chosen = run.manifest.augmentation
+    if chosen is not None:
+        context = augmentation.with_moves(context, chosen.moves)
     context = _apply_defaults(context, original, resolved)
     return latency_costs.resolve_costs(context, original, run)
 

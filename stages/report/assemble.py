@@ -242,6 +242,7 @@ def _describe_data(context: RunContext) -> DataInfo:
         splits={"train": len(data.train), "val": len(data.val), "test": len(data.test)},
         inputs=inputs,
         notes=tuple(data.notes),
+        augmentation=context.run_directory.manifest.augmentation,
         class_names=class_names,
     )
 

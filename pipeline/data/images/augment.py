@@ -1,13 +1,20 @@
 """Random shifts and flips of stored images, as functions of a seed and of the row of each image."""
 
+from collections.abc import Collection
+from typing import Literal
+
 import numpy as np
 
 from ltp_pipeline.system.arrays import Array
 
+Move = Literal["flip", "shift"]
+MOVES: tuple[Move, ...] = ("flip", "shift")
 MAX_SHIFT = 8  # images are shifted by up to an eighth of their size
 
 
-def shift_images(images: Array, rows: Array, seed: int, axis: int) -> Array:
+def shift_images(
+    images: Array, rows: Array, seed: int, axis: int, moves: Collection[Move] = MOVES
+) -> Array:
     """Shift each image at random, and mirror every second one on average.
 
     Args:
@@ -15,6 +22,7 @@ def shift_images(images: Array, rows: Array, seed: int, axis: int) -> Array:
         rows: Row of each image in the stored data.
         seed: Seed of the random numbers.
         axis: First of the two axes for height and width.
+        moves: Whether images are mirrored (flip), shifted, or both.
 
     Returns:
         Images of the same shape; zeros fill what was not inside an image.
@@ -22,10 +30,13 @@ def shift_images(images: Array, rows: Array, seed: int, axis: int) -> Array:
     height, width = images.shape[axis : axis + 2]
     draws = draw_uniform(seed, rows, 3)
     max_down, max_right = height // MAX_SHIFT, width // MAX_SHIFT
+    if "shift" not in moves:
+        max_down = max_right = 0
+    is_mirrored = (draws[:, 2:] < 0.5) & ("flip" in moves)
     tops = (draws[:, 0] * (2 * max_down + 1)).astype(np.int64) - max_down
     lefts = (draws[:, 1] * (2 * max_right + 1)).astype(np.int64) - max_right
     ys = np.arange(height) + tops[:, None]
-    columns = np.where(draws[:, 2:] < 0.5, np.arange(width)[::-1], np.arange(width))
+    columns = np.where(is_mirrored, np.arange(width)[::-1], np.arange(width))
     xs = columns + lefts[:, None]
     is_inside = _is_within(ys, height)[:, :, None] & _is_within(xs, width)[:, None, :]
     pixels = np.moveaxis(images, (axis, axis + 1), (1, 2))

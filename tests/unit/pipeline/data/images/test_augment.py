@@ -83,3 +83,19 @@ def test_shift_images_shifts_and_mirrors_arrays(tmp_path: Path, layout: str) -> 
         seen.add(way)
     assert len(seen) > 8
     np.testing.assert_array_equal(shift_images(x[[7, 3]], np.array([7, 3]), 5, 2), got[[7, 3]])
+
+
+def test_shift_images_flips_only_if_it_may_not_shift() -> None:
+    x = np.random.default_rng(0).integers(1, 256, (40, 16, 16), dtype=np.uint8)
+    flipped = shift_images(x, np.arange(40), 5, 1, ("flip",))
+    is_mirrored = (flipped == x[:, :, ::-1]).all((1, 2))
+    assert 5 < is_mirrored.sum() < 35
+    np.testing.assert_array_equal(flipped[~is_mirrored], x[~is_mirrored])
+
+
+def test_shift_images_shifts_only_if_it_may_not_flip() -> None:
+    x = np.broadcast_to(np.arange(1, 17, dtype=np.uint8), (40, 16, 16))
+    shifted = shift_images(x, np.arange(40), 5, 1, ("shift",))
+    assert (shifted == 0).any()
+    middle = shifted[:, 8, 4:12].astype(int)
+    assert (np.diff(middle, axis=1) == 1).all()
