@@ -134,18 +134,18 @@ def find_learning_rate(
         info = _search(context, training, train_trial)
     rates = {**run_directory.manifest.learning_rates, training.name: info}
     run_directory.update_manifest(learning_rates=rates)
-    if info.source != "given":
+    if info.trials:
         run_directory.progress.say(f"Note: {_describe_rate(context, training.name, info)}")
     return info.lr
 
 
 def list_notes(context: RunContext, names: Collection[str]) -> list[str]:
-    """Return a line on the learning rate of each of these trainings, unless the user set it."""
+    """Return a line on the learning rate of each of these trainings that had trials."""
     rates = context.run_directory.manifest.learning_rates
     return [
         _describe_rate(context, name, info)
         for name, info in rates.items()
-        if name in names and info.source != "given"
+        if name in names and info.trials
     ]
 
 

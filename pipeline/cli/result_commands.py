@@ -200,8 +200,8 @@ def gate(
     if report_only:
         typer.echo("note: only the report was checked, not the files next to it", err=True)
     if all(result.is_hash for result in results):
-        checked = "nothing" if report_only else "only the files"
-        typer.echo(f"note: no gate is set, so {checked} was checked", err=True)
+        checked = "nothing was" if report_only else "only the files were"
+        typer.echo(f"note: no gate is set, so {checked} checked", err=True)
     if junit is not None:
         write_text(junit, format_junit(results))
     print_result(results, show_gates, as_json, quiet)

@@ -338,6 +338,7 @@ def _complete_difference(
     other_value = other.exact_value
     counts = difference.paired_counts
     if counts is not None:
+        check_same(f"{key}.paired_counts", counts.samples, report.data.splits.get("test"))
         check_same(f"{key}.paired_counts", counts.first_fraction, pruned_value)
         check_same(f"{key}.paired_counts", counts.second_fraction, other_value)
     value = difference.value
@@ -359,11 +360,15 @@ def _complete_other(key: str, network: NetworkT, report: Report) -> NetworkT:
 def _complete_comparison(report: Report) -> NetworkComparison:
     """Return the comparison with the leads that the accuracies on the validation split give."""
     values = {network.base_method: network.validation_accuracy for network in report.networks}
-    return complete_leads(report.comparison, values, report.metric)
+    samples = report.data.splits.get("val")
+    return complete_leads(report.comparison, values, report.metric, samples)
 
 
 def complete_leads(
-    comparison: NetworkComparison, values: Mapping[str, float | None], metric: Metric
+    comparison: NetworkComparison,
+    values: Mapping[str, float | None],
+    metric: Metric,
+    samples: int | None = None,
 ) -> NetworkComparison:
     """Return a comparison with the lead of each baseline, and the one that is better than LTP.
 
@@ -371,6 +376,7 @@ def complete_leads(
         comparison: The comparison.
         values: Metric on the validation split by method; methods may be missing.
         metric: The metric.
+        samples: Number of samples of the validation split; None if it is unknown.
     """
     ltp_value = values.get(LTP_METHOD)
     leads = []
@@ -379,6 +385,7 @@ def complete_leads(
         own_value = values.get(lead.method)
         if counts is not None:
             key = f"comparison.baselines.{number}.paired_counts"
+            check_same(key, counts.samples, samples)
             check_same(key, counts.first_fraction, own_value)
             check_same(key, counts.second_fraction, ltp_value)
         value = lead.value

@@ -558,9 +558,14 @@ class Report(ReportPart):
 
     @property
     def better_key(self) -> str | None:
-        """Key of a network that is better than the pruned one on the validation split, or None."""
+        """Key of a network that is better than the pruned one on the validation split, or None.
+
+        It is None too if the budget is measured on a file, to which no baseline was fitted.
+        """
         better = self.comparison.better
         if better is None or better.method == self.pruned.base_method:
+            return None
+        if self.cost_kind not in (None, "multiply-adds"):
             return None
         key = NETWORK_KEYS.get(better.method, "")
         return key if key in self.other_networks else None
@@ -645,6 +650,8 @@ class Report(ReportPart):
             "points of the baseline": [point.path for point in self.baseline_points.values()],
             "trail": [entry.entry for entry in self.trail],
             "trail.selected": [entry.selected for entry in self.trail if entry.selected],
+            "methods of networks": [network.base_method for network in self.networks],
+            "methods of comparison.baselines": [lead.method for lead in self.comparison.baselines],
         }
         for key, listed in names.items():
             for name, count in Counter(listed).most_common(1):

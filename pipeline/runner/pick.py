@@ -80,7 +80,7 @@ def pick(
     if mode is None and own_gates.min_gain:  # these gates need a baseline
         mode = "curve"
     elif mode is None and (own_gates.beat_baseline or best):
-        mode = "quick"
+        mode = "gradual" if settings.baseline.mode == "gradual" else "quick"
     baseline_mode: BaselineMode | None = None
     if mode is not None:
         baseline_mode = load_settings(None, options={"baseline": {"mode": mode}}).baseline.mode

@@ -225,7 +225,7 @@ def finish_candidate(
             *notes.list_report_notes(context, measured.validation_accuracy),
             *augmentation.list_notes(context),
             *rate_search.list_notes(context, [training_names[name] for name in validation.values]),
-            *selected.notes,
+            *(selected.notes if delivered == LTP_METHOD else ()),
             *list_corrupt_images(context.data),
         ],
         budget_not_met=budget_not_met,

@@ -77,9 +77,13 @@ def compare_networks(context: RunContext) -> ComparedNetworks:
 def find_best_method(context: RunContext) -> str:
     """Return the method of the best network whose final weights are saved, in all processes.
 
-    This is LTP, unless a baseline is better beyond noise.
+    This is LTP, unless a baseline is better beyond noise. It is always LTP if the budget is
+    measured on a file: only LTP's network was fitted to it.
     """
     methods = list(list_weights(context.settings.baseline))
+    costs = context.weight_costs
+    if costs is not None and costs.meet_target is not None:
+        return LTP_METHOD
     number = 0
     if distributed.is_main_process():
         better = compare_networks(context).comparison.better

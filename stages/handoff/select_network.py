@@ -9,6 +9,7 @@ from ltp_pipeline.results.schema import (
     COMPARING_GATES,
     IS_BASELINE,
     IS_DELIVERED,
+    IS_PRUNED,
     LTP_METHOD,
     MAGNITUDE_METHOD,
     NETWORK_KEYS,
@@ -45,6 +46,8 @@ def select_network(report: Report, key: str = "baseline", is_picked: bool = Fals
     if network is None:
         name, hint = DELIVERABLE[key]
         reason = report.reasons.get(key, "none was trained")
+        if reason == IS_PRUNED:
+            hint = "pass --network pruned"
         raise InputError(f"the run has no {name} to deliver: {reason}", hint)
     layers = []
     for layer in report.layers:

@@ -335,8 +335,9 @@ def _explain_comparison(findings: RunFindings) -> NetworkComparison:
 
 def _build_cost_budget(findings: RunFindings) -> CostBudgetResult | None:
     """Return the budget of a cost with its prediction; `complete` adds the other numbers."""
-    costs = findings.context.weight_costs
-    if costs is None:
+    context = findings.context
+    costs = context.weight_costs
+    if costs is None or context.run_directory.parent is not None:  # a picked entry has no budget
         return None
     budget = CostBudgetResult(kind=costs.kind)
     if costs.predict is not None:

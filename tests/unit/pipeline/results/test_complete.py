@@ -641,3 +641,35 @@ def test_forged_budget_is_refused() -> None:
     forged = stated.replace(cost_budget=stated.cost_budget.replace(is_met=True))
     with pytest.raises(ContradictionError, match=r"cost_budget\.is_met"):
         check_consistency(forged, "the report")
+
+
+def test_counts_of_a_difference_that_are_multiplied_are_rejected(report: dict[str, Any]) -> None:
+    counts = report["difference"]["paired_counts"]
+    report["difference"] = {"paired_counts": {key: 1000 * n for key, n in counts.items()}}
+    with pytest.raises(ContradictionError, match=r"difference\.paired_counts"):
+        complete(report_of(report))
+
+
+def test_counts_of_a_lead_must_have_the_samples_of_the_validation_split() -> None:
+    counts = PairedCounts(8, 1, 0, 1)
+    comparison = NetworkComparison(baselines=(ValidationLead(method=GLOBAL, paired_counts=counts),))
+    values = {LTP: 0.8, GLOBAL: 0.9}
+    assert complete_leads(comparison, values, Metric(), samples=10).baselines
+    with pytest.raises(ContradictionError, match="paired_counts"):
+        complete_leads(comparison, values, Metric(), samples=100)
+
+
+def test_two_networks_of_one_method_are_rejected(report: dict[str, Any]) -> None:
+    report["pruned"]["method"] = "global-magnitude"
+    with pytest.raises(ValueError, match="methods of networks"):
+        report_of(report)
+
+
+def test_better_baseline_is_not_delivered_if_only_ltp_was_fitted_to_the_budget(
+    report: dict[str, Any],
+) -> None:
+    lead = {"method": GLOBAL, "value": 0.02, "interval": [0.01, 0.03]}
+    report["comparison"] = {"baselines": [lead], "better": lead}
+    assert report_of(report).better_key == "baseline"
+    report["settings"]["budget"] = {"target_bytes": 0.2}
+    assert report_of(report).better_key is None
