@@ -206,6 +206,7 @@ cli.main()
     assert "RuntimeError" not in process.stderr
 
 
+@pytest.mark.long
 def test_ranks_agree_on_the_learning_rate(tmp_path: Path):
     from ltp_pipeline.demo import copy_example
 
